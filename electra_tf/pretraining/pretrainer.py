@@ -162,7 +162,7 @@ class Pretrainer(keras.Model):
             raise InputError(
                 "Keras's fit must train an objective of one stage",
                 f"objective.name: {self.config.objective.name}",
-                "Run electra_tf.pretrain",
+                "Run electra-tf pretrain",
             )
         return super().fit(*args, **kwargs)
 

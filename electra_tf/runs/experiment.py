@@ -249,11 +249,11 @@ def _vocabulary_path(data: str, vocab: str | None) -> str:
         raise InputError(
             "--data must be a folder of records, or globs of record files",
             f"{data!r}, without records",
-            "Build records with electra_tf.build_records, or check the path",
+            "Build records with electra-tf build_records, or check the path",
         )
     raise InputError(
         "--vocab must name the vocabulary of the records",
         f"no --vocab, and no {records.VOCABULARY} in {data!r}",
         "Set --vocab to the vocabulary that the records were built with; build records "
-        "from a text with electra_tf.build_records",
+        "from a text with electra-tf build_records",
     )

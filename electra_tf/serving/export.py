@@ -174,9 +174,9 @@ def check_arguments(
         )
     if os.path.exists(final):
         raise InputError(
-            "--version must not exist, as a server may be serving it",
+            "The version of an export must be new, as a server may have the old one",
             f"{final!r}, which exists",
-            "Pass a higher --version, or delete the folder",
+            "Pass a higher version (--version, in Python version=), or delete it",
         )
     return final
 

@@ -146,7 +146,7 @@ class CompiledMetrics:
     def _compile(self, identifier: Any, is_weighted: bool) -> _Compiled:
         metric = _metric(identifier)
         if self._kind is None:
-            reason = "compares one value per text; an answer has a start and an end"
+            reason = "compares one value per text, which this task does not have"
             raise self._error(metric, reason, "Compile without metrics")
         key, is_keras = _lookup(metric)
         form = _FORMS[self._kind].get(key) if is_keras else _CUSTOM

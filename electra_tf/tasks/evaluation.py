@@ -62,10 +62,19 @@ def evaluate_model(
         if value
     }
     _check_columns(model, columns)
-    read = {"token_classifier": _read_tags, "question_answerer": _read_questions}
-    name, splits, scorer = read.get(model.kind, _read_texts)(
-        model, task, data, columns, log
-    )
+    readers = {
+        "classifier": _read_texts,
+        "regressor": _read_texts,
+        "token_classifier": _read_tags,
+        "question_answerer": _read_questions,
+    }
+    if model.kind not in readers:
+        raise InputError(
+            f"The kind of a model to evaluate must be one of {', '.join(readers)}",
+            f"a {type(model).__name__} of kind {model.kind!r}",
+            "Score its predictions in Python",
+        )
+    name, splits, scorer = readers[model.kind](model, task, data, columns, log)
     if not splits:
         raise InputError(_RULE, f"{data!r} without labels", "Name a labelled file")
     report: dict[str, Any] = {"task": name, "data": data}

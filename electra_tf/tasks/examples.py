@@ -76,6 +76,9 @@ class EncodedExamples:
         """Return the dtype of the targets, by name; the same for all batches."""
         by_name = isinstance(self.targets, Mapping)
         targets = self.targets if by_name else {None: self.targets}
+        for values in targets.values():
+            for ids, value in zip(self.ids, values, strict=True):
+                _check_target(ids, value)
         return {name: _dtype(values) for name, values in targets.items()}
 
     def batch(self, rows: Sequence[int], size: int) -> tuple[Inputs, Any, np.ndarray]:
@@ -245,6 +248,18 @@ def _spec(array: np.ndarray) -> tf.TensorSpec:
 def _dtype(values: Sequence[Any]) -> type:
     floats = any(isinstance(value, float | np.floating) for value in values)
     return np.float32 if floats else np.int32
+
+
+def _check_target(ids: Sequence[int], value: Any) -> None:
+    """Raise an error for rows of another kind, which padding would change."""
+    if not np.ndim(value):
+        return
+    if np.shape(value) != (len(ids),) or np.asarray(value).dtype.kind == "f":
+        raise ValueError(
+            f"a target of shape {np.shape(value)} for {len(ids)} positions: targets "
+            "are numbers for each example, or ids for each of its positions; pass "
+            "several numbers for an example as a dictionary of lists"
+        )
 
 
 def _stack(values: list[Any], size: int, length: int, dtype: type) -> np.ndarray:

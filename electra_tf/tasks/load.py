@@ -42,7 +42,7 @@ def load(source: Source) -> TextModel:
             f"The model must be fine-tuned: a folder of finetune with a {MODEL}, a "
             ".keras file, or another library's model with the head of a task",
             f"{source.path!r}, a pre-trained model",
-            "Fine-tune it with electra_tf.finetune --checkpoint, and name its --output",
+            "Fine-tune it with electra-tf finetune --checkpoint, and name its --output",
         )
     return build_model(CLASSES[source.head.role], source.fine_tuned)
 

@@ -169,7 +169,14 @@ class _Reader:
             if is_json and not line.strip():
                 continue
             count += 1
-            yield self._parse_value(_parse_line(line, place, is_json), place)
+            value = _parse_line(line, place, is_json)
+            if self._columns is not None and isinstance(value, str):
+                raise InputError(
+                    "--text_columns must be used with a table or JSON objects",
+                    f"{place}, a line of text",
+                    "Leave it out, or write the texts as .csv, .tsv or .jsonl",
+                )
+            yield self._parse_value(value, place)
         if not count and self._path:
             raise InputError(
                 "--input must have one or more lines", f"{self._path!r}, an empty file",

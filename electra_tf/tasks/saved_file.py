@@ -67,6 +67,17 @@ def load_keras_model(path: str) -> keras.Model:
         raise damaged(path, error) from error
 
 
+def unknown_class(name: Any) -> InputError:
+    """Return the error of a class that is neither known nor registered."""
+    return InputError(
+        "The classes of a .keras file must be those of this package, plain layers of "
+        "Keras, or registered by imported modules",
+        f"{name!s:.100}",
+        "If it is your own class, import its module first; otherwise do not trust the "
+        "file",
+    )
+
+
 def _without_compilation(config: Any) -> Any:
     """Return a config whose models, and those within them, are not compiled."""
     if isinstance(config, list):
@@ -85,8 +96,7 @@ def _check_classes(config: Any) -> None:
     depth = 0
     for entry in _mappings(config):
         if "class_name" in entry and not _is_known(entry):
-            name = entry.get("module"), entry.get("registered_name")
-            raise ValueError(f"the class {entry['class_name']!r:.100} of {name!s:.100}")
+            raise unknown_class(entry.get("registered_name") or entry["class_name"])
         if isinstance(entry.get("depth"), int | float):
             depth += entry["depth"] * max(1, entry.get("generator_depth") or 1)
     if depth > _MAX_DEPTH:

@@ -14,7 +14,7 @@ from electra_tf.interop import keras_file
 from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
 from electra_tf.interop.task_heads import TaskHead
 from electra_tf.sources import PretrainedEncoder, Source
-from electra_tf.tasks.saved_file import load_keras_model
+from electra_tf.tasks.saved_file import load_keras_model, unknown_class
 from electra_tf.training.checkpoint import assign
 
 Model = TypeVar("Model", bound=keras.Model)
@@ -42,6 +42,9 @@ def load_model_of_class(file: str, base: type[Model]) -> Model:
     """Load a model of a class from a .keras file, not compiled."""
     name = keras_file.class_name(keras_file.read_config(file))
     kind = keras.saving.get_registered_object(name)
+    if kind is None and ">" in name:  # a package>class that no module registered
+        error = unknown_class(name)
+        raise InputError(f"{file}: {error.required}", error.received, error.remedy)
     if not (isinstance(kind, type) and issubclass(kind, base)):
         raise InputError(
             f"The model must be a {base.__name__}",
@@ -132,7 +135,9 @@ def from_source(
         return kind(source.encoder, **own, **options, dtype=dtype, trainable=trainable)
     given = {"settings": settings, "seed": seed or None}
     given["dtype"] = dtype and keras.dtype_policies.get(dtype).name
-    given = {n: value for n, value in given.items() if value is not None} | dict(head)
+    given = {n: value for n, value in given.items() if value is not None}
+    # Constructors store lists as tuples.
+    given |= {n: tuple(v) if isinstance(v, list) else v for n, v in head.items()}
     differing = [
         f"{n}={value!r:.60} for {stored!r:.60}"
         for n, value in given.items()

@@ -220,7 +220,7 @@ def _find_paths(data: str) -> tuple[str, ...]:
         raise InputError(
             "The data must be a folder of TFRecord files or globs of such files",
             f"{data!r}, which matches no file",
-            "Build records with electra_tf.build_records, or check the path",
+            "Build records with electra-tf build_records, or check the path",
         )
     return tuple(paths)
 
@@ -283,7 +283,7 @@ def _check_first(record_set: RecordSet, data: str, is_strict: bool) -> None:
         raise InputError(
             "The record files must contain at least one record",
             f"{data} with 0 records",
-            "Build records with electra_tf.build_records",
+            "Build records with electra-tf build_records",
         )
     if is_strict:
         counts = zip(record_set.paths, record_set.counts, strict=True)

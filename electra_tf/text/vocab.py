@@ -22,7 +22,7 @@ PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = (
 CONTINUATION = "##"
 OTHER_TOKENIZER = (
     "This package has BERT's WordPiece alone. Name a model with this tokenizer, or "
-    "train a vocabulary with electra_tf.build_vocab and pre-train with it"
+    "train a vocabulary with electra-tf build_vocab and pre-train with it"
 )
 """Remedy where a tokenizer is of another kind."""
 # First characters of entries that begin a word, in other kinds of vocabularies.
@@ -80,7 +80,7 @@ class Vocabulary:
                 f"{self.source} with {len(self.tokens)} lines and without "
                 + " ".join(missing),
                 f"For a new model, add them ({PAD} as the first line), or train a "
-                "vocabulary with electra_tf.build_vocab. For a trained model, use the "
+                "vocabulary with electra-tf build_vocab. For a trained model, use the "
                 "vocabulary that it was trained with",
             )
         self.check_pad_id(self.ids[PAD])
@@ -147,7 +147,7 @@ class Vocabulary:
             raise InputError(
                 rule,
                 str(error),
-                "Check the path, or train a vocabulary with electra_tf.build_vocab",
+                "Check the path, or train a vocabulary with electra-tf build_vocab",
             ) from error
         if text.lstrip().startswith("{"):
             raise InputError(

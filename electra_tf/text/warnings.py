@@ -302,7 +302,7 @@ def _unknown_cause(tokenizer: Tokenizer, too_long: int) -> str:
         )
     return (
         "the vocabulary is probably of another language or script. Pass another "
-        "--vocab, or train one on this text with electra_tf.build_vocab"
+        "--vocab, or train one on this text with electra-tf build_vocab"
     )
 
 

@@ -74,14 +74,29 @@ def test_targets_of_positions_are_padded_with_ignore_label():
 
 
 def test_targets_by_name_and_no_targets():
-    targets = {"start": [1, 2, 0], "odds": [0.5, 1.0, 0.0], "tags": [[1], [2, 3], []]}
+    targets = {
+        "start": [1, 2, 0],
+        "odds": [0.5, 1.0, 0.0],
+        "tags": [[7] * len(ids) for ids in IDS],
+    }
     _, targets, _ = EncodedExamples(IDS, SEGMENTS, 128, targets).batch([1], 2)
     assert targets["start"].tolist() == [2, 0]
     assert targets["odds"].tolist() == [1.0, 0.0]
     assert targets["odds"].dtype == np.float32
-    assert targets["tags"][:, :3].tolist() == [[2, 3, -1], [-1, -1, -1]]
+    length = len(IDS[1])
+    assert (targets["tags"][0] == 7).tolist() == [
+        place < length for place in range(targets["tags"].shape[1])
+    ]
+    assert (targets["tags"][1] == -1).all()
     _, targets_B, _ = EncodedExamples(IDS, SEGMENTS, 128).batch([0, 1, 2], 3)
     assert targets_B.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("row", [[1, 0], [0.5], [[1]]])
+def test_rows_that_padding_would_change_are_rejected(row):
+    examples = EncodedExamples(IDS[:1], SEGMENTS[:1], 128, [row])
+    with pytest.raises(ValueError, match="a dictionary of lists"):
+        examples.batch([0], 1)
 
 
 def test_all_batches_of_scores_are_float32():

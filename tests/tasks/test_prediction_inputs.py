@@ -41,6 +41,8 @@ def test_columns_of_a_table(read):
     assert found == [(None, "first")]
     found = read("classifier", "a.jsonl", {"review": "a"}, ("review",))
     assert found == [(None, "a")]
+    with pytest.raises(InputError, match=r"--text_columns.*a line of text"):
+        read("classifier", "lines.txt", "the file\n", ("review",))
     assert read("tagger", "new.csv", "id,words\nx,the file\n") == [
         ("x", ["the", "file"])
     ]

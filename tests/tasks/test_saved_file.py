@@ -136,6 +136,26 @@ def test_commands_do_not_build_a_model_of_another_class(tmp_path):
         tiny.load(path)
 
 
+@pytest.mark.parametrize("load", [tiny.load, electra_tf.load_model])
+def test_the_module_of_a_class_must_be_imported(load, tmp_path):
+    path = str(tmp_path / "own.keras")
+
+    @keras.saving.register_keras_serializable("somewhere")
+    class Own(keras.layers.Layer):
+        pass
+
+    @keras.saving.register_keras_serializable("somewhere")
+    class Model(keras.Sequential):
+        pass
+
+    Model([keras.Input([4]), Own()]).save(path)
+    objects = keras.saving.get_custom_objects()
+    for name in ("somewhere>Own", "somewhere>Model"):
+        del objects[name]
+    with pytest.raises(InputError, match=r"own\.keras.*somewhere>.*import its module"):
+        load(path)
+
+
 def test_layers_of_other_classes_are_not_larger_than_their_weights(tmp_path):
     path, large = tmp_path / "other.keras", tmp_path / "large.keras"
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])

@@ -246,7 +246,7 @@ def _fixed_logits(settings: ObjectiveConfig, tokens: SpecialTokens) -> np.ndarra
         raise InputError(
             "objective.unigram_generator must know the counts of the tokens",
             "no counts",
-            "Run electra_tf.pretrain, which counts them, or pass token_counts of "
+            "Run electra-tf pretrain, which counts them, or pass token_counts of "
             "electra_tf.text.pipeline.count_tokens to Pretrainer.from_vocabulary",
         )
     counts_V = np.array(tokens.counts_V, np.float64)
