@@ -29,7 +29,7 @@ def manifest(**numbers):
     ("numbers", "words"),
     [
         ({}, []),
-        ({"unknown_share": 0.051}, ["5.1%", "[UNK]", "electra_tf.build_vocab"]),
+        ({"unknown_share": 0.051}, ["5.1%", "[UNK]", "electra-tf build_vocab"]),
         ({"padding_share": 0.61}, ["61.0%", "padding", "--max_length", "10 tokens"]),
         ({"discarded_tokens": 32}, ["32.0%", "discarded", "--order=document"]),
         ({"documents": 1}, ["1 document", "100 lines", "--documents=line"]),
