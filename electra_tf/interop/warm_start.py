@@ -73,6 +73,8 @@ def load_weights(
     found = [(n, _place_of(n, run, config, alone)) for n in model.networks]
     check_shapes(found, config, model.path)
     placed = _place(found, run, model.path)
+    if run.generator and all(place != "generator" for _, place in found):
+        _place_lower_layers(model.main, run, config.model, placed)
     if checkpoint is not None:
         _add_other_weights(placed, model, checkpoint, variables)
     else:
@@ -231,6 +233,20 @@ def _place(
                     "begin from the discriminator alone",
                 )
     return placed
+
+
+def _place_lower_layers(
+    network: Network, run: RunNetworks, settings: ModelConfig, placed: _Placed
+) -> None:
+    """Give a generator as wide as the source's only network that network's layers."""
+    depth = settings.generator.depth
+    shape = dataclasses.replace(network.shape, depth=min(depth, network.shape.depth))
+    if not _differences(shape, settings.generator):
+        for name, array in network.weights.items():
+            if target := run.path("generator", network.role, name):
+                placed.arrays.setdefault(target, array)
+        if network.role == "generator":  # a masked LM: its head has a place now
+            placed.ignored.pop("the generator's head", None)
 
 
 def _check_frozen(run: RunNetworks, placed: _Placed, source: str) -> None:

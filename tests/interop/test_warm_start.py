@@ -148,6 +148,30 @@ def test_a_masked_lm_of_full_size_sets_the_discriminators_encoder(folder, tmp_pa
     assert "discriminator head: 4 weights, 4 initialised anew" in text
 
 
+@pytest.mark.parametrize("is_masked_lm", [False, True])
+def test_a_generator_as_wide_as_the_encoder_begins_with_its_lower_layers(
+    is_masked_lm, folder, ours, public, tmp_path
+):
+    heads = resolve(folder).config.model.heads
+    sets = ("model.generator_width=1.0", "model.generator_depth=0.5")
+    sets += (f"model.generator_heads={heads}",)
+    if is_masked_lm:
+        single = resolve(folder, "objective.name=mlm", "training.seed=1")
+        source = single.save_checkpoint(single.pretrainer(), str(tmp_path))
+    else:
+        source = public / "discriminator"
+    before, after, text = load(resolve(folder, *sets), source)
+    lower = [n for n in before if n.startswith(f"{GENERATOR}/encoder/layer_0/")]
+    assert lower
+    assert not [n for n in before if n.startswith(f"{GENERATOR}/encoder/layer_1/")]
+    for name in lower:
+        same = after[name.replace(GENERATOR, MAIN, 1)]
+        np.testing.assert_array_equal(after[name], same, err_msg=name)
+    state = "5 loaded" if is_masked_lm else "5 initialised anew"
+    assert f"generator head: 5 weights, {state}" in text
+    assert "ignored" not in text
+
+
 def test_a_frozen_generator_of_another_shape_is_an_error_with_flags(folder, tmp_path):
     single = resolve(folder, "objective.name=mlm")
     source = single.save_checkpoint(single.pretrainer(), str(tmp_path))
