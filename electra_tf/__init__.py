@@ -97,8 +97,17 @@ def __getattr__(name: str) -> Any:
     if name not in _NO_KERAS:
         _import_keras_classes()
     value = getattr(importlib.import_module(f"{__name__}.{modules[name]}"), name)
+    if name == "Tokenizer":
+        value.from_preset = classmethod(_tokenizer_from_preset)
     globals()[name] = value
     return value
+
+
+def _tokenizer_from_preset(cls: type["Tokenizer"], *args: Any, **kwargs: Any) -> Any:
+    """Load the tokenizer of a model; importing the readers takes seconds."""
+    from electra_tf.sources import tokenizer_from_preset
+
+    return tokenizer_from_preset(cls, *args, **kwargs)
 
 
 def _import_keras_classes() -> None:

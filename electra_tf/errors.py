@@ -1,6 +1,7 @@
 """Error for invalid user input: requirement, received value and remedy."""
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Iterable, Mapping
 
 
 class InputError(ValueError):
@@ -36,6 +37,28 @@ def format_list(values: Iterable[object], limit: int = 10) -> str:
     words = [repr(value) for value in values]
     more = [f"and {len(words) - limit:,} more"] * (len(words) > limit)
     return ", ".join(words[:limit] + more)
+
+
+def unknown_arguments(
+    function: str,
+    given: Mapping[str, object],
+    known: Iterable[str],
+    remedies: Mapping[str, str],
+) -> InputError:
+    """Return the error of keyword arguments that a function does not have.
+
+    `remedies`: what to do in place of arguments of other libraries.
+    """
+    known, hints = list(known), []
+    for name in given:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"Leave {name} out"
+        hints.append(remedies.get(name, hint))
+    return InputError(
+        f"The arguments of {function} must be among {', '.join(known)}",
+        ", ".join(f"{name}={value!r:.40}" for name, value in given.items()),
+        ". ".join(dict.fromkeys(hints)),
+    )
 
 
 def _sentence(text: str) -> str:

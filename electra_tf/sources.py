@@ -327,7 +327,29 @@ def encoder_from_preset(
     encoder = cls(start.shape, seed, None, name, dtype, trainable)
     encoder.build()
     start.load_into(encoder)
+    encoder.tokenizer = start.tokenizer
     return encoder
+
+
+def tokenizer_from_preset(
+    cls: type[Tokenizer],
+    path_or_name: str | os.PathLike,
+    vocabulary: str | os.PathLike | None = None,
+) -> Tokenizer:
+    """Load the tokenizer of a model.
+
+    Args:
+        path_or_name: A source as for `Encoder.from_preset`, or a vocabulary as for
+            `read`.
+        vocabulary: Path of the vocabulary; only for a config or another library.
+
+    Raises:
+        InputError: The source is damaged, or its kind is unknown.
+    """
+    path = os.fspath(path_or_name)
+    if os.path.exists(path) and not _is_config(path) and _format(path) is None:
+        return cls.read(path)
+    return open(path, vocabulary).encoder.tokenizer
 
 
 # What is at a path.

@@ -181,6 +181,25 @@ def test_the_encoder_of_a_saved_model_loads():
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
+def test_an_encoder_of_a_preset_has_its_tokenizer(tmp_path):
+    model = electra_tf.load_model(SAVED / "classifier")
+    for source in (SAVED / "classifier", GOLDEN / "interop/huggingface_discriminator"):
+        encoder = electra_tf.Encoder.from_preset(source)
+        tokenizer = electra_tf.Tokenizer.from_preset(source)
+        assert encoder.tokenizer.identity() == tokenizer.identity()
+        ids = encoder.tokenizer(["a fine film", "dull"])
+        assert encoder(**ids).shape == (*ids["token_ids"].shape, encoder.shape.width)
+        assert "tokenizer" not in encoder.get_config()
+    assert model.encoder.tokenizer is model.tokenizer
+    names = ("token_ids", "segment_ids", "padding_mask")
+    inputs = {name: keras.Input([None], dtype="int32", name=name) for name in names}
+    keras.Model(inputs, encoder(**inputs)).save(tmp_path / "model.keras")
+    again = electra_tf.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again(ids), encoder(**ids))
+    vocabulary = electra_tf.Tokenizer.from_preset(VOCABULARY).vocabulary
+    assert vocabulary == electra_tf.Vocabulary.read(VOCABULARY)
+
+
 def test_a_config_name_gives_random_weights_that_depend_on_the_seed():
     def encoder(seed):
         return electra_tf.Encoder.from_preset("tiny", VOCABULARY, seed=seed)

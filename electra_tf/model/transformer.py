@@ -307,6 +307,8 @@ class Encoder(keras.layers.Layer):
 
     from_preset: ClassVar[Callable[..., "Encoder"]]
     """Load an encoder from any source; `electra_tf/__init__.py`, above, sets it."""
+    tokenizer: Any = None
+    """Tokenizer of the source of `from_preset`; not part of the layer's config."""
 
     def __init__(
         self,

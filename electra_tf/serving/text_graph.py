@@ -1,4 +1,4 @@
-"""Encode texts with TensorFlow operations, equal to `tasks.classifier.encode_texts`."""
+"""Encode texts with TensorFlow operations, equal to `text.encoding.encode_rows`."""
 
 import tensorflow as tf
 
@@ -149,7 +149,7 @@ def truncated_lengths(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute the lengths of both texts after truncation.
 
-    Equal to `classifier.truncate`, without a loop. Lengths are int32 [B].
+    Equal to `encoding.truncate`, without a loop. Lengths are int32 [B].
     """
     surplus_B = tf.maximum(a_B + b_B - max_length, 0)
     # The longer text is cut to the length of the other, then both in turn.

@@ -18,8 +18,8 @@ from electra_tf.tasks.examples import EncodedExamples, check_num_targets
 from electra_tf.tasks.losses import Loss, class_loss, score_loss
 from electra_tf.tasks.task_methods import Formatted
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.encoding import encode_rows
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import CLS, SEP
 
 
 @keras.saving.register_keras_serializable("electra_tf")
@@ -299,64 +299,12 @@ def encode_texts(
     max_length: int,
     targets: Sequence[Any] | None = None,
 ) -> EncodedExamples:
-    """Encode texts or pairs as [CLS] A [SEP] B [SEP], by the rules of the original."""
+    """Encode texts or pairs with their targets."""
     check_num_targets(texts, targets, "texts")
-    rows = [_split_pair(text, index) for index, text in enumerate(texts)]
-    pairs = _are_pairs(rows)
-    cls, sep = (tokenizer.vocabulary.ids[token] for token in (CLS, SEP))
-    ids, segments, num_truncated = [], [], 0
-    for row in rows:
-        parts = [tokenizer.encode(text) for text in row]
-        num_truncated += truncate(parts, max_length - 1 - len(parts))
-        first, second = parts[0], [*parts[1], sep] if pairs else []
-        ids.append([cls, *first, sep, *second])
-        segments.append([0] * (len(first) + 2) + [1] * len(second))
+    rows = encode_rows(tokenizer.encode, tokenizer.vocabulary, texts, max_length)
     return EncodedExamples(
-        ids, segments, max_length, targets, num_truncated, pairs=pairs
+        rows.ids, rows.segments, max_length, targets, rows.truncated, pairs=rows.pairs
     )
-
-
-def truncate(parts: list[list[int]], max_length: int) -> bool:
-    """Cut wordpieces off the end of the longer text until both fit.
-
-    Args:
-        parts: One or two lists of ids, which are cut in place. The second list is cut
-            where both are equally long.
-        max_length: Wordpieces of all lists together, at most.
-    """
-    surplus = sum(map(len, parts)) - max_length
-    for _ in range(max(0, surplus)):
-        longer = 0 if len(parts) == 1 or len(parts[0]) > len(parts[1]) else 1
-        parts[longer].pop()
-    return surplus > 0
-
-
-def _split_pair(text: Any, index: int) -> list[str]:
-    if isinstance(text, str):
-        return [text]
-    pair = isinstance(text, list | tuple) and len(text) == 2
-    if pair and all(isinstance(part, str) for part in text):
-        return list(text)
-    raise InputError(
-        "A text must be a string, or a pair of strings",
-        f"{text!r:.80} at index {index}",
-        "Pass a list of strings, or of pairs of strings",
-    )
-
-
-def _are_pairs(rows: Sequence[list[str]]) -> bool | None:
-    """Return whether all rows are pairs; None without rows."""
-    if not rows:
-        return None
-    others = [n for n, row in enumerate(rows) if len(row) != len(rows[0])]
-    if others:
-        received = [f"{rows[n]!r:.60} at index {n}" for n in (0, others[0])]
-        raise InputError(
-            "Texts must be all single texts or all pairs",
-            ", ".join(received),
-            "Pass a list of strings, or of pairs of strings",
-        )
-    return len(rows[0]) == 2
 
 
 def _names_error(num_classes: Any, labels: Any) -> InputError:

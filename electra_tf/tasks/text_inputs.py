@@ -15,6 +15,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.kernels.weak_functions import weak_function
 from electra_tf.tasks.examples import EncodedExamples
+from electra_tf.text.encoding import to_array, to_list, to_rows
 
 _Encode = Callable[[list, list, Any], EncodedExamples]
 _REMEDY = "Pass a list of texts, or a tf.data.Dataset of batches of (texts, targets)"
@@ -54,34 +55,6 @@ def check_input(x: Any) -> Any:
     return to_array(x)
 
 
-def to_array(x: Any) -> Any:
-    """Return a Series or a frame as an array; other inputs unchanged."""
-    if isinstance(x, str | bytes):
-        raise InputError(
-            "x must be a list of texts", f"the text {x!r:.60} alone", "Pass [text]"
-        )
-    if not hasattr(x, "to_numpy"):
-        return x
-    column = x.to_numpy()
-    return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
-
-
-def to_rows(x: Any, pairs: bool = True) -> list[Any]:
-    """Return one text or pair for each example."""
-    if isinstance(x, np.ndarray | tf.Tensor | tf.RaggedTensor):
-        return _to_list(x)
-    columns = pairs and isinstance(x, tuple) and len(x) == 2
-    if columns and not any(isinstance(column, str | bytes) for column in x):
-        if len(x[0]) != len(x[1]):
-            raise InputError(
-                "The two lists of pairs must have the same length",
-                f"{len(x[0])} and {len(x[1])}",
-                "Pass a tuple of two lists of the same length, or a list of pairs",
-            )
-        return list(zip(*(_to_list(to_array(column)) for column in x), strict=True))
-    return _to_list(x)
-
-
 def reject_text_call(x: Any) -> None:
     """Raise an error if a model is called with texts."""
     strings = getattr(x, "dtype", None) in ("string", tf.string)
@@ -92,32 +65,6 @@ def reject_text_call(x: Any) -> None:
             f"{x!r:.60}",
             "Call predict(texts) for texts",
         )
-
-
-def _to_list(column: Any) -> list[Any]:
-    """Convert an array or a tensor to a list, and bytes to strings."""
-    if isinstance(column, tf.RaggedTensor):
-        column = column.to_list()
-    if isinstance(column, tf.Tensor):
-        column = column.numpy()
-    if isinstance(column, np.ndarray):
-        column = column.tolist()
-    return [_decode(row, index) for index, row in enumerate(column)]
-
-
-def _decode(row: Any, index: int) -> Any:
-    if type(row) in (list, tuple):
-        return type(row)(_decode(text, index) for text in row)
-    if not isinstance(row, bytes):
-        return row
-    try:
-        return row.decode()
-    except UnicodeDecodeError as error:
-        raise InputError(
-            "Texts must be UTF-8",
-            f"{row!r:.80} at index {index}: {error.reason}",
-            "Decode them from their encoding, and pass strings",
-        ) from error
 
 
 def _reject_texts(element: Any, source: Any) -> None:
@@ -202,7 +149,7 @@ def tokenize_dataset(
 
     def encode(flat: Sequence[np.ndarray]) -> EncodedExamples:
         texts, targets, *weights = tf.nest.pack_sequence_as(spec, list(flat))
-        columns = [_to_list(column) for column in _columns(texts)]
+        columns = [to_list(column) for column in _columns(texts)]
         rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         return encode_rows(rows, list(targets), weights[0] if weights else None)
 

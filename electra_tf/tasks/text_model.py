@@ -113,6 +113,7 @@ class TextModel(keras.Model, TaskMethods):
         if start.weights is not None:
             warn_of_global_policy(policy.name)
         self.encoder = Encoder(self.shape, seed, dtype=policy)
+        self.encoder.tokenizer = start.tokenizer
         self.head = self.make_head(seed)
         self.encoder.build()
         self.head.build()

@@ -9,16 +9,20 @@ import dataclasses
 import json
 import pathlib
 import shlex
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from electra_tf import durable_files
 from electra_tf.config.pretraining import TokenizationConfig
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError, format_list, unknown_arguments
+from electra_tf.text.encoding import encode_rows, to_array, to_list, to_rows
 from electra_tf.text.normalization import UNIT, CharacterTable
 from electra_tf.text.vocab import (
     CONTINUATION,
     PAD,
+    SPECIAL_TOKENS,
     UNKNOWN,
     Vocabulary,
     exchange_first,
@@ -33,6 +37,16 @@ if TYPE_CHECKING:
 _CACHED_CHARACTERS = 6_000_000
 _MAX_CACHED_UNIT = 64
 _COMMON_SIGNS = ",.()\"-';"
+_MIN_POSITIONS = 3  # those of the special tokens of a pair
+# What to do in place of arguments of Hugging Face's tokenizers.
+_FOREIGN_ARGUMENTS = {
+    "padding": "Leave padding out: rows are padded to the longest of the texts",
+    "truncation": "Leave truncation out: with max_length, longer texts are cut",
+    "return_tensors": "Leave return_tensors out: Keras takes the NumPy arrays",
+    "add_special_tokens": "Leave add_special_tokens out; without special tokens call "
+    "encode(text)",
+    "is_split_into_words": "Pass texts; a TokenClassifier takes lists of words",
+}
 
 
 Wordpieces = str
@@ -53,9 +67,14 @@ class Tokenizer:
     Example:
         import electra_tf
 
-        vocabulary = electra_tf.Vocabulary.read("records/vocab.txt")
-        electra_tf.Tokenizer(vocabulary).encode("A fine film.")  # ids
+        tokenizer = electra_tf.Tokenizer.from_preset("run")
+        tokenizer(["A fine film.", "Dull."])  # token_ids, segment_ids, padding_mask
+        tokenizer.tokenize("A fine film.")  # wordpieces
+        tokenizer.decode(tokenizer.encode("A fine film."))  # "a fine film."
     """
+
+    from_preset: ClassVar[Callable[..., "Tokenizer"]]
+    """Load the tokenizer of any source; `electra_tf/__init__.py`, above, sets it."""
 
     def __init__(
         self,
@@ -76,6 +95,80 @@ class Tokenizer:
         self._check_whole()
         self._words = _Words(vocabulary, settings.max_word_characters)
         self._units = _Units(self._characters, self._words)
+
+    def __repr__(self) -> str:
+        settings = f"lower_case={self.settings.lower_case}"
+        return f"<Tokenizer with {settings}, {self.vocabulary!r}>"
+
+    def __call__(
+        self,
+        texts: Any,
+        text_pair: Any = None,
+        *,
+        max_length: int | None = None,
+        **unknown: Any,
+    ) -> dict[str, np.ndarray]:
+        """Return the ids of texts with [CLS] and [SEP], padded, as models take them.
+
+        Args:
+            texts: A list, array or Series of texts or of pairs of texts.
+            text_pair: The second texts of pairs.
+            max_length: Positions of a row, at most: longer texts are cut, of a pair
+                the longer one. None: no text is cut.
+
+        Returns:
+            `token_ids`, `segment_ids` and `padding_mask`, int32 [B, L]; the longest
+            row has L positions.
+
+        Raises:
+            InputError: An element is not a text or a pair.
+        """
+        if unknown:
+            known = ("texts", "text_pair", "max_length")
+            raise unknown_arguments("tokenizer", unknown, known, _FOREIGN_ARGUMENTS)
+        _check_call(texts, max_length)
+        columns = texts if text_pair is None else (texts, text_pair)
+        texts = to_rows(to_array(columns))
+        rows = encode_rows(self.encode, self.vocabulary, texts, max_length)
+        shape = len(rows.ids), max(map(len, rows.ids), default=0)
+        ids_BL, segments_BL, mask_BL = np.zeros((3, *shape), np.int32)
+        for index, (ids, segments) in enumerate(zip(*rows[:2], strict=True)):
+            ids_BL[index, : len(ids)] = ids
+            segments_BL[index, : len(ids)] = segments
+            mask_BL[index, : len(ids)] = 1
+        return {
+            "token_ids": ids_BL,
+            "segment_ids": segments_BL,
+            "padding_mask": mask_BL,
+        }
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        """Return the wordpieces of a text, without [CLS] and [SEP]."""
+        return [self.vocabulary.tokens[number] for number in self.encode(text)]
+
+    def decode(self, ids: Any, skip_special_tokens: bool = False) -> Any:
+        """Return the normalized text of ids.
+
+        Args:
+            ids: The ids of a text, or rows of them.
+            skip_special_tokens: Whether to leave out [CLS], [PAD] and the like.
+
+        Returns:
+            A string as the library `tokenizers` decodes it, or a list of one for each
+            row.
+
+        Raises:
+            InputError: An id is not in the vocabulary.
+        """
+        from tokenizers import decoders
+
+        ids = to_list(ids) if hasattr(ids, "__len__") else [ids]
+        if ids and np.ndim(ids[0]):
+            return [self.decode(row, skip_special_tokens) for row in ids]
+        tokens = self._entries(ids)
+        if skip_special_tokens:
+            tokens = [token for token in tokens if token not in SPECIAL_TOKENS]
+        return decoders.WordPiece(prefix=CONTINUATION).decode(tokens)
 
     def encode(self, text: str | bytes) -> list[int]:
         """Return the ids of a text, without [CLS] and [SEP].
@@ -128,6 +221,18 @@ class Tokenizer:
         wordpieces = "".join(map(self._units.__getitem__, units))
         self._units.clear_if_full()
         return wordpieces
+
+    def _entries(self, ids: list[Any]) -> list[str]:
+        size = len(self.vocabulary)
+        ids = [number.item() if hasattr(number, "item") else number for number in ids]
+        wrong = [n for n in ids if type(n) is not int or not 0 <= n < size]
+        if wrong:
+            raise InputError(
+                f"Ids must be whole numbers from 0 to {size - 1}",
+                format_list(wrong),
+                "Pass ids of this vocabulary",
+            )
+        return [self.vocabulary.tokens[number] for number in ids]
 
     def _check_whole(self) -> None:
         """Reject entries to keep whole that the vocabulary does not have."""
@@ -213,6 +318,23 @@ class Tokenizer:
             "Use its vocabulary and settings instead of those of "
             f"{self.vocabulary.source}, or create it again with "
             + " ".join(["the latter", *flags]),
+        )
+
+
+def _check_call(texts: Any, max_length: Any) -> None:
+    """Validate the arguments of `Tokenizer.__call__`."""
+    if isinstance(texts, Mapping | set | frozenset):
+        raise InputError(
+            "Texts must be a sequence with an order",
+            f"a {type(texts).__name__}",
+            "Pass a list of texts",
+        )
+    is_integer = isinstance(max_length, int) and not isinstance(max_length, bool)
+    if max_length is not None and not (is_integer and max_length >= _MIN_POSITIONS):
+        raise InputError(
+            f"max_length must be a whole number of {_MIN_POSITIONS} or more",
+            f"max_length={max_length!r:.40}",
+            "Leave it out to cut no text",
         )
 
 

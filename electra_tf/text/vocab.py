@@ -33,7 +33,7 @@ _MAX_TOKENS = 1_000_000  # a tokenizer writes an id as one Unicode character
 _MAX_BYTES = 1 << 24  # of a vocabulary file
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Vocabulary:
     """WordPiece vocabulary: the entries in order of id.
 
@@ -215,6 +215,9 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def __repr__(self) -> str:
+        return f"<Vocabulary of {len(self):,} entries, {self.source}>"
 
     @functools.cached_property
     def ids(self) -> dict[str, int]:

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.serving.text_graph import GraphInputs, GraphMasks, truncated_lengths
-from electra_tf.tasks.classifier import encode_texts, truncate
+from electra_tf.tasks.classifier import encode_texts
+from electra_tf.text.encoding import truncate
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
 

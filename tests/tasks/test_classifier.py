@@ -9,12 +9,8 @@ import tiny
 from conftest import GOLDEN
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.classifier import (
-    TextClassifier,
-    TextRegressor,
-    encode_texts,
-    truncate,
-)
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor, encode_texts
+from electra_tf.text.encoding import truncate
 from electra_tf.text.tokenizer import Tokenizer
 
 TEXTS, LABELS = tiny.texts(8, longest=11, shortest=10)

@@ -16,7 +16,8 @@ from electra_tf.tasks.keras_inputs import (
     to_targets,
     to_weights,
 )
-from electra_tf.tasks.text_inputs import check_input, is_texts, to_rows
+from electra_tf.tasks.text_inputs import check_input, is_texts
+from electra_tf.text.encoding import to_rows
 
 TEXTS = ["the user can change the file", "a list", "", "the default value is used"]
 PAIRS = [["a", "b"], ["c", "d"], ["e", "f"]]

@@ -8,7 +8,9 @@ import random
 import sys
 import unicodedata
 
+import numpy as np
 import pytest
+import tokenizers
 from conftest import GOLDEN, ROOT
 
 from electra_tf.config.pretraining import TokenizationConfig
@@ -246,3 +248,69 @@ def test_settings_are_stored_with_the_vocabulary(tmp_path, vocabulary):
     path.write_text(path.read_text() + "zzzz\n")
     with pytest.raises(InputError, match="1001 entries"):
         open_tokenizer(path)
+
+
+def test_a_call_frames_and_pads_texts(vocabulary):
+    tokenizer, ids = Tokenizer(vocabulary), vocabulary.ids
+    cls, sep = ids["[CLS]"], ids["[SEP]"]
+    a, b, c = ([ids[letter]] for letter in "abc")
+    single = tokenizer(["a b", "c"])
+    assert [*single] == ["token_ids", "segment_ids", "padding_mask"]
+    expected = [[cls, *a, *b, sep], [cls, *c, sep, 0]]
+    np.testing.assert_array_equal(single["token_ids"], expected)
+    np.testing.assert_array_equal(single["padding_mask"], [[1, 1, 1, 1], [1, 1, 1, 0]])
+    assert not single["segment_ids"].any()
+    assert {array.dtype for array in single.values()} == {np.dtype(np.int32)}
+    pairs = tokenizer(["a b c", "a"], ["b c", "b"], max_length=6)
+    expected = [[cls, *a, *b, sep, *b, sep], [cls, *a, sep, *b, sep, 0]]
+    np.testing.assert_array_equal(pairs["token_ids"], expected)
+    segments = [[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0]]
+    np.testing.assert_array_equal(pairs["segment_ids"], segments)
+    for same in ([("a b c", "b c"), ("a", "b")], (["a b c", "a"], ["b c", "b"])):
+        again = tokenizer(same, max_length=6)
+        np.testing.assert_array_equal(again["token_ids"], pairs["token_ids"])
+    assert tokenizer([])["token_ids"].shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "words"),
+    [
+        (["a text"], {}, r"Pass \[text\]"),
+        ([{"text": ["a"]}], {}, "a dict"),
+        ([["a", None]], {}, "None at index 1"),
+        ([["a"]], {"max_length": 2}, "max_length=2"),
+        ([["a"]], {"max_len": 8}, "Did you mean max_length"),
+        ([["a"]], {"padding": True, "truncation": True}, "truncation out: with max_l"),
+        ([["a"]], {"return_tensors": "tf"}, "NumPy arrays"),
+    ],
+)
+def test_calls_that_are_errors(vocabulary, arguments, keywords, words):
+    with pytest.raises(InputError, match=words):
+        Tokenizer(vocabulary)(*arguments, **keywords)
+
+
+def test_decoded_ids_equal_those_of_the_library(vocabulary):
+    text = "The list doesn't show unhappily, e.g. 1,000 files! [MASK] \u4e2d"
+    theirs = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece(vocabulary.ids, unk_token="[UNK]")
+    )
+    theirs.decoder = tokenizers.decoders.WordPiece()
+    theirs.add_special_tokens([*SPECIAL_TOKENS])
+    ours = Tokenizer(vocabulary)
+    rows = ours([text, "a"])["token_ids"]
+    for skip in (False, True):
+        expected = theirs.decode_batch(rows.tolist(), skip_special_tokens=skip)
+        assert ours.decode(rows, skip_special_tokens=skip) == expected
+        assert ours.decode(rows[0].tolist(), skip) == expected[0]
+    assert ours.decode(ours.encode("A fine file.")) == "a fine file."
+    assert "".join(ours.tokenize("unhappily")).replace("##", "") == "unhappily"
+    for wrong in ([len(vocabulary)], [-1], [1.5]):
+        with pytest.raises(InputError, match=str(wrong[0])):
+            ours.decode(wrong)
+
+
+def test_a_repr_is_short(vocabulary):
+    tokenizer = Tokenizer(vocabulary, TokenizationConfig(lower_case=False))
+    assert repr(vocabulary) == f"<Vocabulary of 1,000 entries, {vocabulary.source}>"
+    assert "lower_case=False" in repr(tokenizer)
+    assert repr(vocabulary) in repr(tokenizer)

@@ -1,0 +1,147 @@
+"""Encode texts in any container as rows of ids, with [CLS] and [SEP].
+
+A row is [CLS] A [SEP], or [CLS] A [SEP] B [SEP]; the rules are those of the original.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from electra_tf.errors import InputError
+from electra_tf.text.vocab import CLS, SEP, Vocabulary
+
+
+class EncodedRows(NamedTuple):
+    """Ids of texts or of pairs, not yet padded."""
+
+    ids: list[list[int]]
+    """Token ids with [CLS] and [SEP], one list for each row."""
+    segments: list[list[int]]
+    """Segment ids of the same lengths."""
+    truncated: int
+    """Number of rows that were cut."""
+    pairs: bool | None
+    """True for pairs of texts, False for single texts; None without rows."""
+
+
+def encode_rows(
+    encode: Callable[[str], list[int]],
+    vocabulary: Vocabulary,
+    texts: Sequence[Any],
+    max_length: int | None,
+) -> EncodedRows:
+    """Encode texts or pairs of texts.
+
+    Args:
+        encode: Function that returns the ids of a text.
+        vocabulary: The vocabulary with the ids of [CLS] and [SEP].
+        texts: Strings or pairs of strings.
+        max_length: Positions of a row, at most; None: no limit.
+    """
+    rows = [_split_pair(text, index) for index, text in enumerate(texts)]
+    pairs = _are_pairs(rows)
+    cls, sep = (vocabulary.ids[token] for token in (CLS, SEP))
+    ids, segments, num_truncated = [], [], 0
+    for row in rows:
+        parts = [encode(text) for text in row]
+        if max_length is not None:
+            num_truncated += truncate(parts, max_length - 1 - len(parts))
+        first, second = parts[0], [*parts[1], sep] if pairs else []
+        ids.append([cls, *first, sep, *second])
+        segments.append([0] * (len(first) + 2) + [1] * len(second))
+    return EncodedRows(ids, segments, num_truncated, pairs)
+
+
+def truncate(parts: list[list[int]], max_length: int) -> bool:
+    """Cut wordpieces off the end of the longer text until both fit.
+
+    Args:
+        parts: One or two lists of ids, which are cut in place. The second list is cut
+            where both are equally long.
+        max_length: Wordpieces of all lists together, at most.
+    """
+    surplus = sum(map(len, parts)) - max_length
+    for _ in range(max(0, surplus)):
+        longer = 0 if len(parts) == 1 or len(parts[0]) > len(parts[1]) else 1
+        parts[longer].pop()
+    return surplus > 0
+
+
+def to_array(x: Any) -> Any:
+    """Return a Series or a frame as an array; other inputs unchanged."""
+    if isinstance(x, str | bytes):
+        raise InputError(
+            "Texts must be in a list", f"the text {x!r:.60} alone", "Pass [text]"
+        )
+    if not hasattr(x, "to_numpy"):
+        return x
+    column = x.to_numpy()
+    return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
+
+
+def to_rows(x: Any, pairs: bool = True) -> list[Any]:
+    """Return one text or pair for each example."""
+    columns = pairs and isinstance(x, tuple) and len(x) == 2
+    if columns and not any(isinstance(column, str | bytes) for column in x):
+        if len(x[0]) != len(x[1]):
+            raise InputError(
+                "The two lists of pairs must have the same length",
+                f"{len(x[0])} and {len(x[1])}",
+                "Pass a tuple of two lists of the same length, or a list of pairs",
+            )
+        return list(zip(*(to_list(to_array(column)) for column in x), strict=True))
+    return to_list(x)
+
+
+def to_list(column: Any) -> list[Any]:
+    """Convert an array or a tensor to a list, and bytes to strings."""
+    # By their methods, as an import of TensorFlow takes seconds.
+    if hasattr(column, "to_list"):  # a ragged tensor
+        column = column.to_list()
+    if hasattr(column, "numpy"):
+        column = column.numpy()
+    if hasattr(column, "tolist"):
+        column = column.tolist()
+    return [_decode(row, index) for index, row in enumerate(column)]
+
+
+def _decode(row: Any, index: int) -> Any:
+    if type(row) in (list, tuple):
+        return type(row)(_decode(text, index) for text in row)
+    if not isinstance(row, bytes):
+        return row
+    try:
+        return row.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            "Texts must be UTF-8",
+            f"{row!r:.80} at index {index}: {error.reason}",
+            "Decode them from their encoding, and pass strings",
+        ) from error
+
+
+def _split_pair(text: Any, index: int) -> list[str]:
+    if isinstance(text, str):
+        return [text]
+    pair = isinstance(text, list | tuple) and len(text) == 2
+    if pair and all(isinstance(part, str) for part in text):
+        return list(text)
+    raise InputError(
+        "A text must be a string, or a pair of strings",
+        f"{text!r:.80} at index {index}",
+        "Pass a list of strings, or of pairs of strings",
+    )
+
+
+def _are_pairs(rows: Sequence[list[str]]) -> bool | None:
+    """Return whether all rows are pairs; None without rows."""
+    if not rows:
+        return None
+    others = [n for n, row in enumerate(rows) if len(row) != len(rows[0])]
+    if others:
+        received = [f"{rows[n]!r:.60} at index {n}" for n in (0, others[0])]
+        raise InputError(
+            "Texts must be all single texts or all pairs",
+            ", ".join(received),
+            "Pass a list of strings, or of pairs of strings",
+        )
+    return len(rows[0]) == 2
