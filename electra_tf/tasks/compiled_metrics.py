@@ -5,13 +5,14 @@ of predicted classes or for logits, and for class ids or one-hot rows as targets
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from electra_tf.errors import InputError, format_list
+from electra_tf.tasks import keras_metrics
 from electra_tf.tasks.losses import class_targets
 
 
@@ -28,9 +29,9 @@ class Form(NamedTuple):
 
 _CUSTOM = Form("given", "probabilities")
 
-# Classes of `keras.metrics`, and functions that have no class of their name.
+# Classes of `keras.metrics` and `keras_metrics`, and functions without a class.
 _CLASS_METRICS = {
-    Form("ids", "ids"): "Accuracy IoU MeanIoU",
+    Form("ids", "ids"): "Accuracy F1 IoU MatthewsCorrelation MeanIoU",
     Form("one_hot", "ids"): "OneHotIoU OneHotMeanIoU",
     Form("ids", "probabilities"): """SparseCategoricalAccuracy
         SparseCategoricalCrossentropy SparseTopKCategoricalAccuracy""",
@@ -48,8 +49,8 @@ _CLASS_METRICS = {
         binary_focal_crossentropy""",
 }
 _SCORE_METRICS = """LogCoshError MeanAbsoluteError MeanAbsolutePercentageError
-    MeanSquaredError MeanSquaredLogarithmicError Poisson R2Score RootMeanSquaredError
-    huber log_cosh"""
+    MeanSquaredError MeanSquaredLogarithmicError Pearson Poisson R2Score
+    RootMeanSquaredError Spearman huber log_cosh"""
 
 _LEAVE_OUT = "Leave it out"
 _REFUSED = {
@@ -60,7 +61,7 @@ _REFUSED = {
     "Metric": ("has no computation of its own", "Pass one of its subclasses"),
     "PearsonCorrelation ConcordanceCorrelation": (
         "is a mean over rows or batches, not the correlation over all texts",
-        "Compute it from predict(texts), with scipy.stats.pearsonr",
+        'Compile a TextRegressor with "pearson" or "spearman"',
     ),
     "Hinge SquaredHinge": (
         "takes decision values below and above 0, which no probability is",
@@ -102,12 +103,17 @@ class CompiledMetrics:
         num_outputs: int,
         metrics: Any = None,
         weighted_metrics: Any = None,
+        own: Sequence[keras.metrics.Metric] = (),
     ):
         self._model, self._kind, self._num_outputs = model, kind, num_outputs
+        self.own = tuple(own)
+        """Metrics of the task, which are compiled with every model."""
+        names = [metric.name for metric in own]
         self._compiled = [
             self._compile(identifier, is_weighted)
             for is_weighted, identifiers in enumerate([metrics, weighted_metrics])
             for identifier in keras.tree.flatten(identifiers or [])
+            if not (isinstance(identifier, str) and identifier in names)
         ]
         names = ["loss", *(metric.name for metric in self.metrics)]
         repeated = {name for name in names if names.count(name) > 1}
@@ -144,14 +150,15 @@ class CompiledMetrics:
         compiled.metric.update_state(*values, **arguments)
 
     def _compile(self, identifier: Any, is_weighted: bool) -> _Compiled:
-        metric = _metric(identifier)
+        metric = _metric(identifier, self._num_outputs)
         if self._kind is None:
             reason = "compares one value per text, which this task does not have"
             raise self._error(metric, reason, "Compile without metrics")
         key, is_keras = _lookup(metric)
         form = _FORMS[self._kind].get(key) if is_keras else _CUSTOM
         if form is None:
-            unknown = "compares classes" if key in _FORMS["classes"] else "is not known"
+            other = next((kind for kind in _FORMS if key in _FORMS[kind]), None)
+            unknown = f"compares {other}" if other else "is not known"
             raise self._error(metric, *_REASONS.get(key, (unknown, None)))
         if is_keras and self._kind == "classes":
             form = self._configured(form, metric, is_weighted)
@@ -197,6 +204,8 @@ class CompiledMetrics:
         except Exception as error:
             reason = f"fails with {type(error).__name__}: {error}"
             raise self._error(compiled.metric, reason, "Correct it") from error
+        if isinstance(compiled.metric, keras_metrics.Spearman):
+            compiled.metric.reset_state()  # its state is no variable of Keras
 
     def _error(self, metric: Any, reason: str, remedy: str | None) -> InputError:
         function = getattr(metric, "_fn", metric)
@@ -212,8 +221,10 @@ class CompiledMetrics:
         )
 
 
-def _metric(identifier: Any) -> keras.metrics.Metric:
+def _metric(identifier: Any, num_outputs: int) -> keras.metrics.Metric:
     """Return the metric of a name, a function, a class or a metric, as Keras does."""
+    if isinstance(identifier, str) and identifier in keras_metrics.NAMES:
+        return keras_metrics.named_metric(identifier, num_outputs)
     if identifier in ("accuracy", "acc"):
         return keras.metrics.SparseCategoricalAccuracy(identifier)
     try:
@@ -222,7 +233,7 @@ def _metric(identifier: Any) -> keras.metrics.Metric:
         raise InputError(
             "A metric of compile must be a metric of Keras, its name, or a function",
             f"{identifier!r:.80}",
-            'Pass for example "accuracy", "auc", or keras.metrics.AUC()',
+            'Pass for example "accuracy", "f1", "auc", or keras.metrics.AUC()',
         ) from error
     if isinstance(metric, keras.losses.Loss):
         raise InputError(
@@ -249,7 +260,7 @@ def _lookup(metric: keras.metrics.Metric) -> tuple[str, bool]:
         return _key(name), module.startswith("keras.")
     general = ("Metric", "Mean", "Sum", "MeanMetricWrapper")
     for kind in type(metric).__mro__:
-        if kind.__module__.startswith("keras."):
+        if kind.__module__.startswith(("keras.", keras_metrics.__name__)):
             is_own = kind is not type(metric) and kind.__name__ in general
             return _key(kind.__name__), not is_own
     return "", False

@@ -21,6 +21,7 @@ from electra_tf.tasks.examples import (
     Inputs,
     check_num_targets,
 )
+from electra_tf.tasks.keras_metrics import SpanF1
 from electra_tf.tasks.losses import Loss, tag_loss
 from electra_tf.tasks.schemes import (
     BIOES,
@@ -147,6 +148,10 @@ class TokenClassifier(TextModel):
         weights_BL = tf.broadcast_to(weights_B[:, None], tf.shape(targets))
         rows = targets, outputs, weights_BL
         return tuple(tf.boolean_mask(t, targets != IGNORE_LABEL) for t in rows)
+
+    def task_metrics(self) -> list[keras.metrics.Metric]:
+        """Return the F1 of spans, if the tags mark spans."""
+        return [SpanF1(self.tags)] if is_span_scheme(self.tags) else []
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None

@@ -144,6 +144,13 @@ class TaskMethods(abc.ABC):
         """Return targets, outputs and weights, a row for each text or word."""
         return targets, outputs, weights_B
 
+    def task_metrics(self) -> list[keras.metrics.Metric]:
+        """Return metrics of targets and outputs that are reported without being asked.
+
+        They are updated with the weights of the rows; padding rows have the weight 0.
+        """
+        return []
+
     def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
         """Return the weight of each target's class, 1 by default."""
         raise InputError(

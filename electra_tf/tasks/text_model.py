@@ -400,12 +400,13 @@ class TextModel(keras.Model, TaskMethods):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Loss, metrics of `compile`, and the model's own if its name is not taken."""
+        """Loss, metrics of `compile`, and the task's whose names are not taken."""
         own = super().metrics
         if self._user_metrics is None:
             return own
         compiled = self._user_metrics.metrics
         names = {metric.name for metric in compiled}
+        own += self._user_metrics.own
         own = [metric for metric in own if metric.name not in names]
         return [*own[:1], *compiled, *own[1:]]
 
@@ -441,7 +442,9 @@ class TextModel(keras.Model, TaskMethods):
         arguments |= {"metrics": metrics, "weighted_metrics": weighted_metrics}
         facts = type(self).__name__, self.metric_kind, self.num_outputs
         with self.distribute_strategy.scope():
-            user_metrics = CompiledMetrics(*facts, metrics, weighted_metrics)
+            user_metrics = CompiledMetrics(
+                *facts, metrics, weighted_metrics, self.task_metrics()
+            )
         # XLA would compile the whole step again for each length of batches.
         super().compile(optimizer, jit_compile=False, **arguments)
         self._compile_metrics = None  # Keras would pass logits to all metrics
@@ -537,8 +540,10 @@ class TextModel(keras.Model, TaskMethods):
     ) -> dict[str, Any]:
         loss = tf.math.divide_no_nan(sums.total, sums.weight)
         self._loss_tracker.update_state(loss, sums.weight)
-        metric = tf.math.divide_no_nan(sums.metric_sum, sums.weight)
-        self._mean_quality.update_state(metric, sums.weight)
+        quality = tf.math.divide_no_nan(sums.metric_sum, sums.weight)
+        self._mean_quality.update_state(quality, sums.weight)
+        for metric in self._user_metrics.own if self._user_metrics else ():
+            metric.update_state(targets, outputs, weights_B)
         if self._user_metrics is not None and self._user_metrics.metrics:
             # Padding rows have no token; unweighted metrics would count them.
             real_N = tf.where(inputs["padding_mask"][:, 0] > 0)[:, 0]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import pytest
+import scipy.stats
 import sklearn.metrics as sk
 import tensorflow as tf
 import tiny
@@ -19,6 +20,9 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.examples import IGNORE_LABEL
+from electra_tf.tasks.keras_metrics import named_metric
+from electra_tf.tasks.metrics import score_spans
+from electra_tf.tasks.schemes import to_scheme
 from electra_tf.tasks.tagger import TokenClassifier
 
 ROWS, BATCH = 96, 28  # the last batch has padding rows: all of those of a 2nd replica
@@ -260,6 +264,104 @@ def test_common_metrics_equal_scikit_learn():
     assert {name: logs[name] for name in expected} == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_names_of_class_metrics_equal_scikit_learn(classes):
+    model, y = make_model("classes", classes), IDS[classes]
+    best = probabilities(model, TEXTS).argmax(1)
+    average = "binary" if classes == 2 else "macro"
+    averages = {"f1": average, "macro_f1": "macro"}
+    averages |= {f"f1_{name}": name for name in ("macro", "micro", "weighted")}
+    for kind, w in (("metrics", None), ("weighted_metrics", WEIGHTS)):
+        w = {"sample_weight": w}
+        expected = {
+            name: sk.f1_score(y, best, average=average, **w)
+            for name, average in averages.items()
+        }
+        mcc = sk.matthews_corrcoef(y, best, **w)
+        expected |= {"mcc": mcc, "matthews_corrcoef": mcc}
+        model.compile("sgd", **{kind: list(expected)})
+        logs = model.evaluate(TEXTS, y, WEIGHTS, return_dict=True, verbose=0)
+        assert {name: logs[name] for name in expected} == pytest.approx(expected)
+
+
+def test_names_of_correlations_equal_scipy():
+    model, counts = make_model("scores"), RNG.integers(1, 4, ROWS)
+    scores = SCORES.round()  # with ties
+    predicted = model.predict(TEXTS)
+    names = ["pearson", "pearsonr", "spearman", "spearmanr"]
+    sides = {
+        "metrics": (scores, predicted),
+        # A weight is a number of copies.
+        "weighted_metrics": (scores.repeat(counts), predicted.repeat(counts)),
+    }
+    for kind, (gold, values) in sides.items():
+        pearson, spearman = (
+            measure(gold, values).statistic
+            for measure in (scipy.stats.pearsonr, scipy.stats.spearmanr)
+        )
+        model.compile("sgd", **{kind: names})
+        for _ in range(2):  # the second evaluation starts anew
+            logs = model.evaluate(TEXTS, scores, counts, return_dict=True, verbose=0)
+            values = [logs[name] for name in names]
+            expected = [pearson, pearson, spearman, spearman]
+            assert values == pytest.approx(expected, rel=1e-5)
+    constant = model.evaluate(TEXTS, [2] * ROWS, return_dict=True, verbose=0)
+    assert [constant[name] for name in names] == [0, 0, 0, 0]
+
+
+def test_constant_predictions_have_no_correlation():
+    for name in ("f1", "mcc"):
+        metric = named_metric(name, 2)
+        metric.update_state([0, 1, 1], [0, 0, 0])
+        assert metric.result() == 0
+    for name in ("pearson", "spearman"):
+        metric = named_metric(name, 1)
+        metric.update_state([[1.0], [2.0], [3.0]], [[0.1], [0.1], [0.1]])
+        assert metric.result() == 0
+
+
+TAGS = {
+    "BIOES": ("O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC"))),
+    "IOB2": ("O", *(f"{mark}-{kind}" for mark in "BI" for kind in ("PER", "LOC"))),
+}
+
+
+@pytest.mark.parametrize("scheme", TAGS)
+def test_a_tagger_reports_the_f1_of_entities(scheme):
+    seqeval = pytest.importorskip("seqeval.metrics")
+    settings = tiny.settings(**tiny.NO_DROPOUT, training_batch_size=BATCH)
+    model = TokenClassifier(tiny.start(), TAGS[scheme], settings)
+    model.head.trainable_variables[0].assign(RNG.normal(size=(16, len(TAGS[scheme]))))
+    x = [text.split()[: 1 + n % 6] for n, text in enumerate(TEXTS)]
+    likely = [tags for tags in model.predict(x)]
+    gold = [
+        to_scheme([t if RNG.random() < 0.7 else "O" for t in tags], scheme)
+        for tags in likely
+    ]
+    predicted = [to_scheme(tags, scheme) for tags in likely]
+    f1 = seqeval.f1_score(gold, predicted)
+    assert 0.2 < f1 < 0.95
+    assert 100 * f1 == pytest.approx(score_spans(gold, likely)["f1"])
+    names = ["loss", "accuracy", "f1"]
+    assert model.evaluate(x, gold, verbose=0, return_dict=True).keys() == set(names)
+    model.compile("sgd", metrics=["f1"])  # it is the same
+    assert model.metrics_names == names
+    assert model.evaluate(x, gold, verbose=0)[2] == pytest.approx(f1)
+    counts = RNG.integers(0, 3, ROWS)
+    copies = np.repeat(np.arange(ROWS), counts)
+    weighted = model.evaluate(x, gold, counts, verbose=0)[2]
+    sides = [[side[row] for row in copies] for side in (gold, predicted)]
+    assert weighted == pytest.approx(seqeval.f1_score(*sides))
+
+
+def test_tags_of_single_words_have_no_f1_of_entities():
+    model = make_model("tags")
+    model.compile("sgd", metrics=["f1"])  # of the two tags of words
+    assert [type(metric).__name__ for metric in model.metrics][1] == "F1"
+    model.compile("sgd")
+    assert model.metrics_names == ["loss", "accuracy"]
+
+
 def create(name):
     return getattr(km, name)(*ARGUMENTS.get(name, ()))
 
@@ -292,6 +394,7 @@ def classifier():
         ({"metrics": [km.Mean(name="loss")]}, "Mean 'loss'"),
         ({"metrics": [km.MeanSquaredError(name="loss")]}, "'loss'"),
         ({"metrics": ["recal"]}, "'recal'"),
+        ({"metrics": ["pearson"]}, "Pearson 'pearson', which compares scores"),
         ({"metrics": [keras.losses.MeanSquaredError()]}, "loss MeanSquaredError"),
         ({"metrics": [km.Precision(class_id=5)]}, "Precision 'precision.*5"),
         ({"metrics": [km.Recall(top_k=5)]}, "Recall 'recall.*5"),
@@ -331,11 +434,11 @@ def test_names_and_order_of_results():
 
 def test_metrics_are_restored(tmp_path):
     model = make_model("classes")
-    metrics = ["auc", km.Precision(class_id=1, name="mine")]
+    metrics = ["auc", "mcc", km.Precision(class_id=1, name="mine")]
     model.compile("sgd", metrics=metrics, weighted_metrics=[km.F1Score(name="f1")])
     data = TEXTS, IDS[2], WEIGHTS
     expected = model.evaluate(*data, return_dict=True, verbose=0)
-    assert expected.keys() == {"loss", "auc", "mine", "f1", "accuracy"}
+    assert expected.keys() == {"loss", "auc", "mcc", "mine", "f1", "accuracy"}
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     results = again.evaluate(*data, return_dict=True, verbose=0)
@@ -359,6 +462,9 @@ from tasks import test_compiled_metrics as tests
 with devices.scope():
     tests.test_metrics_of_class_ids(2, run_eagerly=False)
     tests.test_metrics_of_scores(weighted=False)
+    tests.test_names_of_class_metrics_equal_scikit_learn(3)
+    tests.test_names_of_correlations_equal_scipy()
+    tests.test_a_tagger_reports_the_f1_of_entities("IOB2")
 print(devices.num_replicas_in_sync)
 """
 
