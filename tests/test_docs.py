@@ -1,5 +1,6 @@
 """The documentation matches the code: commands, flags, links, Python, settings."""
 
+import configparser
 import copy
 import functools
 import importlib
@@ -16,6 +17,7 @@ import yaml
 from conftest import ROOT
 from tiny import build_records
 
+import electra_tf
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
@@ -223,6 +225,7 @@ def anchors(path):
         if line.startswith("#") and not fenced:
             title = re.sub(r"[^\w\s-]", "", line.lstrip("# ").lower()).strip()
             ids.add(re.sub(r"[-\s]+", "-", title))
+        ids.update(re.findall(r"^::: ([\w.]+)$", line))  # an entry of the reference
     return ids
 
 
@@ -239,23 +242,76 @@ def test_link_targets_exist(path):
 
 def test_every_page_is_in_the_navigation():
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    for path in DOCS.glob("*.md"):
-        assert re.search(rf"\s{re.escape(path.name)}$", text, re.M), path.name
-        assert path.name == "index.md" or f"({path.name})" in (
-            DOCS / "index.md"
-        ).read_text(encoding="utf-8")
+    for path in (path for kind in ("md", "ipynb") for path in DOCS.rglob(f"*.{kind}")):
+        name = str(path.relative_to(DOCS))
+        assert re.search(rf"\s{re.escape(name)}$", text, re.M), name
 
 
-@pytest.mark.tools
-def test_mkdocs_builds_in_strict_mode(tmp_path):
-    pytest.importorskip("mkdocs", reason="needs the extra `docs`")
-    pytest.importorskip("material", reason="needs the extra `docs`")
-    command = ["mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+def test_the_home_page_has_the_order_of_the_navigation():
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
+    pages = re.findall(r"([\w/-]+\.(?:md|ipynb))$", navigation, re.M)
+    rows = re.findall(r"^\| \[.*?\]\((.*?)\)", prose(DOCS / "index.md"), re.M)
+    assert ["index.md", *rows] == pages
+
+
+# ---- The site, with its reference generated from docstrings.
+
+
+def test_every_public_name_has_one_entry_in_the_reference():
+    entries = [
+        entry
+        for path in (DOCS / "reference").glob("*.md")
+        for entry in re.findall(r"^::: electra_tf\.(\w+)$", path.read_text(), re.M)
+    ]
+    assert sorted(entries) == sorted(electra_tf.__all__)
+
+
+def test_every_extra_is_documented():
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    page = prose(DOCS / "getting-started.md")
+    table = page.split("| extra | for |\n")[1].split("\n\n")[0]
+    documented = re.findall(
+        r"`([\w-]+)`", " ".join(re.findall("^\\|.*?\\|", table, re.M))
+    )
+    assert sorted(documented) == sorted(parser["options.extras_require"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Return the folder of the built site."""
+    for module in ("mkdocs", "material", "mkdocstrings", "mkdocs_jupyter"):
+        pytest.importorskip(module, reason="needs the extra `docs`")
+    folder = tmp_path_factory.mktemp("site")
+    command = ["mkdocs", "build", "--strict", "--site-dir", str(folder)]
     result = subprocess.run(
         [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-    assert (tmp_path / "site" / "performance" / "index.html").exists()
+    return folder
+
+
+@pytest.mark.tools
+def test_mkdocs_renders_reference_and_notebooks(site):
+    reference = "".join(p.read_text() for p in (site / "reference").rglob("*.html"))
+    for name in electra_tf.__all__:
+        assert f'id="electra_tf.{name}"' in reference
+    assert "Example:" not in reference
+    for path in DOCS.rglob("*.ipynb"):
+        page = (
+            site / path.relative_to(DOCS).with_suffix("") / "index.html"
+        ).read_text()
+        assert "data:image/png" in page  # a figure
+
+
+@pytest.mark.tools
+def test_options_do_not_break_at_the_end_of_a_line(site):
+    page = (site / "finetuning" / "index.html").read_text()
+    assert '<code><span class="option">--on_error=report</span></code>' in page
+    assert (
+        ".option {\n  white-space: nowrap"
+        in (site / "stylesheets" / "site.css").read_text()
+    )
 
 
 def test_the_configuration_page_is_up_to_date():
@@ -285,6 +341,8 @@ def workspace(tmp_path_factory, corpus_file, vocabulary, pretrained):
     workspace = tmp_path_factory.mktemp("docs")
     build_records(corpus_file, workspace / "records", vocabulary, max_length=128)
     (workspace / "run").symlink_to(pretrained)
+    (workspace / "quickstart_run").mkdir()
+    (workspace / "quickstart_run" / "run").symlink_to(pretrained)
     return workspace
 
 
@@ -309,7 +367,10 @@ def test_python_blocks_run(path, block, workspace, monkeypatch):
     monkeypatch.chdir(workspace)
     names = {}
     exec(code, names)  # an exception fails the test
-    if "model" in names and "labels" in names:
+    if "scipy" in names:  # the example that learns, here from three steps of training
+        held_out = names["texts"][:100], names["labels"][:100]
+        assert names["model"].evaluate(*held_out)[1] > 0.85
+    elif "model" in names and "labels" in names:
         probabilities = names["model"].predict(["good", "bad"])
         np.testing.assert_allclose(np.sum(probabilities, 1), 1, rtol=1e-5)
 

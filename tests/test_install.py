@@ -46,7 +46,9 @@ NOT_IMPORTED = {
     "pytest-xdist": "a plugin of pytest",
     "ruff": "a command",
     "mkdocs": "a command",
+    "mkdocs-jupyter": "a plugin of MkDocs",
     "mkdocs-material": "a theme of MkDocs",
+    "mkdocstrings": "a plugin of MkDocs",
 }
 BROKEN_KERAS = ("3.12.0", "3.13.0")
 

@@ -1,0 +1,18 @@
+"""Hook of MkDocs: keep options whole where lines break."""
+
+import re
+
+
+def on_page_content(html: str, **arguments: object) -> str:
+    """Wrap options such as `--model_dir=run` of inline code in unbreakable spans.
+
+    A browser may break a line after any hyphen, so also after the two of an option.
+    """
+    in_block = "<pre><span></span>"
+    inline = re.compile(rf"(?<!{in_block})<code>(?P<code>[^<]*--[^<]*)</code>")
+    return inline.sub(_wrap_options, html)
+
+
+def _wrap_options(match: re.Match[str]) -> str:
+    code = re.sub(r"(--\S+)", r'<span class="option">\1</span>', match["code"])
+    return f"<code>{code}</code>"
