@@ -1,6 +1,7 @@
 """Functions of texts and of ids that a model serves: a head on an exported encoder."""
 
 import abc
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -95,10 +96,18 @@ class ServedModel(abc.ABC):
         """Return the head's outputs on the encoder, which is computed in chunks."""
         return self.head(self._encode(**inputs), inputs)
 
-    def text(self) -> Signature:
-        """Return the signature of strings."""
-        function = text_signature(self.from_texts, self.inputs, self.limits)
-        return Signature(function, self._text_cases)
+    def text(
+        self, function: Callable | None = None, expected: Callable | None = None
+    ) -> Signature:
+        """Return a signature of strings, that of `from_texts` by default.
+
+        Args:
+            function: As `from_texts`.
+            expected: As `expected`, for `function`.
+        """
+        checked = text_signature(function or self.from_texts, self.inputs, self.limits)
+        cases = functools.partial(self._text_cases, expected or self.expected)
+        return Signature(checked, cases)
 
     def tokens(self) -> Signature:
         """Return the signature of ids."""
@@ -112,12 +121,12 @@ class ServedModel(abc.ABC):
         outputs = self.named(self.head(self._network(**inputs), inputs)).items()
         return {name: array for name, array in outputs if array.dtype != tf.string}
 
-    def _text_cases(self) -> Iterator[tuple[Request, Response]]:
+    def _text_cases(self, expected: Callable) -> Iterator[tuple[Request, Response]]:
         probes = self.probes()
         for rows in (probes[:1], probes):
             columns = [rows] if len(self.inputs) == 1 else zip(*rows, strict=True)
             columns = map(encode_texts, columns)
-            yield dict(zip(self.inputs, columns, strict=True)), self.expected(rows)
+            yield dict(zip(self.inputs, columns, strict=True)), expected(rows)
         yield {name: encode_texts([]) for name in self.inputs}, {}
 
     def _token_cases(self) -> Iterator[tuple[Request, Response]]:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.serving.chunked import chunked
+from electra_tf.serving.entities_graph import GraphSpans, WordTags
 from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.serving.served_model import PROBE_TEXTS, ServedModel, arrays
@@ -19,16 +20,18 @@ from electra_tf.serving.signatures import (
     Outputs,
     Request,
     Response,
+    Signature,
     encode_texts,
     pad_empty,
 )
 from electra_tf.serving.spans_graph import NO_SPAN, graph_answers
 from electra_tf.serving.text_graph import GraphInputs
 from electra_tf.serving.windows_graph import GraphWindows
-from electra_tf.serving.words_graph import GraphWords
+from electra_tf.serving.words_graph import GraphWords, split_words
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import query_limit
+from electra_tf.text.graph_tokenizer import substrings
 
 
 class _Task(ServedModel):
@@ -53,6 +56,10 @@ class _Task(ServedModel):
 
     def examples(self, rows: Sequence[Any]) -> EncodedExamples:
         return self.model.examples(rows)
+
+    def texts(self) -> dict[str, Signature]:
+        """Return the signatures of strings by name."""
+        return {"serving_default": self.text()}
 
     def num_pieces(self, *texts: str) -> int:
         """Return the number of wordpieces of texts."""
@@ -117,7 +124,7 @@ class _Regressor(_Texts):
 
 
 class _Tagger(_Task):
-    """Labels of the words of a text."""
+    """Labels of the words of a text, and its entities."""
 
     kind = "tagger"
 
@@ -126,12 +133,41 @@ class _Tagger(_Task):
         self.module.words = self._words = GraphWords(
             model.tokenizer, self.data.max_length, self.data.tagging_segment, limits
         )
+        self._spans = GraphSpans(model.tags, model.scheme)
         self.compute = chunked(self.outputs)
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         """Return `words`, and `labels` and `probabilities` of each, [B, W]."""
-        inputs, parts = self._words(*texts)
-        return self._words.tags(self.compute(inputs), parts, self.model.tags)
+        words = split_words(*texts)
+        tags = self._tags(words)
+        return {
+            "words": words.to_tensor(),
+            "labels": words.with_values(self._spans.labels(tags)).to_tensor(),
+            "probabilities": words.with_values(tags.probability_W).to_tensor(),
+        }
+
+    def texts(self) -> dict[str, Signature]:
+        entities = self.text(self._entities, self._expected_entities)
+        return {**super().texts(), "entities": entities}
+
+    def _entities(self, text_B: tf.Tensor) -> Outputs:
+        """Return the outputs of `GraphSpans.entities`."""
+        offsets = self._words.split(text_B)
+        words = substrings(offsets.codes, offsets.starts, offsets.ends)
+        return self._spans.entities(self._tags(words), offsets)
+
+    def _expected_entities(self, rows: Sequence[str]) -> Response:
+        found = self.model.entities(rows)
+        padding = {"type": b"", "start": -1, "end": -1, "text": b"", "score": 0.0}
+        columns = {
+            f"{name}s": _padded([[getattr(e, name) for e in row] for row in found], end)
+            for name, end in padding.items()
+        }
+        return {**columns, "count": np.array(list(map(len, found)), np.int32)}
+
+    def _tags(self, words: tf.RaggedTensor) -> WordTags:
+        inputs, parts = self._words(words)
+        return self._words.tags(self.compute(inputs), parts)
 
     def named(self, outputs: Any) -> Outputs:
         """Return `logits` and `probabilities` [B, L, C] and `labels` [B, L]."""
@@ -148,19 +184,21 @@ class _Tagger(_Task):
     def expected(self, rows: Sequence[str]) -> Response:
         words, examples = [text.split() for text in rows], self.examples(rows)
         outputs = self.model.outputs_of(examples)
-        probabilities = [[] for _ in words]
-        for (row, part), logits_LC in zip(examples.origins, outputs, strict=True):
-            best_L = tf.reduce_max(tf.nn.softmax(logits_LC), -1).numpy()
-            probabilities[row] += best_L[part.starts].tolist()
-        labels = self.model.learned_tags(words, examples, outputs)
+        logits = self.model.word_logits(words, examples, outputs)
+        scores = [tf.reduce_max(tf.nn.softmax(row), -1).numpy() for row in logits]
         return {
-            "words": _padded(words, tf.string),
-            "labels": _padded(labels, tf.string),
-            "probabilities": _padded(probabilities, tf.float32),
+            "words": _padded(words, b""),
+            "labels": _padded(self.model.decode(words, examples, outputs), b""),
+            "probabilities": _padded([row.tolist() for row in scores], 0.0),
         }
 
     def metadata(self) -> dict[str, Any]:
-        return {"labels": list(self.model.tags), "segment": self.data.tagging_segment}
+        segment = self.data.tagging_segment
+        return {
+            "labels": list(self.model.tags),
+            "scheme": self.model.scheme,
+            "segment": segment,
+        }
 
 
 class _Answerer(_Task):
@@ -250,7 +288,7 @@ def task_export(
     return ExportSpec(
         served.kind,
         served.module,
-        {"serving_default": served.text()},
+        served.texts(),
         {"tokens": served.tokens()},
         model.tokenizer,
         {**sizes, **served.metadata()},
@@ -268,6 +306,7 @@ def to_float32(model: TextModel) -> TextModel:
     return copy
 
 
-def _padded(rows: Sequence[Any], dtype: tf.DType) -> np.ndarray:
-    """Return values of each row's words, padded with b"" or zeros, [B, W]."""
-    return tf.ragged.constant(rows, dtype, ragged_rank=1).to_tensor().numpy()
+def _padded(rows: Sequence[Sequence[Any]], padding: Any) -> np.ndarray:
+    """Return values of each row's words or entities, padded, [B, W] or [B, E]."""
+    dtype = tf.constant(padding).dtype
+    return tf.ragged.constant(rows, dtype, ragged_rank=1).to_tensor(padding).numpy()

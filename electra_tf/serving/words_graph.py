@@ -1,14 +1,14 @@
-"""Encode sentences for a tagger in a graph, and convert its logits to tags.
+"""Encode sentences for a tagger in a graph, and find the tags of words in its logits.
 
-The inputs equal those of `str.split` and `tasks.tagger.encode_words`. Axes: P parts
+The inputs equal those of `tasks.tagger.encode_words`. Axes: P parts
 of all sentences, W words of all sentences or of the longest one.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf.serving.entities_graph import WordTags
 from electra_tf.serving.request_limits import (
     LIMITS,
     RequestLimits,
@@ -16,6 +16,7 @@ from electra_tf.serving.request_limits import (
 )
 from electra_tf.serving.text_graph import GraphEncoder
 from electra_tf.text.graph_tokenizer import (
+    WordOffsets,
     drop_invalid_utf8,
     repeat_rows,
     truncate_rows,
@@ -42,7 +43,7 @@ class WordAlignment(NamedTuple):
 
 
 class GraphWords(GraphEncoder):
-    """Split sentences into words, pack them, and return the tags of the words."""
+    """Split texts into words, pack the words, and return their tags."""
 
     def __init__(
         self,
@@ -54,15 +55,20 @@ class GraphWords(GraphEncoder):
         super().__init__(tokenizer, limits)
         self._room, self._segment = max_length - _SPECIAL, segment
 
-    def __call__(self, text_B: tf.Tensor) -> tuple[dict[str, tf.Tensor], WordAlignment]:
-        """Pack the words of each sentence, in several parts where it is too long.
+    def split(self, text_B: tf.Tensor) -> WordOffsets:
+        """Split texts by the tokenizer's rule, as `Tokenizer.word_offsets` does."""
+        return self._tokenize.word_offsets(text_B)
+
+    def __call__(
+        self, words: tf.RaggedTensor
+    ) -> tuple[dict[str, tf.Tensor], WordAlignment]:
+        """Pack words, [B, (words)], in several parts where a sentence is too long.
 
         Returns:
             Inputs, each int32 [P, L], where a sentence without words has no part, and
             their alignment. More positions or words than the limits raise
             `InvalidArgumentError` at run time, before they are allocated.
         """
-        words = split_words(text_B)
         with tf.control_dependencies([_assert_max_words(words, self._limits)]):
             # Splits too: what depends on the lengths alone must not run before.
             words = tf.RaggedTensor.from_row_splits(
@@ -92,24 +98,15 @@ class GraphWords(GraphEncoder):
         }
         return inputs, WordAlignment(words, part_W, position_W)
 
-    def tags(
-        self, logits_PLC: tf.Tensor, parts: WordAlignment, names: Sequence[str]
-    ) -> dict[str, tf.Tensor]:
-        """Return the tag of each word, from the logits at its first wordpiece.
-
-        Returns:
-            `words` and `labels`, strings [B, W], and `probabilities`, float32 [B, W],
-            of these labels; empty and 0 beyond the words of a sentence.
-        """
+    def tags(self, logits_PLC: tf.Tensor, parts: WordAlignment) -> WordTags:
+        """Return the tag of each word, from the logits at its first wordpiece."""
         index_W2 = tf.stack([parts.part_W, parts.position_W], 1)
         logits_WC = tf.cast(tf.gather_nd(logits_PLC, index_W2), tf.float32)
-        label_W = tf.gather(tf.constant(list(names)), tf.argmax(logits_WC, -1))
-        probability_W = tf.reduce_max(tf.nn.softmax(logits_WC), -1)
-        return {
-            "words": parts.words.to_tensor(),
-            "labels": parts.words.with_values(label_W).to_tensor(),
-            "probabilities": parts.words.with_values(probability_W).to_tensor(),
-        }
+        return WordTags(
+            tf.argmax(logits_WC, -1),
+            tf.reduce_max(tf.nn.softmax(logits_WC), -1),
+            parts.words.row_lengths(),
+        )
 
     def _assert_max_parts(
         self, lengths_W: tf.Tensor, part_W: tf.Tensor, parts: tf.Tensor

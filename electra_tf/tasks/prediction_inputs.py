@@ -41,8 +41,6 @@ class Item:
     """An element of the argument `x` of `model.examples`."""
     id: str | int | None = None
     """Id of the record in the file; None: it has none."""
-    is_split: bool = dataclasses.field(default=False, compare=False)
-    """Whether the words of a tagger are a text that was split at white space."""
 
 
 def check_input(path: str | None) -> None:
@@ -99,15 +97,7 @@ def read_items(
         stored: Those that the model was trained with.
     """
     check_input(path)
-    noted = False
-    for item in _Reader(model, path, columns, stored).items():
-        if item.is_split and not noted:
-            print_note(
-                "note: a text is split into words at white space only: 'Bern.' is one "
-                'word. Write {"words": ["Bern", "."]} to split it otherwise'
-            )
-            noted = True
-        yield item
+    yield from _Reader(model, path, columns, stored).items()
 
 
 class _Reader:
@@ -201,7 +191,7 @@ class _Reader:
         for row in rows:
             texts = tuple(row.values[column] for column in columns)
             value = self._model.parse_record(texts, f"{row}")
-            yield Item(value, row.values.get(ID), self._model.takes_words)
+            yield Item(value, row.values.get(ID))
 
     def _json_items(self) -> Iterator[Item]:
         log = DataErrorLog("stop", "", "JSON must be readable")
@@ -284,8 +274,7 @@ class _Reader:
         if isinstance(value, dict):
             return self._parse_record(value, place)
         if isinstance(value, str):
-            is_split = self._model.takes_words
-            return Item(self._model.parse_line(value, place), is_split=is_split)
+            return Item(self._model.parse_line(value, place))
         raise InputError(
             "A record of JSON must be an object or a string",
             f"{place}: {describe_json(value)}",
@@ -299,7 +288,7 @@ class _Reader:
             trees = [key for key, v in record.items() if isinstance(v, dict | list)]
             raise InputError(
                 f"A record must be a JSON object with {' and '.join(names)}, each a "
-                + ("list of strings" if takes_words else "string"),
+                + ("list of strings, or text, a string" if takes_words else "string"),
                 f"{place}: {json.dumps(record, ensure_ascii=False)!r:.80}",
                 "Correct the record, or name the keys with --text_columns"
                 + f"; keys within {format_list(trees)} are not read" * bool(trees),
@@ -312,8 +301,7 @@ class _Reader:
                 "Correct the line",
             )
         texts = tuple(record[name] for name in names)
-        is_split = takes_words and isinstance(texts[0], str)
-        return Item(self._model.parse_record(texts, place), item_id, is_split)
+        return Item(self._model.parse_record(texts, place), item_id)
 
 
 def _parse_line(line: str, place: str, is_json: bool) -> Any:

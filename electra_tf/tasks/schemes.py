@@ -13,11 +13,11 @@ BIOES = "BIOES"
 SCHEMES = ("IOB2", BIOES, "IOB1", "IOE2", "IOE1")
 """Ways to write spans as tags; `scheme_of` prefers earlier ones."""
 
-_OUTSIDE_MARKS = {OUTSIDE, "."}
-_BEGIN_MARKS = {"B", "S", "[", "]"}
-# Marks after which every mark but an outside one begins a new span.
-_END_MARKS = {*_OUTSIDE_MARKS, "E", "S", "[", "]"}
-_ALL_MARKS = {*MARKS, *_BEGIN_MARKS, *_OUTSIDE_MARKS}
+OUTSIDE_MARKS = {OUTSIDE, "."}
+BEGIN_MARKS = {"B", "S", "[", "]"}
+END_MARKS = {*OUTSIDE_MARKS, "E", "S", "[", "]"}
+"""Marks after which every mark but an outside one begins a new span."""
+_ALL_MARKS = {*MARKS, *BEGIN_MARKS, *OUTSIDE_MARKS}
 _SPAN_TAG = re.compile(f"{OUTSIDE}|[{MARKS}]-.+", re.DOTALL)
 
 
@@ -36,6 +36,19 @@ def is_span_scheme(tags: Iterable[str]) -> bool:
     """Return whether tags mark spans, as opposed to classes of single words."""
     tags = set(tags)
     return bool(tags) and all(_SPAN_TAG.fullmatch(tag) for tag in tags)
+
+
+def as_span_tags(tags: Sequence[str]) -> list[str]:
+    """Return the span tag that each tag of a model stands for.
+
+    Tags of spans stand for themselves. Of other tags, O is outside and equal neighbours
+    are one span, as in the scheme IO; without O each word is a span of its own, as for
+    parts of speech.
+    """
+    if is_span_scheme(tags):
+        return list(tags)
+    mark = "I" if OUTSIDE in tags else "S"
+    return [tag if tag == OUTSIDE else f"{mark}-{tag}" for tag in tags]
 
 
 def learned_scheme(tags: Iterable[str]) -> str:
@@ -60,10 +73,10 @@ def conlleval_spans(tags: Sequence[str]) -> list[Span]:
     spans: list[Span] = []
     last_mark, last_kind = OUTSIDE, ""
     for index, tag in enumerate(tags):
-        mark, kind = _split_tag(tag)
-        if mark in _OUTSIDE_MARKS:
+        mark, kind = split_tag(tag)
+        if mark in OUTSIDE_MARKS:
             pass
-        elif mark in _BEGIN_MARKS or last_mark in _END_MARKS or kind != last_kind:
+        elif mark in BEGIN_MARKS or last_mark in END_MARKS or kind != last_kind:
             spans.append(Span(index, index, kind))
         else:
             spans[-1] = spans[-1]._replace(last=index)
@@ -123,7 +136,7 @@ def scheme_of(sentences: Sequence[Sequence[str]]) -> tuple[str, list[int]]:
     return best, misfits[best]
 
 
-def _split_tag(tag: str) -> tuple[str, str]:
+def split_tag(tag: str) -> tuple[str, str]:
     """Return mark and type of a tag."""
     mark, _, kind = tag.partition("-")
     if mark not in _ALL_MARKS:

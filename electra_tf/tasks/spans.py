@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import pathlib
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.tasks.squad_json import Question
 from electra_tf.tasks.windows import QAFeature, split_words
-from electra_tf.text.normalization import UNIT, CharacterTable
+from electra_tf.text.normalization import UNIT, CharacterTable, end_of_marks
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN
 
@@ -201,7 +200,7 @@ def piece_characters(
             spans.append((start, start + len(part)))
         else:
             spans += _split_spans(start, part, tokenizer, characters)
-    return [(first, _end_of(end - 1, text)) for first, end in spans]
+    return [(first, end_of_marks(end - 1, text)) for first, end in spans]
 
 
 def _split_spans(
@@ -224,14 +223,6 @@ def _split_spans(
         for length in lengths:
             yield sources[first], sources[first + length - 1] + 1
             first += length
-
-
-def _end_of(index: int, text: str) -> int:
-    """Return the index after a character and its combining marks."""
-    index += 1
-    while index < len(text) and unicodedata.category(text[index]).startswith("M"):
-        index += 1
-    return index
 
 
 def _softmax(scores: Sequence[float]) -> list[float]:

@@ -15,6 +15,7 @@ from electra_tf.model.heads import TokenClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.conll import WORD_KEYS, Sentence
+from electra_tf.tasks.entities import Entity, SplitText, find_entities, split_text
 from electra_tf.tasks.examples import (
     IGNORE_LABEL,
     EncodedExamples,
@@ -28,11 +29,13 @@ from electra_tf.tasks.schemes import (
     MARKS,
     OUTSIDE,
     SCHEMES,
+    as_span_tags,
     is_span_scheme,
     learned_scheme,
     to_scheme,
 )
 from electra_tf.tasks.task_methods import Formatted
+from electra_tf.tasks.text_inputs import check_input, to_rows
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
@@ -66,7 +69,7 @@ class TokenClassifier(TextModel):
     head_arguments = ("tags",)
     metric_kind = "classes"
     takes_words = True
-    input_choices = tuple((key,) for key in WORD_KEYS)
+    input_choices = (*((key,) for key in WORD_KEYS), ("text",))
     data_columns = ("text_columns", "label_column", "tag_names")
 
     def __init__(
@@ -193,27 +196,108 @@ class TokenClassifier(TextModel):
         self, x: Sequence[Any], examples: EncodedExamples, outputs: list
     ) -> list[list[str]]:
         """Return one list of tags for each sentence, in the scheme of training."""
-        tags: list[list[str]] = [[] for _ in x]
+        return [
+            [self.tags[tag_id] for tag_id in np.argmax(logits_WC, -1)]
+            for logits_WC in self.word_logits(x, examples, outputs)
+        ]
+
+    def entities(self, texts: Any, batch_size: int | None = None) -> list[list[Entity]]:
+        """Find the entities of raw texts.
+
+        Words are split as the tokenizer splits them, punctuation apart. Invalid
+        sequences of tags are read as the scorer of CoNLL does. Of tags that mark no
+        spans, all but O are types of entities.
+
+        Args:
+            texts: A list, array or Series of strings.
+            batch_size: Examples per batch; None: the settings' value.
+
+        Returns:
+            The entities of each text in order. `text[start:end]` is an entity's text.
+
+        Raises:
+            InputError: `texts` is one string, or has an element that is not a string.
+
+        Example:
+            import electra_tf
+
+            model = electra_tf.TokenClassifier.from_preset("run", tags=["O", "S-PER"])
+            model.entities(["Anna sings."])  # [[Entity(type="PER", start=0, end=4, ...
+        """
+        rows = to_rows(check_input(texts), pairs=False)
+        for index, text in enumerate(rows):
+            if not isinstance(text, str):
+                raise InputError(
+                    "The argument of entities must be a list of texts, each a string",
+                    f"{text!r:.80} at index {index}",
+                    "Call predict for lists of words",
+                )
+        split = [split_text(text, self.tokenizer) for text in rows]
+        examples = self.examples(split)
+        outputs = self.outputs_of(examples, self._batch_size(batch_size))
+        return self._entities(split, examples, outputs)
+
+    def decode_details(
+        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
+    ) -> Sequence[Any]:
+        """Return tags and, of a `SplitText`, its entities, for each element of `x`."""
+        tags = self.decode(x, examples, outputs)
+        return list(zip(tags, self._entities(x, examples, outputs), strict=True))
+
+    def word_logits(
+        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
+    ) -> list[np.ndarray]:
+        """Return the logits at first wordpieces, [W, C] for each sentence."""
+        parts = [[np.zeros([0, len(self.tags)], np.float32)] for _ in x]
         for (index, part), logits_LC in zip(examples.origins, outputs, strict=True):
-            best_W = np.argmax(logits_LC[part.starts], -1)
-            tags[index] += [self.tags[tag_id] for tag_id in best_W]
-        return tags
+            parts[index].append(logits_LC[part.starts])
+        return list(map(np.concatenate, parts))
 
-    def parse_line(self, line: str, place: str) -> list[str]:
-        """Split a line into words at white space."""
-        return line.split()
+    def parse_line(self, line: str, place: str) -> SplitText:
+        """Split a line into words by the tokenizer's rule."""
+        return split_text(line, self.tokenizer)
 
-    def parse_record(self, texts: tuple[Any, ...], place: str) -> list[str]:
-        """Return the words of a record, a list or one string."""
+    def parse_record(self, texts: tuple[Any, ...], place: str) -> Any:
+        """Return the words of a record, a list, or of its text."""
         (words,) = texts
-        return words.split() if isinstance(words, str) else words
+        return self.parse_line(words, place) if isinstance(words, str) else words
 
     def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
-        """Return the words of a sentence with their tags."""
-        rows = list(zip(item, prediction, strict=True))
+        """Return the words of a sentence with their tags, and entities of a text."""
+        tags, entities = prediction
+        words = item.words if isinstance(item, SplitText) else item
+        rows = list(zip(words, tags, strict=True))
         table = [*map("\t".join, rows), ""]
-        record = {"words": list(item), "tags": prediction}
-        return Formatted(" ".join(map("/".join, rows)), table, record)
+        record = {"words": list(words), "tags": tags}
+        line = " ".join(map("/".join, rows))
+        if entities is None:
+            return Formatted(line, table, record)
+        found = [entity._asdict() for entity in entities]
+        record = {"text": item.text, "entities": found, **record}
+        if OUTSIDE in self.tags:  # otherwise each word is an entity
+            line = "\t".join(
+                f"{' '.join(one.text.split())} ({one.type} {one.start}:{one.end}, "
+                f"{one.score:.2f})"
+                for one in entities
+            )
+        return Formatted(line, table, record)
+
+    def _entities(
+        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
+    ) -> list[list[Entity] | None]:
+        """Return the entities of each `SplitText`, None for a list of words."""
+        tags = as_span_tags(self.tags)
+        found = []
+        for item, logits_WC in zip(
+            x, self.word_logits(x, examples, outputs), strict=True
+        ):
+            if not isinstance(item, SplitText):
+                found.append(None)
+                continue
+            best = [tags[tag_id] for tag_id in logits_WC.argmax(-1)]
+            powers_WC = np.exp(logits_WC - logits_WC.max(-1, keepdims=True))
+            found.append(find_entities(item, best, 1 / powers_WC.sum(-1)))
+        return found
 
     def _tag_ids(self, sentence: Sentence) -> list[int]:
         """Return the ids of a sentence's tags; tags of spans in the learned scheme."""
@@ -312,12 +396,12 @@ def _split_words(lengths: list[int], room: int) -> list[range]:
 def _sentence(words: Any, tags: tuple[str, ...] | None, index: int) -> Sentence:
     """Validate the words and tags of one sentence."""
     sentence = words if isinstance(words, Sentence) else None
-    words = words if sentence is None else sentence.words
+    words = words.words if isinstance(words, Sentence | SplitText) else words
     if isinstance(words, str) or not all(isinstance(word, str) for word in words):
         raise InputError(
             "A sentence must be a list of words",
             f"{words!r:.80} at index {index}",
-            "Split it: sentence.split()",
+            "Split it: sentence.split(); entities(texts) takes raw texts",
         )
     if tags is not None and len(tags) != len(words):
         raise InputError(

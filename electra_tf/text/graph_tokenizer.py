@@ -45,6 +45,17 @@ class TokenOffsets(NamedTuple):
     """Index after its last character, combining marks included."""
 
 
+class WordOffsets(NamedTuple):
+    """Words of texts and the characters, without invalid bytes, that they cover."""
+
+    codes: tf.RaggedTensor
+    """Code points of the texts, int32 [B, (characters)]."""
+    starts: tf.RaggedTensor
+    """Index of the first character of each word, int32 [B, (words)]."""
+    ends: tf.RaggedTensor
+    """Index after the last one, likewise."""
+
+
 class GraphTokenizer(tf.Module):
     """Map a tensor of strings to ragged ids, equal to `Tokenizer.encode`.
 
@@ -102,29 +113,57 @@ class GraphTokenizer(tf.Module):
         normalized = self._normalize(codes)
         words = _words(_encode(normalized))
         wordpieces = self._wordpieces(words)
-        # WordPiece reads the normalized characters except spaces. Each wordpiece covers
-        # as many of them as it has characters, [UNK] those of its word.
-        is_visible = normalized.flat_values != _SPACE
-        lengths = normalized.values.row_lengths()
-        origin = repeat_rows(_range_like(codes.flat_values), lengths)
-        origin = tf.boolean_mask(origin, is_visible)
+        lengths = tf.gather(self._piece_lengths, wordpieces.flat_values)
+        # Each wordpiece covers as many characters as it has, [UNK] those of its word.
         word_lengths = tf.strings.length(words.values, "UTF8_CHAR")
         word_lengths = repeat_rows(word_lengths, wordpieces.values.row_lengths())
         ids = wordpieces.merge_dims(1, 2)
-        lengths = tf.gather(self._piece_lengths, ids.values)
         lengths = tf.where(ids.values == self._unknown, word_lengths, lengths)
+        starts, ends = self._covered(codes, normalized, lengths)
+        base = tf.gather(self._text_index(codes.flat_values), codes.row_starts())
+        base = repeat_rows(base, ids.row_lengths())
+        return TokenOffsets(
+            ids, ids.with_values(starts - base), ids.with_values(ends - base)
+        )
+
+    def word_offsets(self, text_B: tf.Tensor) -> WordOffsets:
+        """Return the words of each text, equal to those of `Tokenizer.word_offsets`."""
+        text_B = drop_invalid_utf8(_text_batch(text_B))
+        codes = self._decode(text_B)
+        normalized = self._normalize(codes)
+        words = tf.strings.split(_encode(normalized))
+        lengths = tf.strings.length(words.values, "UTF8_CHAR")
+        starts, ends = self._covered(codes, normalized, lengths)
+        # Without stripped accents, a mark after punctuation begins a word.
+        ends = tf.minimum(ends, tf.concat([starts[1:], [tf.int32.max]], 0))
+        text = tf.strings.unicode_decode(text_B, "UTF-8")
+        base = repeat_rows(tf.cast(text.row_starts(), tf.int32), words.row_lengths())
+        return WordOffsets(
+            text, words.with_values(starts - base), words.with_values(ends - base)
+        )
+
+    def _covered(
+        self, codes: tf.RaggedTensor, normalized: tf.RaggedTensor, lengths: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the characters, in all texts, of consecutive parts.
+
+        Args:
+            codes: Characters, with the marks of entries that are kept whole.
+            normalized: Their results, which WordPiece reads without spaces.
+            lengths: How many of these each part has.
+        """
+        is_visible = normalized.flat_values != _SPACE
+        origin = repeat_rows(
+            _range_like(codes.flat_values), normalized.values.row_lengths()
+        )
+        origin = tf.boolean_mask(origin, is_visible)
         visible_ends = tf.cumsum(lengths)
         index = self._text_index(codes.flat_values)
         starts = tf.gather(index, tf.gather(origin, visible_ends - lengths))
         ends = tf.gather(
             self._ends_of_marks(codes), tf.gather(origin, visible_ends - 1)
         )
-        ends = tf.gather(index, ends)
-        base = tf.gather(index, codes.row_starts())
-        base = repeat_rows(base, ids.row_lengths())
-        return TokenOffsets(
-            ids, ids.with_values(starts - base), ids.with_values(ends - base)
-        )
+        return starts, tf.gather(index, ends)
 
     def normalize(self, text_B: tf.Tensor) -> tf.Tensor:
         """Return the normalized texts, with single spaces between words."""
@@ -219,6 +258,16 @@ class GraphTokenizer(tf.Module):
 def drop_invalid_utf8(text_B: tf.Tensor) -> tf.Tensor:
     """Return texts without invalid bytes, as `bytes.decode(errors="ignore")`."""
     return tf.strings.unicode_transcode(text_B, "UTF-8", "UTF-8", errors="ignore")
+
+
+def substrings(
+    codes: tf.RaggedTensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
+) -> tf.RaggedTensor:
+    """Return parts of texts, given their characters, as strings [B, (parts)]."""
+    base = repeat_rows(tf.cast(codes.row_starts(), tf.int32), starts.row_lengths())
+    index = tf.ragged.range(base + starts.values, base + ends.values)
+    parts = index.with_values(tf.gather(codes.values, index.values))
+    return starts.with_values(tf.strings.unicode_encode(parts, "UTF-8"))
 
 
 def _text_batch(text_B: tf.Tensor) -> tf.Tensor:

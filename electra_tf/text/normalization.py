@@ -61,6 +61,14 @@ def is_punctuation(character: str) -> bool:
     return unicodedata.category(character).startswith("P")
 
 
+def end_of_marks(index: int, text: str) -> int:
+    """Return the index after a character and its combining marks."""
+    index += 1
+    while index < len(text) and unicodedata.category(text[index]).startswith("M"):
+        index += 1
+    return index
+
+
 def starts_word(character: str) -> bool:
     """Return whether the character is a letter of a script without spaces.
 

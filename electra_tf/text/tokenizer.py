@@ -18,7 +18,7 @@ from electra_tf import durable_files
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError, format_list, unknown_arguments
 from electra_tf.text.encoding import encode_rows, to_array, to_list, to_rows
-from electra_tf.text.normalization import UNIT, CharacterTable
+from electra_tf.text.normalization import UNIT, CharacterTable, end_of_marks
 from electra_tf.text.vocab import (
     CONTINUATION,
     PAD,
@@ -192,6 +192,36 @@ class Tokenizer:
                 "Call it for each text of a list",
             )
         return list(map(ord, self.wordpieces(text)))
+
+    def word_offsets(self, text: str) -> list[tuple[int, int]]:
+        """Return the characters (start, end) of each word of a text.
+
+        Words end at white space. Punctuation marks, ideographs and entries that are
+        kept whole are words of their own. Characters that normalization removes
+        separate no words, and belong to a word only between its letters; combining
+        marks belong to the character before them.
+        """
+        words: list[tuple[int, int]] = []
+        for start, part, entry in self.whole.split(text):
+            if entry is not None:
+                words.append((start, start + len(part)))
+                continue
+            in_word = False
+            for index, character in enumerate(part, start):
+                normalized = self._characters[ord(character)]
+                if not normalized.strip(" "):
+                    in_word &= not normalized
+                    continue
+                if in_word and normalized[0] != " ":
+                    words[-1] = words[-1][0], index + 1
+                else:
+                    words.append((index, index + 1))
+                in_word = normalized[-1] != " "
+        limits = [*(start for start, _ in words), len(text)][1:]
+        return [
+            (start, min(end_of_marks(end - 1, text), limit))
+            for (start, end), limit in zip(words, limits, strict=True)
+        ]
 
     def spell(self, entry: str) -> list[int]:
         """Return the ids that spell a word of another vocabulary, or a `##` entry.

@@ -31,9 +31,9 @@ MODELS = {
     "classifier": lambda: TextClassifier(tiny.start(), LABELS, settings()),
     "pairs": lambda: TextClassifier(tiny.start(), LABELS, settings(), pairs=True),
     "regressor": lambda: TextRegressor(tiny.start(), 1, 5, settings()),
-    # `predict` writes other tags than the learned ones, which are exported.
+    # `predict` and texts have other tags than the learned ones, which ids have.
     "tagger": lambda: TokenClassifier(
-        tiny.start(), ("B-X", "I-X", "O"), settings(), scheme="IOB2"
+        tiny.start(), ("B-X", "I-X", "O"), settings(), scheme="IOB1"
     ),
     "answerer": lambda: QuestionAnswerer(tiny.start(), 0.0, settings()),
     "separate_spans": lambda: QuestionAnswerer(

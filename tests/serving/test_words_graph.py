@@ -1,4 +1,4 @@
-"""Words, parts and tags in the graph equal those of `TokenClassifier`."""
+"""Words, parts, tags and entities in the graph equal those of `TokenClassifier`."""
 
 import functools
 import random
@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from electra_tf.serving.entities_graph import GraphSpans
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.serving.words_graph import (
     GraphWords,
@@ -44,8 +45,11 @@ def served(max_length, segment):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def serve(text_B):
-        inputs, parts = words(text_B)
-        return inputs, words.tags(model(inputs), parts, TAGS)
+        split = split_words(text_B)
+        inputs, parts = words(split)
+        tags = words.tags(model(inputs), parts)
+        labels = split.with_values(GraphSpans(TAGS).labels(tags)).to_tensor()
+        return inputs, {"words": split.to_tensor(), "labels": labels}
 
     return model, serve
 
@@ -98,23 +102,17 @@ def test_tags_equal_those_of_predict(max_length, segment):
 
 def test_probabilities_are_of_the_returned_label(vocabulary):
     words = GraphWords(Tokenizer(vocabulary), 4, 0)  # two words a part
-    inputs, parts = words(tf.constant(["the of the", "of"]))
+    inputs, parts = words(split_words(tf.constant(["the of the", "of"])))
     assert inputs["token_ids"].shape == (3, 4)
     rng = np.random.default_rng(0)
     logits_PLC = rng.normal(size=(3, 4, 4)).astype(np.float32)
-    outputs = words.tags(tf.constant(logits_PLC), parts, TAGS)
-    positions = [[(0, 1), (0, 2), (1, 1)], [(2, 1)]]
-    for row, row_positions in enumerate(positions):
-        for column, position in enumerate(row_positions):
-            powers = np.exp(logits_PLC[position].astype(np.float64))
-            label = TAGS[powers.argmax()].encode()
-            assert outputs["labels"].numpy()[row, column] == label
-            expected = powers.max() / powers.sum()
-            probability = float(outputs["probabilities"][row, column])
-            assert probability == pytest.approx(expected, 1e-5)
-    assert outputs["words"].numpy()[1].tolist() == [b"of", b"", b""]
-    assert outputs["labels"].numpy()[1, 1:].tolist() == [b"", b""]
-    assert outputs["probabilities"].numpy()[1, 1:].tolist() == [0, 0]
+    tags = words.tags(tf.constant(logits_PLC), parts)
+    for word, position in enumerate([(0, 1), (0, 2), (1, 1), (2, 1)]):
+        powers = np.exp(logits_PLC[position].astype(np.float64))
+        assert tags.tag_W[word] == powers.argmax()
+        expected = powers.max() / powers.sum()
+        assert float(tags.probability_W[word]) == pytest.approx(expected, 1e-5)
+    assert tags.row_lengths_B.numpy().tolist() == [3, 1]
 
 
 def test_empty_requests_and_invalid_bytes_have_outputs():
@@ -129,7 +127,8 @@ def test_empty_requests_and_invalid_bytes_have_outputs():
 
 
 def test_a_too_large_response_is_an_error(vocabulary):
-    words = tf.function(GraphWords(Tokenizer(vocabulary), 16, 0).__call__)
+    pack = GraphWords(Tokenizer(vocabulary), 16, 0)
+    words = tf.function(lambda text_B: pack(split_words(text_B)))
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         words(tf.constant([""] * 2000 + ["the " * 8000]))
     assert f"at most {LIMITS.words} words" in str(error.value)
@@ -140,7 +139,8 @@ def test_a_too_large_response_is_an_error(vocabulary):
 
 def test_a_request_of_too_many_parts_is_an_error(vocabulary):
     limits = RequestLimits(positions=300)
-    words = tf.function(GraphWords(Tokenizer(vocabulary), 16, 0, limits).__call__)
+    pack = GraphWords(Tokenizer(vocabulary), 16, 0, limits)
+    words = tf.function(lambda text_B: pack(split_words(text_B)))
     assert len(words(tf.constant(["the"] * 100))[0]["token_ids"]) == 100
     with pytest.raises(tf.errors.InvalidArgumentError, match="300 positions"):
         words(tf.constant(["the"] * 101))

@@ -43,9 +43,8 @@ def test_columns_of_a_table(read):
     assert found == [(None, "a")]
     with pytest.raises(InputError, match=r"--text_columns.*a line of text"):
         read("classifier", "lines.txt", "the file\n", ("review",))
-    assert read("tagger", "new.csv", "id,words\nx,the file\n") == [
-        ("x", ["the", "file"])
-    ]
+    ((item_id, text),) = read("tagger", "new.csv", "id,words\nx,the file\n")
+    assert (item_id, text.words) == ("x", ("the", "file"))
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.jsonl", "a.ndjson"])
@@ -143,22 +142,24 @@ def test_columns_without_tags_and_sentences_of_one_length(read):
     assert texts(found) == [["the", "file"], ["of"]]
     assert len(read("tagger", "a.txt", "the file .\nof and .\n\nto in .\n")) == 4
     found = read("tagger", "a.tsv", "words\tid\nthe file\t3\n")
-    assert found == [("3", ["the", "file"])]
+    assert [(item_id, text.text) for item_id, text in found] == [("3", "the file")]
 
 
-@pytest.mark.parametrize("key", ["words", "tokens"])
-def test_white_space_is_said_to_split_texts_of_a_tagger(read, capsys, key):
-    found = read("tagger", "a.jsonl", {key: ["the", "file."]})
-    assert found == [(None, ["the", "file."])]
-    assert "white space" not in capsys.readouterr().err
+@pytest.mark.parametrize("key", ["words", "tokens", "text"])
+def test_a_string_is_a_text_and_a_list_is_words_for_a_tagger(read, key):
+    assert read("tagger", "a.jsonl", {key: ["the", "file."]}) == [
+        (None, ["the", "file."])
+    ]
     for name, content in (
         ("a.txt", "the file.\nof\n"),
         ("a.json", ["the file.", "of"]),
         ("b.json", [{key: "the file."}, {key: "of"}]),
         ("a.csv", f"{key}\nthe file.\nof\n"),
     ):
-        assert texts(read("tagger", name, content)) == [["the", "file."], ["of"]]
-        assert capsys.readouterr().err.count("white space only") == 1
+        found = texts(read("tagger", name, content))
+        assert [item.text for item in found] == ["the file.", "of"]
+        assert [item.words for item in found] == [("the", "file", "."), ("of",)]
+        assert found[0].offsets == [(0, 3), (4, 8), (8, 9)]
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz"])

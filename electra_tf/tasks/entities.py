@@ -1,0 +1,53 @@
+"""Entities of raw texts: spans of tagged words as characters of the text."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from electra_tf.tasks.schemes import conlleval_spans
+from electra_tf.text.tokenizer import Tokenizer
+
+
+class Entity(NamedTuple):
+    """A span of a text with a type, such as a name."""
+
+    type: str
+    """The type in the tags of the span: PER of B-PER."""
+    start: int
+    """Index of the first character (code point) in the text."""
+    end: int
+    """Index after the last one."""
+    text: str
+    """The characters between them, unchanged."""
+    score: float
+    """Mean probability of the predicted tags of its words."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SplitText:
+    """A text that is split into words by the tokenizer's rule."""
+
+    text: str
+    words: tuple[str, ...]
+    offsets: list[tuple[int, int]]
+    """Characters (start, end) of each word."""
+
+
+def split_text(text: str, tokenizer: Tokenizer) -> SplitText:
+    """Split a text into words, with `Tokenizer.word_offsets`."""
+    offsets = tokenizer.word_offsets(text)
+    return SplitText(text, tuple(text[slice(*word)] for word in offsets), offsets)
+
+
+def find_entities(
+    split: SplitText, tags: Sequence[str], probabilities: Sequence[float]
+) -> list[Entity]:
+    """Return the entities of a text, given the span tag of each word and its score."""
+    entities = []
+    for span in conlleval_spans(tags):
+        start, end = split.offsets[span.first][0], split.offsets[span.last][1]
+        score = float(np.mean(probabilities[span.first : span.last + 1]))
+        entities.append(Entity(span.kind, start, end, split.text[start:end], score))
+    return entities
