@@ -111,13 +111,15 @@ def _tokenizer_from_preset(cls: type["Tokenizer"], *args: Any, **kwargs: Any) ->
 
 
 def _import_keras_classes() -> None:
-    """Import the classes, and give `Encoder` its reader, which is above its layer."""
+    """Import the classes, and give `Encoder` the methods that are above its layer."""
     for module in _KERAS.values():
         importlib.import_module(f"{__name__}.{module}")
     from electra_tf.model.transformer import Encoder
     from electra_tf.sources import encoder_from_preset
+    from electra_tf.tasks.pretrained_texts import embed
 
     Encoder.from_preset = classmethod(encoder_from_preset)
+    Encoder.embed = embed
 
 
 def __dir__() -> list[str]:

@@ -23,6 +23,9 @@ class InputError(ValueError):
             print(error)  # what is required, what was received, what to do
     """
 
+    _keras_call_info_injected = True
+    """Keras raises an error with this attribute, from a layer's call, as it is."""
+
     def __init__(self, required: str, received: str, remedy: str):
         super().__init__(required, received, remedy)
         self.required, self.received, self.remedy = required, received, remedy

@@ -318,7 +318,7 @@ def encoder_from_preset(
         trainable: Whether the weights are trained.
 
     Returns:
-        A built encoder.
+        A built encoder, with its tokenizer.
 
     Raises:
         InputError: The source is damaged, or its kind is unknown.

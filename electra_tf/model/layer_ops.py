@@ -56,14 +56,19 @@ class LayerOps:
         dropout: keras.layers.Dropout,
     ) -> Tensor:
         """Return dot-product attention [B, L, N, H], with the softmax in float32."""
+        weights_BNLK = self.attention_weights(queries_BNLH, keys_BNKH, bias_B11K)
+        weights_BNLK = ops.cast(weights_BNLK, values_BNKH.dtype)
+        context_BNLH = ops.matmul(self.dropout(weights_BNLK, dropout), values_BNKH)
+        return ops.transpose(context_BNLH, (0, 2, 1, 3))
+
+    def attention_weights(
+        self, queries_BNLH: Tensor, keys_BNKH: Tensor, bias_B11K: Tensor
+    ) -> Tensor:
+        """Return the attention of each position to each other, float32 [B, N, L, K]."""
         keys_BNHK = ops.transpose(keys_BNKH, (0, 1, 3, 2))
         scores_BNLK = ops.matmul(queries_BNLH, keys_BNHK)
         scores_BNLK = ops.cast(scores_BNLK, "float32") + ops.cast(bias_B11K, "float32")
-        probabilities_BNLK = ops.cast(ops.softmax(scores_BNLK), values_BNKH.dtype)
-        context_BNLH = ops.matmul(
-            self.dropout(probabilities_BNLK, dropout), values_BNKH
-        )
-        return ops.transpose(context_BNLH, (0, 2, 1, 3))
+        return ops.softmax(scores_BNLK)
 
     def bias_dropout_add_norm(
         self,
@@ -75,3 +80,18 @@ class LayerOps:
     ) -> Tensor:
         """Add the bias, apply dropout, add the residual, then normalise."""
         return norm(residual + self.dropout(x + bias, dropout))
+
+
+class AttentionRecorder(LayerOps):
+    """The same operations, which also keep the attention weights of each layer."""
+
+    def __init__(self, training: bool | None = None):
+        super().__init__(training)
+        self.maps: list[Tensor] = []
+
+    def attention_weights(
+        self, queries_BNLH: Tensor, keys_BNKH: Tensor, bias_B11K: Tensor
+    ) -> Tensor:
+        """Compute and keep the weights."""
+        self.maps.append(super().attention_weights(queries_BNLH, keys_BNKH, bias_B11K))
+        return self.maps[-1]

@@ -6,7 +6,7 @@ operations including dropout (see `layer_ops.py`), and `dtype`, a Keras dtype po
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import keras
@@ -14,7 +14,7 @@ from keras import ops
 
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
-from electra_tf.model.layer_ops import LayerOps, Tensor
+from electra_tf.model.layer_ops import AttentionRecorder, LayerOps, Tensor
 from electra_tf.model.saving import PACKAGE, build_layer
 
 DELTA = "_delta"
@@ -281,6 +281,32 @@ class Block(keras.layers.Layer):
         )
 
 
+def unpack_inputs(
+    token_ids: Tensor | Mapping[str, Tensor],
+    segment_ids: Tensor | None,
+    padding_mask: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the inputs of an encoder, given one by one or as one dictionary."""
+    inputs: Mapping[str, Tensor] = {
+        "token_ids": token_ids,
+        "segment_ids": segment_ids,
+        "padding_mask": padding_mask,
+    }
+    names = [*inputs]
+    if isinstance(token_ids, Mapping):
+        others = {n: x for n, x in inputs.items() if n != "token_ids" and x is not None}
+        inputs = {**token_ids, **{f"{name}=": x for name, x in others.items()}}
+    if {*inputs} != {*names} or any(inputs[name] is None for name in names):
+        given = [str(name) for name, value in inputs.items() if value is not None]
+        raise InputError(
+            f"An encoder must be called with {', '.join(names)}, or with one "
+            "dictionary of these",
+            ", ".join(given) or "none of them",
+            "Pass these three; a tokenizer called with texts returns them",
+        )
+    return tuple(inputs[name] for name in names)
+
+
 @keras.saving.register_keras_serializable(PACKAGE)
 class Encoder(keras.layers.Layer):
     """Transformer encoder (BERT; ELECTRA paper, section 2).
@@ -301,14 +327,19 @@ class Encoder(keras.layers.Layer):
         import numpy as np
 
         encoder = electra_tf.Encoder.from_preset("run")  # a run's newest checkpoint
+        encoder.embed(["a fine film", "a dull film"])  # float32 [2, D]
         ids, mask = np.array([[2, 9, 3, 0]]), np.array([[1, 1, 1, 0]])
         encoder(ids, segment_ids=np.zeros_like(ids), padding_mask=mask)  # [1, 4, D]
     """
 
+    # `electra_tf/__init__.py`, above, sets these.
     from_preset: ClassVar[Callable[..., "Encoder"]]
-    """Load an encoder from any source; `electra_tf/__init__.py`, above, sets it."""
+    """Load an encoder from any source."""
+    embed: ClassVar[Callable[..., Any]]
+    """Return a vector for each text (`tasks/pretrained_texts.py`)."""
+
     tokenizer: Any = None
-    """Tokenizer of the source of `from_preset`; not part of the layer's config."""
+    """The `Tokenizer` of `from_preset`, which is not part of the config; None: none."""
 
     def __init__(
         self,
@@ -346,32 +377,54 @@ class Encoder(keras.layers.Layer):
 
     def call(
         self,
-        token_ids: Tensor,
-        segment_ids: Tensor,
-        padding_mask: Tensor,
+        token_ids: Tensor | Mapping[str, Tensor],
+        segment_ids: Tensor | None = None,
+        padding_mask: Tensor | None = None,
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
         attends_to: Literal["all", "left", "right"] = "all",
-    ) -> Tensor:
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> Tensor | dict[str, Any]:
         """Compute the hidden states of the last layer.
 
         Args:
-            token_ids: int32 [B, L].
+            token_ids: int32 [B, L]; or a dictionary of `token_ids`, `segment_ids` and
+                `padding_mask`.
             segment_ids: int32 [B, L].
             padding_mask: [B, L], 1 at real tokens.
             training: Whether dropout is applied; ignored if `layer_ops` is given.
             layer_ops: Implementation of the operations; None uses Keras operations.
             attends_to: Positions that a position attends to: all, or itself and those
                 on one side.
+            output_hidden_states: Whether to return the states of all layers too.
+            output_attentions: Whether to return the attention maps too.
 
         Returns:
-            [B, L, D]. The vector of [CLS], a row's first, represents the row.
+            [B, L, D]. The vector of [CLS], a row's first, represents the row. With one
+            of the last two arguments a dictionary: `last_hidden_state`, [B, L, D];
+            `hidden_states`, the states below the first layer and after each layer;
+            `attentions`, for each layer the attention of each position to each other
+            before dropout, float32 [B, heads, L, L].
         """
-        for x_BLD in self.states(  # noqa: B007
-            token_ids, segment_ids, padding_mask, training, layer_ops, attends_to
-        ):
-            pass
-        return x_BLD
+        inputs = unpack_inputs(token_ids, segment_ids, padding_mask)
+        maps: list[Tensor] = []
+        if output_attentions:
+            if layer_ops is not None:
+                raise InputError(
+                    "output_attentions must be used without layer_ops",
+                    f"layer_ops={layer_ops!r}",
+                    "Leave out layer_ops",
+                )
+            layer_ops = AttentionRecorder(training)
+            maps = layer_ops.maps
+        hidden_states = []
+        for x_BLD in self.states(*inputs, training, layer_ops, attends_to):
+            if output_hidden_states:
+                hidden_states.append(x_BLD)
+        outputs = {"hidden_states": hidden_states, "attentions": maps}
+        outputs = {name: values for name, values in outputs.items() if values}
+        return {"last_hidden_state": x_BLD, **outputs} if outputs else x_BLD
 
     def states(
         self,

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from tiny import config
 
+from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps, gelu
 from electra_tf.model.transformer import Encoder
 
@@ -95,6 +96,49 @@ def test_padding_does_not_change_the_states_of_real_tokens(encoder):
     wide = {name: np.pad(values, [(0, 0), (0, 6)]) for name, values in inputs.items()}
     wide_BLD = encoder(**wide).numpy()[:, :12]
     np.testing.assert_allclose(wide_BLD[real_BL], states_BLD[real_BL], atol=1e-6)
+
+
+def test_attentions_are_the_maps_of_the_hidden_states(encoder):
+    """Each map is softmax(q k / sqrt(H)) of the state below its layer, by NumPy."""
+    inputs = batch()
+    outputs = encoder(inputs, output_hidden_states=True, output_attentions=True)
+    states, maps = outputs["hidden_states"], outputs["attentions"]
+    assert (len(states), len(maps)) == (3, 2)
+    last_BLD = outputs["last_hidden_state"]
+    np.testing.assert_array_equal(states[-1], last_BLD)
+    np.testing.assert_array_equal(encoder(**inputs), last_BLD)
+    real_BL = inputs["padding_mask"] == 1
+    for block, x_BLD, map_BNLK in zip(encoder.blocks, states[:-1], maps, strict=True):
+        queries_BNLH, keys_BNKH = (
+            np.asarray(x_BLD @ dense.kernel + dense.bias)
+            .reshape(4, 12, 2, 8)
+            .transpose(0, 2, 1, 3)
+            for dense in (block.attention.query, block.attention.key)
+        )
+        scores_BNLK = queries_BNLH @ keys_BNKH.transpose(0, 1, 3, 2) / 8**0.5
+        weights_BNLK = np.exp(scores_BNLK) * real_BL[:, None, None]
+        expected = weights_BNLK / weights_BNLK.sum(-1, keepdims=True)
+        np.testing.assert_allclose(map_BNLK, expected, atol=1e-6)
+        np.testing.assert_allclose(np.sum(map_BNLK, -1), 1, atol=1e-6)
+        assert not np.moveaxis(map_BNLK, 3, 1)[~real_BL].any()  # padding as keys
+
+
+def test_a_dictionary_is_taken_in_place_of_three_inputs(encoder, tmp_path):
+    inputs = batch()
+    np.testing.assert_array_equal(encoder(inputs), encoder(**inputs))
+    symbols = {name: keras.Input((None,), dtype="int32", name=name) for name in INPUTS}
+    outputs = Encoder(shape_of())(symbols, output_hidden_states=True)
+    model = keras.Model(symbols, outputs["hidden_states"])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    for states_BLD, expected_BLD in zip(again(inputs), model(inputs), strict=True):
+        np.testing.assert_array_equal(states_BLD, expected_BLD)
+    ids_BL = inputs["token_ids"]
+    without = {name: inputs[name] for name in INPUTS[:2]}
+    wrong = [(ids_BL,), (without,), (inputs, ids_BL), ({**inputs, "mask": ids_BL},)]
+    for arguments in wrong:
+        with pytest.raises(InputError, match=r"token_ids, segment_ids, padding_mask"):
+            encoder(*arguments)
 
 
 def test_states_depend_on_all_real_positions_and_their_order(encoder):

@@ -303,7 +303,7 @@ def test_inputs_longer_than_the_positions_are_errors(no_dropout):
             action(inputs, labels_B)
     with pytest.raises(InputError, match="64 positions"):
         no_dropout.predict(inputs)
-    with pytest.raises(RuntimeError, match="64 positions"):  # Keras wraps the error
+    with pytest.raises(InputError, match="64 positions"):
         no_dropout(inputs)
 
 
