@@ -56,6 +56,8 @@ cli.define(
     False,
     force="Write a target whose outputs differ from the source's.",
     drop_head="Convert the encoder of a fine-tuned model without its head.",
+    pairs="Convert a classifier or regressor of pairs of texts: other libraries do not "
+    "store which it is.",
 )
 flags.DEFINE_enum(
     "head", None, TASK_ROLES,
@@ -85,7 +87,7 @@ def main() -> None:
             sharing=FLAGS.sharing,
             force=FLAGS.force,
             drop_head=FLAGS.drop_head,
-            head=HeadOptions(FLAGS.task, FLAGS.head, tuple(FLAGS.labels)),
+            head=HeadOptions(FLAGS.task, FLAGS.head, tuple(FLAGS.labels), FLAGS.pairs),
         )
     print(dataclasses.replace(report, target=FLAGS.to))
 

@@ -147,6 +147,9 @@ class Source:
             return None
         head = renamed(self._stored.head, self.options.labels, self.path)
         head = dataclasses.replace(head, name=self.options.task or head.name)
+        if self.options.pairs:
+            settings = {**head.settings, "pairs": True}
+            head = dataclasses.replace(head, settings=settings)
         return self._stored.with_head(head)
 
     @functools.cached_property

@@ -4,7 +4,8 @@
 Run it in an environment with torch, transformers and keras_hub, then in one with
 tf-models-official:
 
-    python tools/write_interop_golden.py huggingface huggingface_odd keras_hub
+    python tools/write_interop_golden.py huggingface huggingface_odd \\
+        huggingface_classifiers keras_hub
     python tools/write_interop_golden.py model_garden
 """
 
@@ -104,6 +105,39 @@ def huggingface_odd() -> None:
         np.savez(folder / "layers.npz", **arrays)
 
 
+def huggingface_classifiers() -> None:
+    """Write a classifier of ELECTRA and a multi-label one of BERT, and their logits."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 16}
+    shape = {**SHAPE, **sizes, "num_hidden_layers": 1}
+    names = {"id2label": dict(enumerate(["neg", "none", "pos"]))}
+    names["label2id"] = {label: n for n, label in names["id2label"].items()}
+    more = {"Electra": {"classifier_dropout": 0.25}}
+    more["Bert"] = {"problem_type": "multi_label_classification"}
+    keys = ("input_ids", "token_type_ids", "attention_mask")
+    inputs = dict(zip(keys, map(torch.tensor, INPUTS.values()), strict=True))
+    for library, settings in more.items():
+        config = {**shape, **names, **settings}
+        if library == "Bert":
+            config.pop("embedding_size")
+        config = getattr(transformers, f"{library}Config")(**config)
+        cls = getattr(transformers, f"{library}ForSequenceClassification")
+        model = cls(config).eval()
+        for name, weight in model.named_parameters():
+            if name.endswith("bias"):
+                torch.nn.init.normal_(weight, std=0.3)
+        prefix = "huggingface_bert" if library == "Bert" else "huggingface"
+        folder = GOLDEN / f"{prefix}_classifier"
+        model.save_pretrained(folder)
+        _write_vocabulary(folder / "vocab.txt")
+        with torch.no_grad():
+            logits = model(**inputs).logits.numpy()
+        np.savez(folder / "outputs.npz", logits=logits)
+
+
 def change_config(path: pathlib.Path, changes: Mapping[str, str | None]) -> None:
     """Set values of a config.json; None removes one."""
     config = json.loads(path.read_text()) | changes
@@ -168,6 +202,7 @@ def _write_vocabulary(path: pathlib.Path) -> None:
 WRITERS = {
     "huggingface": huggingface,
     "huggingface_odd": huggingface_odd,
+    "huggingface_classifiers": huggingface_classifiers,
     "keras_hub": keras_hub,
     "model_garden": model_garden,
 }

@@ -18,6 +18,8 @@ from electra_tf.config.pretraining import (
     section,
 )
 
+Pooler = Literal["none", "gelu", "tanh"]
+
 
 @section()
 class DataConfig:
@@ -76,6 +78,10 @@ class TaskModelConfig:
     """Dropout rate of attention probabilities."""
     head_dropout: Rate = 0.1
     """Dropout rate of the [CLS] vector."""
+    pooler: Pooler = "none"
+    """Classes and scores of texts: hidden layer of the head, between the [CLS] vector
+    and the output. `none`: as in the original. `gelu`: the head of transformers'
+    ElectraForSequenceClassification. `tanh`: of BertForSequenceClassification."""
     start_n_top: Positive = 20
     """SQuAD: candidates for the start of an answer, and for the end of each start."""
     joint_prediction: bool = True

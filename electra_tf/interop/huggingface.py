@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from electra_tf.config.finetuning import Pooler
 from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.model_card import model_card
@@ -63,6 +64,8 @@ _ARCHITECTURES: Mapping[Role, str] = {
     "encoder": "ElectraModel",
     "token_classifier": "ElectraForTokenClassification",
     "question_answerer": "ElectraForQuestionAnswering",
+    "classifier": "ElectraForSequenceClassification",
+    "regressor": "ElectraForSequenceClassification",
 }
 _SETTINGS = {
     "depth": "num_hidden_layers",
@@ -95,14 +98,13 @@ _NOT_READ = {
     "position_ids": "a buffer, the numbers from 0 on",
     r"cls\.": "a head of BERT; only its encoder is read",
     r"pooler\.": "BERT's pooler, which ELECTRA has not",
-    r"classifier\.dense\.": "Hugging Face's classification head, another network than "
-    "the original's single layer",
-    r"classifier\.out_proj\.": "the output of Hugging Face's classification head",
-    r"classifier\.": "the head of a task, neither tagging nor question answering",
+    r"classifier\.": "a head that predicts neither classes, one score, tags nor "
+    "answers, or a part of one",
     r"sequence_summary\.": "the summary of a multiple-choice model",
     r"qa_outputs\.": "a span head without two outputs",
 }
 _SPANS, _TAGS = "qa_outputs", "classifier"
+_SCORE = "LABEL_0"  # transformers' name of a single output
 _OWN = "electra_tf"  # key of a config for this package's settings of a fine-tuned model
 
 
@@ -205,15 +207,43 @@ def read_head(
             tensors[f"{_SPANS}[{output}].weight"] = spans[output : output + 1]
             tensors[f"{_SPANS}[{output}].bias"] = bias[output : output + 1]
         return TaskHead("question_answerer", settings=settings)
-    # BERT's classifier of texts has the same names, and multiple choice one output.
+    # BERT's taggers, classifiers of texts and multiple choice have the same names.
     names = config.get("architectures")
     kind = str(names[0]) if isinstance(names, list) and names else ""
     is_tagger = encoder == "electra." or kind.endswith("ForTokenClassification")
     others = any(name.startswith("sequence_summary.") for name in tensors)
-    if tags is None or tags.ndim != 2 or not is_tagger or others:
+    if others:
+        return None
+    output = tensors.get(f"{_TAGS}.out_proj.weight")
+    if f"{_TAGS}.dense.weight" in tensors and output is not None and output.ndim == 2:
+        return _text_head(config, "gelu", len(output), settings, folder)
+    if tags is None or tags.ndim != 2:
+        return None
+    if encoder == "bert." and kind.endswith("ForSequenceClassification"):
+        return _text_head(config, "tanh", len(tags), settings, folder)
+    if not is_tagger:
         return None
     labels = _labels(config, len(tags), folder)
     return TaskHead("token_classifier", labels, settings=settings)
+
+
+def _text_head(
+    config: Mapping[str, Any],
+    pooler: Pooler,
+    units: int,
+    settings: Mapping[str, Any],
+    folder: str,
+) -> TaskHead | None:
+    """Return the head of a classifier or regressor; None: of several scores."""
+    dropout = config.get("classifier_dropout")
+    if dropout is None:
+        dropout = config.get("hidden_dropout_prob")
+    more = {"pooler": pooler, "dropout": dropout, "settings": settings}
+    if units == 1:
+        return TaskHead("regressor", **more)
+    if config.get("problem_type") in ("regression", "multi_label_classification"):
+        return None
+    return TaskHead("classifier", _labels(config, units, folder), **more)
 
 
 def _labels(config: Mapping[str, Any], count: int, folder: str) -> tuple[str, ...]:
@@ -287,7 +317,8 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, GENERATOR) if number else path
         os.makedirs(folder, exist_ok=True)
-        target = network.to_format("huggingface", Prefixes("electra.", "electra."))
+        prefix = f"{network.head.library if network.head else 'electra'}."
+        target = network.to_format("huggingface", Prefixes(prefix, prefix))
         tensors = {
             name: _cast(array, network.dtypes.get(name))
             for name, array in target.weights.items()
@@ -323,11 +354,13 @@ def _cast(array: np.ndarray, dtype: str | None) -> np.ndarray:
 
 def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
     """Return the config.json of a network."""
+    kind = network.head.library if network.head else "electra"
+    architecture = _ARCHITECTURES[network.role]
     own = {
         **{theirs: getattr(network.shape, ours) for ours, theirs in _SETTINGS.items()},
-        "architectures": [_ARCHITECTURES[network.role]],
+        "architectures": [architecture.replace("Electra", kind.capitalize())],
         "hidden_act": "gelu",
-        "model_type": "electra",
+        "model_type": kind,
         "pad_token_id": model.tokenizer.settings.pad_id if model.tokenizer else 0,
         "tie_word_embeddings": True,
     }
@@ -337,7 +370,14 @@ def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
         own["label2id"] = {label: n for n, label in enumerate(labels)}
     if network.head is not None and network.head.settings:
         own[_OWN] = dict(network.head.settings)
-    return {**network.config, **own}
+    if network.role in ("classifier", "regressor"):
+        own["classifier_dropout"] = network.head.dropout
+        own["problem_type"] = "single_label_classification"
+    outputs = {}
+    if network.role == "regressor":
+        own["problem_type"] = "regression"
+        outputs = {"id2label": {"0": _SCORE}, "label2id": {_SCORE: 0}}
+    return {**outputs, **network.config, **own}
 
 
 def read_tokenizer(folder: str) -> Tokenizer | None:

@@ -196,12 +196,17 @@ def _head(name: str, arguments: Mapping[str, Any]) -> TaskHead | None:
         return None
     role, chosen = CLASSES[name], arguments["settings"].get("model", {})
     is_span = role == "question_answerer"
+    text = {}
+    if role in ("classifier", "regressor"):
+        text["pooler"] = chosen.get("pooler", "none")
+        text["dropout"] = chosen.get("head_dropout")
     return TaskHead(
         role,
         tuple(arguments.get("labels", arguments.get("tags", ()))),
         joint_prediction=is_span and chosen.get("joint_prediction", True),
         answerable=is_span and chosen.get("answerable", True),
         settings={name: arguments[name] for name in ARGUMENTS if name in arguments},
+        **text,
     )
 
 

@@ -25,6 +25,16 @@ _LOADERS = {
         'tagger = electra_tf.TokenClassifier.from_preset(".")\n'
         'print(tagger.predict([["Anna", "sings", "."]]))',
     ),
+    "classifier": (
+        "AutoModelForSequenceClassification",
+        'classifier = electra_tf.TextClassifier.from_preset(".")\n'
+        "print(classifier.predict([{text}]))",
+    ),
+    "regressor": (
+        "AutoModelForSequenceClassification",
+        'regressor = electra_tf.TextRegressor.from_preset(".")\n'
+        "print(regressor.predict([{text}]))",
+    ),
     "question_answerer": (
         "AutoModelForQuestionAnswering",
         'answerer = electra_tf.QuestionAnswerer.from_preset(".")\n'
@@ -47,25 +57,29 @@ def model_card(model: "PretrainedModel", network: "Network") -> str:
     """Return a model card in Markdown: shape, data, settings, metrics, loading."""
     shape, role = network.shape, network.role
     numbers = sum(array.size for array in network.weights.values())
-    header = {"library_name": "transformers", "tags": ["electra", "electra_tf"]}
+    kind = network.head.library if network.head else "electra"
+    header = {"library_name": "transformers", "tags": [kind, "electra_tf"]}
     parts = [
         f"---\n{yaml.safe_dump(header)}---",
-        f"# ELECTRA {role.replace('_', ' ')}",
+        f"# {kind.upper()} {role.replace('_', ' ')}",
         f"{shape.depth} layers, width {shape.width}, {shape.heads} heads, embeddings "
         f"{shape.embedding}, {shape.vocabulary_size:,} wordpieces, up to "
         f"{shape.max_positions} positions: {numbers:,} parameters.",
-        _load(role, has_generator=role == "discriminator" and len(model.networks) == 2),
+        _load(network, role == "discriminator" and len(model.networks) == 2),
     ]
     if network.head is not None and network.head.labels:
+        title = "Tags" if role == "token_classifier" else "Classes"
         labels = ", ".join(f"`{label}`" for label in network.head.labels)
-        parts.append(f"## Tags\n\n{labels}")
+        parts.append(f"## {title}\n\n{labels}")
     if model.tokenizer is not None:
         parts.append(f"## Tokenizer\n\nWordPiece, {model.tokenizer.settings}.")
     return "\n\n".join([*parts, *_training(model)]) + "\n"
 
 
-def _load(role: str, has_generator: bool) -> str:
-    cls, own = _LOADERS[role]
+def _load(network: "Network", has_generator: bool) -> str:
+    cls, own = _LOADERS[network.role]
+    is_pair = network.head is not None and network.head.settings.get("pairs")
+    own = own.replace("{text}", '("A film.", "A play.")' if is_pair else '"A film."')
     names = ["AutoTokenizer", cls]
     lines = [
         'tokenizer = AutoTokenizer.from_pretrained(".")',

@@ -8,10 +8,12 @@ keras_hub electra_backbone.py (paths in model.weights.h5); tf-models-official
 networks/bert_encoder.py (paths in an object-based checkpoint).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+
+from electra_tf.config.finetuning import Pooler
 
 Kind = Literal["as_is", "kernel", "split", "split_bias", "merge"]
 """Layout of a weight. `kernel`: [in, out] in Keras, [out, in] in PyTorch. `split`:
@@ -30,7 +32,7 @@ class Row(NamedTuple):
     """Sizes of ours by name: those of `EncoderConfig`, or one of `Network.sizes`."""
     kind: Kind
     electra_tf: str
-    tf1: str
+    tf1: str | None
     huggingface: str | None
     keras_hub: str | None = None
     model_garden: str | None = None
@@ -51,7 +53,7 @@ def _table(size: str, ours: str, theirs: str, keras_hub: str, number: int) -> Ro
 def _dense(
     sizes: str,
     ours: str,
-    tf1: str,
+    tf1: str | None,
     huggingface: str | None,
     keras_hub: str | None = None,
     model_garden: str | None = None,
@@ -65,7 +67,7 @@ def _dense(
             shape[-1:] if number else shape,
             kinds[number],
             f"{ours}/{weight}",
-            f"{tf1}/{weight}",
+            tf1 and f"{tf1}/{weight}",
             huggingface and f"{huggingface}.{('weight', 'bias')[number]}",
             keras_hub and f"{keras_hub}/vars/{number}",
             model_garden and f"{model_garden}/{weight}",
@@ -200,8 +202,18 @@ MASKED_LM_HEAD = (
         "generator_lm_head.bias",
     ),
 )
-CLASSIFICATION_HEAD = _dense("width units", "head/dense", "dense", None)
-"""On [CLS]; Hugging Face's head is another network."""
+CLASSIFICATION_HEADS: Mapping[Pooler, tuple[Row, ...]] = {
+    "none": _dense("width units", "head/dense", "dense", None),
+    "gelu": (
+        *_dense("width width", "head/pooler", None, "classifier.dense"),
+        *_dense("width units", "head/dense", None, "classifier.out_proj"),
+    ),
+    "tanh": (
+        *_dense("width width", "head/pooler", None, "bert.pooler.dense"),
+        *_dense("width units", "head/dense", None, "classifier"),
+    ),
+}
+"""On [CLS], by the hidden layer: the original's, Hugging Face's ELECTRA, and BERT."""
 TOKEN_HEAD = _dense("width units", "head/dense", "dense", "classifier")
 SPAN_HEAD = (
     *_dense("width one", "head/start", "dense", "qa_outputs[0]"),

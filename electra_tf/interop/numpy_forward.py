@@ -95,12 +95,15 @@ _SUFFIXES = {
     "model_garden": tuple(f"/{n}{_END}" for n in ("kernel", "bias", "gamma", "beta")),
 }
 # Layer and score of a discriminator; layer, layer norm and output bias of a masked LM;
-# layer of a classifier; start, hidden and end, hidden and answerable of an answerer.
+# layer of a classifier; hidden layer and output of one with a pooler, by its
+# activation; start, hidden and end, hidden and answerable of an answerer.
 _HEADS = {
     "electra_tf": {
         "discriminator": "head/dense head/score",
         "generator": "head/dense head/layer_norm head/output_bias",
         "classifier": "head/dense",
+        "gelu": "head/pooler head/dense",
+        "tanh": "head/pooler head/dense",
         "question_answerer": "head/start head/end_hidden head/end "
         "head/answerable_hidden head/answerable",
     },
@@ -118,6 +121,8 @@ _HEADS = {
         "generator": "generator_predictions.dense generator_predictions.LayerNorm "
         "generator_lm_head.bias",
         "classifier": "classifier",
+        "gelu": "classifier.dense classifier.out_proj",
+        "tanh": "bert.pooler.dense classifier",
     },
 }
 
@@ -269,6 +274,11 @@ def logits(
     net, act = _Layers(network), _activation(activation or network.activation)
     if role == "question_answerer":
         return _span_logits(network, net, act, x)
+    if network.head is not None and network.head.pooler != "none":
+        # This gelu is exact in transformers, whatever `hidden_act` is.
+        pooler, output = heads[network.head.pooler].split()
+        pool = np.tanh if network.head.pooler == "tanh" else _activation("gelu")
+        return net.dense(output, pool(net.dense(pooler, x[:, 0])))
     known = role in ("discriminator", "generator")
     names = heads[role if known else "classifier"].split()
     dense, *others = (network.prefixes.head + name for name in names)

@@ -8,10 +8,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+from electra_tf.config.finetuning import Pooler
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.names import (
     ANSWERABLE,
-    CLASSIFICATION_HEAD,
+    CLASSIFICATION_HEADS,
     END_HIDDEN,
     SPAN_HEAD,
     TOKEN_HEAD,
@@ -36,10 +37,19 @@ class TaskHead:
     """Whether the end of an answer is predicted given its start."""
     answerable: bool = False
     """Whether another layer predicts that there is no answer."""
+    pooler: Pooler = "none"
+    """Hidden layer of a classifier or regressor."""
+    dropout: float | None = None
+    """Dropout rate of a classifier or regressor; None: the default."""
     name: str = ""
     """Name of the task in a TensorFlow 1 checkpoint."""
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Of this package's model: `settings`, `scheme`, `pairs` and others."""
+
+    @property
+    def library(self) -> str:
+        """Name of the model in transformers: only BERT's head has tanh."""
+        return "bert" if self.pooler == "tanh" else "electra"
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -47,7 +57,9 @@ class TaskHead:
         if self.role == "question_answerer":
             hidden = END_HIDDEN if self.joint_prediction else ()
             return (*SPAN_HEAD, *hidden, *(ANSWERABLE if self.answerable else ()))
-        return TOKEN_HEAD if self.role == "token_classifier" else CLASSIFICATION_HEAD
+        if self.role == "token_classifier":
+            return TOKEN_HEAD
+        return CLASSIFICATION_HEADS[self.pooler]
 
     def sizes(self, width: int) -> dict[str, int]:
         """Return sizes of the rows beside those of the encoder."""
@@ -73,6 +85,8 @@ class HeadOptions:
     """Its kind, if the released code has no task of that name."""
     labels: tuple[str, ...] = ()
     """Names of its classes or tags; empty: those of the source."""
+    pairs: bool = False
+    """Whether it takes pairs of texts, which no other library stores."""
 
 
 def renamed(head: TaskHead, labels: tuple[str, ...], source: str) -> TaskHead:

@@ -250,7 +250,8 @@ def _known_head(known: Mapping[str, Any], source: str) -> TaskHead:
     """Return the head that `write` described."""
     try:
         head = TaskHead(**{**known, "labels": tuple(known.get("labels", ()))})
-        if head.role not in TASK_ROLES or not all(type(n) is str for n in head.labels):
+        is_text = all(type(n) is str for n in head.labels)
+        if head.role not in TASK_ROLES or head.pooler != "none" or not is_text:
             raise TypeError(f"role {head.role!r} with labels {head.labels!r:.60}")
     except TypeError as error:
         raise InputError(

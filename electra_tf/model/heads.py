@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from electra_tf.config.finetuning import Pooler
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.model.layer_ops import LayerOps, Tensor, gelu
 from electra_tf.model.transformer import InitializerFactory, layer_norm
@@ -101,18 +102,35 @@ class ReplacedTokenHead(keras.layers.Layer):
 class ClassificationHead(keras.layers.Layer):
     """Dense layer on the [CLS] vector, for `units` classes or, with 1, regression.
 
-    There is no pooler, as in the original.
+    `pooler` adds a hidden layer before it: none in the original, gelu in Hugging Face's
+    ELECTRA, tanh in BERT.
     """
 
-    def __init__(self, width: int, units: int, dropout: float = 0.1, seed: int = 0):
+    def __init__(
+        self,
+        width: int,
+        units: int,
+        dropout: float = 0.1,
+        seed: int = 0,
+        pooler: Pooler = "none",
+    ):
         super().__init__(name="head", dtype="float32")
-        self._width = width
+        self._width, self._pooler_kind = width, pooler
+        seeds = InitializerFactory(seed)
         self.dropout = keras.layers.Dropout(dropout, dtype="float32")
-        self.dense = _dense("dense", units, InitializerFactory(seed))
+        self.dense = _dense("dense", units, seeds)
+        self.pooler = None
+        if pooler != "none":
+            self.pooler = keras.layers.Dense(
+                width, gelu if pooler == "gelu" else "tanh", name="pooler",
+                kernel_initializer=seeds.normal(), dtype="float32",
+            )  # fmt: skip
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights."""
         self.dense.build((None, self._width))
+        if self.pooler is not None:
+            self.pooler.build((None, self._width))
 
     def call(
         self,
@@ -121,8 +139,12 @@ class ClassificationHead(keras.layers.Layer):
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
         """Return logits, float32 [B, C], of hidden states [B, L, D]."""
-        layer_ops = layer_ops or LayerOps(training)
-        return self.dense(layer_ops.dropout(_float32(x_BLD[:, 0]), self.dropout))
+        layer_ops, x_BD = layer_ops or LayerOps(training), _float32(x_BLD[:, 0])
+        if self._pooler_kind != "tanh":  # BERT has no dropout before its pooler
+            x_BD = layer_ops.dropout(x_BD, self.dropout)
+        if self.pooler is not None:
+            x_BD = layer_ops.dropout(self.pooler(x_BD), self.dropout)
+        return self.dense(x_BD)
 
 
 class TokenClassificationHead(keras.layers.Layer):

@@ -11,10 +11,10 @@ from electra_tf import durable_files, sources
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop import checkpoint, huggingface, keras_hub, model_garden, tf1
 from electra_tf.interop.names import Format
-from electra_tf.interop.network import Network, Role
+from electra_tf.interop.network import Network
 from electra_tf.interop.numpy_forward import Comparison, compare
 from electra_tf.interop.pretrained import PretrainedModel
-from electra_tf.interop.task_heads import HeadOptions, TaskHead
+from electra_tf.interop.task_heads import HeadOptions
 from electra_tf.tasks import load
 
 # Each writes a model into a new folder, and returns what it reads there.
@@ -26,23 +26,7 @@ _WRITERS: dict[Format, Callable[[PretrainedModel, str], list[Network]]] = {
     "tf1": tf1.write,
 }
 _TOLERANCE = 1e-4
-_CLASSIFIERS = (
-    "its classifier and regressor have a layer with gelu before the output",
-    "Pass --drop_head to convert the encoder alone, or --format=tf1, which has this "
-    "head",
-)
-# How the head of a role differs in Hugging Face, and what to do.
-_OTHER_HEADS: dict[Role, tuple[str, str]] = {
-    "classifier": _CLASSIFIERS,
-    "regressor": _CLASSIFIERS,
-    "question_answerer": (
-        "it predicts the start and end of an answer independently, without a logit of "
-        "no answer",
-        "Fine-tune with --set=model.joint_prediction=false and "
-        "--set=model.answerable=false for such a head, or pass --drop_head to convert "
-        "the encoder alone",
-    ),
-}
+_DROP = "--drop_head to convert the encoder alone"
 _TASK_HEAD = re.compile(
     r"(^|[./])(classifier|qa_outputs|sequence_summary)\.|^task_specific/"
 )
@@ -167,8 +151,16 @@ def _write(
 def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
     """Reject a fine-tuned model whose head the target would not get."""
     head = model.head
-    if head is not None and not head.exists_in(format):
-        raise _no_head(head, model.path, format)
+    if head is not None and (difference := _other_head(model.main, format)):
+        why, remedy = difference
+        setting = f" with model.pooler={head.pooler}" * (head.pooler != "none")
+        if head.joint_prediction or head.answerable:
+            setting = " with joint_prediction or answerable"
+        raise InputError(
+            f"The target must have the head of a {head.role}{setting}",
+            f"{model.path!r} for {format}: {why}",
+            remedy,
+        )
     heads = {n: why for n, why in model.left_out.items() if _TASK_HEAD.search(n)}
     if heads and head is None:
         name, why = next(iter(heads.items()))
@@ -179,14 +171,36 @@ def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
         )
 
 
-def _no_head(head: TaskHead, path: str, format: Format) -> InputError:
-    why, remedy = "no heads", "Pass --drop_head to convert the encoder alone"
-    if format == "huggingface":
-        why, remedy = _OTHER_HEADS[head.role]
-    has_more = head.joint_prediction or head.answerable
-    more = " with joint_prediction or answerable" if has_more else ""
-    required = f"The target must have the head of a {head.role}{more}"
-    return InputError(required, f"{path!r} for {format}: {why}", remedy)
+def _other_head(network: Network, format: Format) -> tuple[str, str] | None:
+    """Return how a library's head of this kind differs, and what to do; None: equal."""
+    head, shape = network.head, network.shape
+    if format == "huggingface" and head.pooler == "tanh" and network.has_projection:
+        return (
+            "this is the head of a BERT, whose embeddings are as wide as its hidden "
+            f"states, not {shape.embedding} and {shape.width}",
+            f"Fine-tune with --set=model.pooler=gelu, or pass {_DROP}",
+        )
+    if head.exists_in(format):
+        return None
+    if format == "tf1":
+        return (
+            "its head has no hidden layer",
+            f"Pass --format=huggingface, which has this head, or {_DROP}",
+        )
+    if format != "huggingface":
+        return "no heads", f"Pass {_DROP}"
+    if head.role == "question_answerer":
+        return (
+            "it predicts the start and end of an answer independently, without a logit "
+            "of no answer",
+            "Fine-tune with --set=model.joint_prediction=false and "
+            f"--set=model.answerable=false for such a head, or pass {_DROP}",
+        )
+    return (
+        "its head has a hidden layer before the output",
+        "Fine-tune with --set=model.pooler=gelu for such a head, or pass "
+        f"--format=tf1, which has this head, or {_DROP}",
+    )
 
 
 def _left_out(
@@ -201,6 +215,13 @@ def _left_out(
     slots = sum(len(network.slots) for network in model.networks)
     if slots and format not in ("electra_tf", "tf1"):
         left_out[f"{slots} optimizer slots"] = f"{format} does not store them"
+    stored = model.head.settings if model.head else {}
+    bounds = stored.get("low", 0.0), stored.get("high", 1.0)
+    if format == "huggingface" and bounds != (0.0, 1.0):
+        low, high = bounds
+        left_out[f"the range of scores, {low:g} to {high:g}"] = (
+            f"a score is {low:g} + {high - low:g} times the output there"
+        )
     settings = model.tokenizer and model.tokenizer.settings
     if not settings or format == "electra_tf":
         return left_out

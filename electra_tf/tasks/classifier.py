@@ -109,8 +109,10 @@ class TextClassifier(TextModel):
 
     def make_head(self, seed: int) -> ClassificationHead:
         """Return a head with one logit per class."""
-        dropout = self.settings.model.head_dropout
-        return ClassificationHead(self.shape.width, len(self.labels), dropout, seed)
+        chosen, units = self.settings.model, len(self.labels)
+        return ClassificationHead(
+            self.shape.width, units, chosen.head_dropout, seed, chosen.pooler
+        )
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Compute the cross-entropy and the number of correct predictions."""
@@ -248,8 +250,10 @@ class TextRegressor(TextModel):
 
     def make_head(self, seed: int) -> ClassificationHead:
         """Return a head with one output."""
-        dropout = self.settings.model.head_dropout
-        return ClassificationHead(self.shape.width, 1, dropout, seed)
+        chosen = self.settings.model
+        return ClassificationHead(
+            self.shape.width, 1, chosen.head_dropout, seed, chosen.pooler
+        )
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Compute the squared error.

@@ -107,6 +107,10 @@ def _arguments(head: TaskHead, shape: EncoderConfig) -> Mapping[str, Any]:
     if head.role == "question_answerer":
         chosen["joint_prediction"] = head.joint_prediction
         chosen["answerable"] = head.answerable
+    if head.role in ("classifier", "regressor"):
+        chosen["pooler"] = head.pooler
+        if head.dropout is not None:
+            chosen["head_dropout"] = head.dropout
     low, high = _STS_RANGE if head.name == "sts" else (0.0, 1.0)
     threshold = _NULL_THRESHOLD if head.answerable else None
     defaults = {"null_threshold": threshold, "low": low, "high": high}
@@ -131,7 +135,7 @@ def from_source(
     model = _saved_model(kind, source, head)
     if model is None:
         options = {"settings": settings, "seed": seed, "name": name}
-        own = kind.new_arguments(head)
+        own = _new_arguments(kind, head, source)
         return kind(source.encoder, **own, **options, dtype=dtype, trainable=trainable)
     given = {"settings": settings, "seed": seed or None}
     given["dtype"] = dtype and keras.dtype_policies.get(dtype).name
@@ -152,6 +156,21 @@ def from_source(
     model.name = name or model.name
     model.trainable = model.trainable and trainable
     return model
+
+
+def _new_arguments(kind: Any, head: Mapping[str, Any], source: Source) -> Any:
+    """Return the arguments of a new head; an error names the head of the source."""
+    try:
+        return kind.new_arguments(head)
+    except InputError as error:
+        if source.head is None:
+            raise
+        raise InputError(
+            error.required,
+            f"{error.received}; {source.path!r} has the head of a {source.head.role}, "
+            "which is none of this class",
+            f"{error.remedy}, for a new head",
+        ) from error
 
 
 def _saved_model(kind: Any, source: Source, head: Mapping[str, Any]) -> Any:

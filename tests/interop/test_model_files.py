@@ -213,8 +213,8 @@ def test_local_paths_are_not_hub_ids(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (("classifier.dense.weight", "classifier.out_proj.bias"), "another network"),
-        (("sequence_summary.summary.weight", "classifier.weight"), "neither tagging"),
+        (("classifier.dense.weight", "classifier.out_proj.bias"), "a part of one"),
+        (("sequence_summary.summary.weight", "classifier.weight"), "neither classes"),
         (("qa_outputs.weight",), "a span head without two outputs"),
     ],
 )

@@ -147,6 +147,101 @@ def test_a_round_trip_keeps_tensors_dtypes_and_labels(
     assert (back / "README.md").read_text().count("from_preset") == 1
 
 
+@pytest.fixture(params=["classifier", "bert_classifier"])
+def classifier(request, tmp_path):
+    """Return a classifier of ELECTRA or BERT, one class for each text, and its logits.
+
+    BERT's config is that of classes which do not exclude each other.
+    """
+    folder = tmp_path / "theirs"
+    tiny.huggingface(folder, source=request.param, problem_type=None)
+    with np.load(folder / "outputs.npz") as outputs:
+        return folder, outputs["logits"]
+
+
+def test_text_heads_compute_what_they_computed_in_transformers(classifier, tmp_path):
+    folder, expected = classifier
+    report = convert_checkpoint(folder, tmp_path / "ours")
+    assert not report.left_out
+    assert report.comparisons[0].logits < 1e-6
+    model = electra_tf.load_model(tmp_path / "ours")
+    assert model.labels == ("neg", "none", "pos")
+    np.testing.assert_allclose(model(INPUTS), expected, atol=1e-5)
+    same = electra_tf.TextClassifier.from_preset(folder)
+    np.testing.assert_array_equal(same(INPUTS), model(INPUTS))
+    is_bert = "Bert" in (folder / "config.json").read_text()
+    assert same.settings.model.pooler == ("tanh" if is_bert else "gelu")
+    assert same.settings.model.head_dropout == (0.1 if is_bert else 0.25)
+    convert_checkpoint(tmp_path / "ours", tmp_path / "back", "huggingface")
+    keys = ("id2label", "label2id", "model_type")
+    assert_same_folder(folder, tmp_path / "back", keys)
+    settings = tiny.settings(data_max_length=16)
+    new = electra_tf.TextClassifier.from_preset(
+        folder, labels=["a", "b"], settings=settings
+    )
+    assert (new.settings.model.pooler, new.head.pooler) == ("none", None)
+    assert new(INPUTS).shape == (2, 2)
+
+
+def test_a_head_of_one_output_is_a_regressor(classifier, tmp_path):
+    folder, logits = classifier
+    path = folder / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    output = [name for name in tensors if len(tensors[name]) == 3]
+    assert len(output) == 2
+    tensors |= {name: np.ascontiguousarray(tensors[name][1:2]) for name in output}
+    safetensors.numpy.save_file(tensors, path)
+    config = json.loads((folder / "config.json").read_text()) | names(["LABEL_0"])
+    (folder / "config.json").write_text(json.dumps(config))
+    model = electra_tf.TextRegressor.from_preset(folder)
+    np.testing.assert_allclose(model(INPUTS), logits[:, 1:2], atol=1e-5)
+    model.fit(["a b", "c d"] * 4, [0.5, 1.5] * 4, epochs=2)
+    model.save(tmp_path / "model.keras")
+    convert_checkpoint(tmp_path / "model.keras", tmp_path / "back", "huggingface")
+    back = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert (back["problem_type"], back["id2label"]) == ("regression", {"0": "LABEL_0"})
+    same = electra_tf.TextRegressor.from_preset(tmp_path / "back")
+    np.testing.assert_array_equal(same(INPUTS), model(INPUTS))
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ({"architectures": ["BertForMultipleChoice"]}, "bert_classifier"),
+        ({"problem_type": "regression"}, "bert_classifier"),
+        ({"problem_type": "regression"}, "classifier"),
+    ],
+)
+def test_other_heads_of_the_same_weights_are_not_classifiers(config, kind, tmp_path):
+    folder = tmp_path / "theirs"
+    tiny.huggingface(folder, source=kind, **config)
+    assert sources.open(folder).head is None
+    with pytest.raises(InputError, match="neither classes"):
+        convert_checkpoint(folder, tmp_path / "ours")
+
+
+def test_a_missing_pooler_is_named(tmp_path):
+    folder = tmp_path / "theirs"
+    tiny.huggingface(
+        folder, lambda t: {n: a for n, a in t.items() if "pooler" not in n},
+        "bert_classifier", problem_type=None,
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"bert\.pooler\.dense\.weight"):
+        electra_tf.TextClassifier.from_preset(folder)
+
+
+def test_errors_name_the_head_of_the_source(classifier):
+    with pytest.raises(InputError, match="the head of a classifier"):
+        electra_tf.TokenClassifier.from_preset(classifier[0])
+
+
+def test_pairs_are_what_the_user_says(classifier, tmp_path, here):
+    flags = f"--from={classifier[0]}", f"--to={tmp_path / 'ours'}", "--pairs"
+    result = here("convert", *flags)
+    assert result.returncode == 0, result.stderr
+    assert electra_tf.load_model(tmp_path / "ours").pairs is True
+
+
 def models():
     """Return a model of each class, with initial weights of a seed and own settings."""
     independent = {"model_joint_prediction": False, "model_answerable": False}
@@ -155,6 +250,15 @@ def models():
             tiny.start(), ["no", "yes"], tiny.settings(), 3, pairs=True
         ),
         "regressor": TextRegressor(tiny.start(), 1.0, 7.0, tiny.settings(), 3),
+        "gelu": electra_tf.TextClassifier(
+            tiny.start(), ["a", "b", "c"], tiny.settings(model_pooler="gelu"), 3
+        ),
+        "tanh": electra_tf.TextClassifier(
+            tiny.start(), ["no", "yes"], tiny.settings(model_pooler="tanh"), 3
+        ),
+        "gelu_regressor": TextRegressor(
+            tiny.start(), 1.0, 7.0, tiny.settings(model_pooler="gelu"), 3
+        ),
         "tagger": electra_tf.TokenClassifier(
             tiny.start(), ["B-X", "E-X", "I-X", "O", "S-X"], tiny.settings(), 3, "IOB2"
         ),
@@ -179,13 +283,14 @@ def finished(tmp_path_factory):
     [
         *((n, "tf1") for n in ("classifier", "regressor", "tagger", "spans")),
         *((n, "huggingface") for n in ("tagger", "independent")),
+        *((n, "huggingface") for n in ("gelu", "gelu_regressor")),
     ],
 )
 def test_models_of_this_package_return_with_weights_and_settings(
     name, format, finished, tmp_path
 ):
     file = finished / f"{name}.keras"
-    convert_checkpoint(file, tmp_path / "theirs", format)
+    report = convert_checkpoint(file, tmp_path / "theirs", format)
     convert_checkpoint(tmp_path / "theirs", tmp_path / "back")
     one, other = (electra_tf.load_model(p) for p in (file, tmp_path / "back"))
     assert type(one) is type(other)
@@ -197,30 +302,35 @@ def test_models_of_this_package_return_with_weights_and_settings(
     assert {k: v for k, v in old.items() if k != "shape"} == {
         k: v for k, v in new.items() if k != "shape"
     }
-    texts = {"regressor": "a", "classifier": ("a", "b"), "tagger": ["a", "b"]}
+    if "regressor" in name and format == "huggingface":
+        assert "score is 1 + 6 times" in str(report)
+    texts = {"classifier": ("a", "b"), "tagger": ["a", "b"]}
+    texts |= dict.fromkeys(["regressor", "gelu_regressor", "gelu"], "a")
     item = texts.get(name, ("a?", "a b c"))
     assert str(one.predict([item])) == str(other.predict([item]))
 
 
 @pytest.mark.parametrize(
-    ("name", "format"),
+    ("name", "format", "remedy"),
     [
-        ("classifier", "huggingface"),
-        ("spans", "huggingface"),
-        ("regressor", "keras_hub"),
+        ("classifier", "huggingface", "model.pooler=gelu"),
+        ("tanh", "huggingface", "model.pooler=gelu"),
+        ("gelu", "tf1", "--format=huggingface"),
+        ("spans", "huggingface", "model.joint_prediction=false"),
+        ("regressor", "keras_hub", "--drop_head"),
     ],
 )
 def test_heads_that_a_library_lacks_are_refused_unless_dropped(
-    name, format, finished, tmp_path
+    name, format, remedy, finished, tmp_path
 ):
     file, target = finished / f"{name}.keras", tmp_path / "out"
     with pytest.raises(InputError, match="drop_head") as error:
         convert_checkpoint(file, target, format)
     assert not target.exists()
+    assert remedy in error.value.remedy
+    others = {"model.pooler", "model.joint_prediction"} - {remedy.split("=")[0]}
+    assert not any(other in error.value.remedy for other in others)
     if format == "huggingface":
-        is_span = name == "spans"
-        assert ("joint_prediction=false" in error.value.remedy) == is_span
-        assert ("--format=tf1" in error.value.remedy) != is_span
         report = convert_checkpoint(file, target, format, drop_head=True)
         assert any("head" in name for name in report.left_out)
         assert report.comparisons[0].logits is None
