@@ -7,10 +7,9 @@ import dataclasses
 
 from absl import flags
 
-from electra_tf import cli
+from electra_tf import cli, model_names
 from electra_tf.interop.names import FORMATS
 from electra_tf.interop.task_heads import MODEL, TASK_ROLES, HeadOptions
-from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.text.tokenizer_files import local_vocabulary
 from electra_tf.training.checkpoint import MANIFEST
@@ -77,6 +76,10 @@ def main() -> None:
     """Convert the model and print the differences of its outputs."""
     cli.require(FLAGS, "from", "to")
     check_new(FLAGS.to, "--to", "Pass another URL")
+    cli.check_paths(FLAGS, "vocab")
+    model_names.check_exists(FLAGS["from"].value)
+    with cli.starting_tensorflow():
+        from electra_tf.runs.conversion import convert_checkpoint
     with staged(FLAGS.to, last=_LAST) as folder:
         report = convert_checkpoint(
             FLAGS["from"].value,

@@ -26,17 +26,14 @@ electra-tf evaluate --task=squad2 --data=dev-v2.0.json \\
 
 import json
 import sys
+from typing import Any
 
 from absl import flags
 
-from electra_tf import cli, sources
+from electra_tf import cli, model_names
 from electra_tf.errors import InputError
-from electra_tf.runs import blimp, probe
-from electra_tf.runs.evaluation import evaluate_checkpoint
 from electra_tf.storage.mirror import local_path, staged
-from electra_tf.tasks import evaluation, score_files
-from electra_tf.tasks.load import load
-from electra_tf.training import strategy
+from electra_tf.tasks import score_files
 
 _UNTRAINED = ("blimp", "probe")  # tasks of a pre-trained model
 
@@ -82,7 +79,7 @@ flags.DEFINE_bool(
     "untrained", False, "With --task=probe: use random weights, for comparison.",
     flag_values=FLAGS,
 )  # fmt: skip
-cli.define_device_flags(FLAGS, strategy.NAMES)
+cli.define_device_flags(FLAGS)
 
 # The flags of each mode, besides --data and --output. The mode is itself a flag.
 _MODES = {
@@ -97,41 +94,49 @@ _MODES = {
 def main() -> None:
     """Print a table of scores, then the scores as JSON; with --task the JSON alone."""
     mode = _mode()
-    # The records of --checkpoint are fetched where they are opened.
-    data = FLAGS.data if mode == "checkpoint" else local_path(FLAGS.data)
-    if mode == "blimp":
-        report = blimp.evaluate_blimp(FLAGS.checkpoint, data)
-        print(blimp.format_report(report), file=sys.stderr)
-    elif mode == "probe":
-        report = probe.evaluate_probe(FLAGS.checkpoint, data, FLAGS.untrained)
-        print(probe.format_report(report), file=sys.stderr)
-    elif mode == "task":
-        report = score_files.score_predictions(
-            FLAGS.task,
-            data,
-            local_path(FLAGS.predictions),
-            local_path(FLAGS.na_prob),
-        )
-    elif mode == "model":
-        source = sources.open(FLAGS.model)
-        columns = {name: FLAGS[name].value for name in _MODES["model"]}
-        report = evaluation.evaluate_model(load(source), source.task, data, columns)
-        print(evaluation.format_report(report))
-    else:
-        devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
-        report = evaluate_checkpoint(
-            FLAGS.checkpoint,
-            data,
-            FLAGS.batches,
-            devices,
-            FLAGS.generator,
-        )
+    cli.check_paths(FLAGS, "data", "predictions", "na_prob")
+    for flag in ("model", "checkpoint", "generator"):
+        model_names.check_exists(FLAGS[flag].value)
+    report = _score_predictions() if mode == "task" else _score_model(mode)
     indent = 2 if mode == "task" else None
     text = json.dumps(report, indent=indent, allow_nan=mode == "task")
     print(text)
     if FLAGS.output:
         with staged(FLAGS.output) as output, open(output, "w", encoding="utf-8") as f:
             f.write(text + "\n")
+
+
+def _score_predictions() -> dict[str, Any]:
+    files = map(local_path, (FLAGS.data, FLAGS.predictions, FLAGS.na_prob))
+    return score_files.score_predictions(FLAGS.task, *files)
+
+
+def _score_model(mode: str) -> dict[str, Any]:
+    with cli.starting_tensorflow():
+        from electra_tf import sources
+        from electra_tf.runs import blimp, probe
+        from electra_tf.runs.evaluation import evaluate_checkpoint
+        from electra_tf.tasks import evaluation
+        from electra_tf.tasks.load import load
+        from electra_tf.training import strategy
+    if mode == "checkpoint":  # its records are fetched where they are opened
+        devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
+        return evaluate_checkpoint(
+            FLAGS.checkpoint, FLAGS.data, FLAGS.batches, devices, FLAGS.generator
+        )
+    data = local_path(FLAGS.data)
+    if mode == "model":
+        source = sources.open(FLAGS.model)
+        columns = {name: FLAGS[name].value for name in _MODES["model"]}
+        report = evaluation.evaluate_model(load(source), source.task, data, columns)
+        print(evaluation.format_report(report))
+    elif mode == "blimp":
+        report = blimp.evaluate_blimp(FLAGS.checkpoint, data)
+        print(blimp.format_report(report), file=sys.stderr)
+    else:
+        report = probe.evaluate_probe(FLAGS.checkpoint, data, FLAGS.untrained)
+        print(probe.format_report(report), file=sys.stderr)
+    return report
 
 
 def _mode() -> str:

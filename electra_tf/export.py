@@ -8,10 +8,14 @@ import os
 
 from absl import flags
 
-from electra_tf import cli
-from electra_tf.serving import export
-from electra_tf.serving.inference_encoder import TARGETS
-from electra_tf.serving.pretrained_models import OUTPUT_KINDS
+from electra_tf import cli, model_names
+from electra_tf.serving.export_options import (
+    FORMATS,
+    OUTPUT_KINDS,
+    SIGNATURES,
+    TARGETS,
+    check_arguments,
+)
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.storage.objects import ObjectFolder, is_url
@@ -37,12 +41,12 @@ flags.DEFINE_integer(
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_list(
-    "signatures", [*export.SIGNATURES],
+    "signatures", [*SIGNATURES],
     "Signatures of a SavedModel: text (strings), tokens (ids), or both.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
-    "format", export.FORMATS[0], export.FORMATS, "Format of the exported model.",
+    "format", FORMATS[0], FORMATS, "Format of the exported model.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
@@ -76,6 +80,7 @@ flags.DEFINE_enum(
 def main() -> None:
     """Export the model and print how far its outputs differ from Keras's."""
     cli.require(FLAGS, "model", "output")
+    model_names.check_exists(FLAGS.model)
     version = os.path.join(FLAGS.output, str(FLAGS.version))
     check_new(version, "--version", "Pass a higher --version")
     with staged(FLAGS.output, _LAST, _existing(FLAGS.output)) as output:
@@ -84,8 +89,10 @@ def main() -> None:
 
 
 def _export(output: str) -> None:
-    export.check_arguments(output, FLAGS.version, FLAGS.signatures, FLAGS.format)
+    check_arguments(output, FLAGS.version, FLAGS.signatures, FLAGS.format)
     limits = RequestLimits(FLAGS.max_rows, FLAGS.max_bytes, FLAGS.max_positions)
+    with cli.starting_tensorflow():
+        from electra_tf.serving import export
     exportable = export.load_exportable(
         FLAGS.model,
         FLAGS.output_kind,

@@ -11,12 +11,11 @@ Run the same command again to resume a run that was stopped or killed.
 
 from absl import flags
 
-from electra_tf import cli
+from electra_tf import cli, model_names
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
-from electra_tf.runs import finetuning
 from electra_tf.storage.mirror import local_path, synced
-from electra_tf.training import strategy
+from electra_tf.tasks.task_names import TASK_NAMES
 
 FLAGS = flags.FlagValues()
 SETTINGS = {
@@ -37,7 +36,7 @@ _COLUMN_FLAGS = {  # tasks that have a flag
     "tag_names": ("chunking", "tagging"),
 }
 flags.DEFINE_enum(
-    "task", None, finetuning.TASK_NAMES, "Required: the task.", flag_values=FLAGS
+    "task", None, (*TASK_NAMES, "glue"), "Required: the task.", flag_values=FLAGS
 )
 cli.define(
     FLAGS,
@@ -49,7 +48,7 @@ cli.define(
     output="Required: output folder.",
 )
 flags.DEFINE_integer("trials", 1, "Number of seeds.", lower_bound=1, flag_values=FLAGS)
-cli.define_device_flags(FLAGS, strategy.NAMES)
+cli.define_device_flags(FLAGS)
 cli.define_config_flags(FLAGS, SETTINGS, FinetuningConfig)
 
 
@@ -65,6 +64,12 @@ def main() -> None:
 def _finetune() -> None:
     cli.require(FLAGS, "task", "data", "checkpoint", "output")
     _check_column_flags()
+    cli.check_paths(FLAGS, "data")
+    model_names.check_exists(FLAGS.checkpoint)
+    cli.resolve(FLAGS, SETTINGS, root=FinetuningConfig)
+    with cli.starting_tensorflow():
+        from electra_tf.runs import finetuning
+        from electra_tf.training import strategy
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
     with synced(FLAGS.output, "--output", last=(finetuning.RESULTS,)) as output:
         finetuning.run_finetuning(

@@ -11,10 +11,9 @@ list), or question and context. Each output record has the `id` of its input rec
 
 from absl import flags
 
-from electra_tf import cli, sources
+from electra_tf import cli, model_names
 from electra_tf.storage.mirror import check_new, local_path, staged
-from electra_tf.tasks import evaluation, prediction_inputs, predictions
-from electra_tf.tasks.load import load
+from electra_tf.tasks import prediction_inputs, predictions
 
 FLAGS = flags.FlagValues()
 cli.define(
@@ -49,6 +48,11 @@ def main() -> None:
     prediction_inputs.check_input(source)
     with staged(FLAGS.output) as output:
         prediction_inputs.check_output(source, output, FLAGS.overwrite)
+        model_names.check_exists(FLAGS.model)
+        with cli.starting_tensorflow():
+            from electra_tf import sources
+            from electra_tf.tasks import evaluation
+            from electra_tf.tasks.load import load
         found = sources.open(FLAGS.model)
         model = load(found)
         stored = evaluation.stored_columns(found.task, model).text_columns

@@ -19,13 +19,10 @@ electra-tf pretrain --config=small --data=s3://bucket/records \\
 
 from absl import flags
 
-from electra_tf import cli
-from electra_tf.runs import pretraining
-from electra_tf.runs.experiment import Experiment
-from electra_tf.text.record_set import local_records
+from electra_tf import cli, model_names
+from electra_tf.text.record_folder import local_records, resolve_config
 from electra_tf.text.tokenizer_files import local_vocabulary
 from electra_tf.text.warnings import entry_warnings
-from electra_tf.training import strategy
 
 FLAGS = flags.FlagValues()
 cli.define(
@@ -49,7 +46,7 @@ cli.define(
     "before.",
     dry_run="Print the resolved config, sizes, memory and time, then exit.",
 )
-cli.define_device_flags(FLAGS, strategy.NAMES)
+cli.define_device_flags(FLAGS)
 cli.define_config_flags(FLAGS, {})
 
 
@@ -65,14 +62,20 @@ def main() -> None:
 
 def _pretrain() -> None:
     cli.require(FLAGS, "data", *([] if FLAGS.dry_run else ["model_dir"]))
-    devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
+    cli.check_paths(FLAGS, "data", "evaluation_data")
+    model_names.check_exists(FLAGS.init_checkpoint)
     data, vocab = local_records(FLAGS.data), local_vocabulary(FLAGS.vocab)
-    experiment = Experiment.resolve(
+    config, tokenizer = resolve_config(
         data, vocab, lambda stored: cli.resolve(FLAGS, {}, stored)
     )
     if vocab:
-        cli.warn(entry_warnings(experiment.tokenizer))
-    on_error = experiment.config.input.on_error
+        cli.warn(entry_warnings(tokenizer))
+    with cli.starting_tensorflow():
+        from electra_tf.runs import pretraining
+        from electra_tf.runs.experiment import Experiment
+        from electra_tf.training import strategy
+    devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
+    experiment, on_error = Experiment(config, tokenizer), config.input.on_error
     record_set, evaluation_records = experiment.open(data, on_error), None
     experiment = experiment.with_counts(record_set)
     if FLAGS.evaluation_data:

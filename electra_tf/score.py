@@ -12,9 +12,9 @@ import sys
 
 from absl import flags
 
-from electra_tf import cli
+from electra_tf import cli, model_names
 from electra_tf.errors import InputError
-from electra_tf.runs import nbest, scoring
+from electra_tf.runs import nbest
 from electra_tf.storage.mirror import local_path, staged
 
 FLAGS = flags.FlagValues()
@@ -55,7 +55,11 @@ def main() -> None:
         raise InputError(
             "--weight must be a finite number", f"{FLAGS.weight}", "Pass another weight"
         )
+    cli.check_paths(FLAGS, "input")
+    model_names.check_exists(FLAGS.checkpoint)
     source = local_path(FLAGS.input)
+    with cli.starting_tensorflow():
+        from electra_tf.runs import scoring
     scorer = scoring.TextScorer.from_preset(FLAGS.checkpoint, FLAGS.batch_size)
     print(f"rule: {scoring.RULES[scorer.rule]}", file=sys.stderr)
     if FLAGS.nbest:

@@ -40,7 +40,8 @@ from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
 from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
 from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
 from electra_tf.model.transformer import Encoder
-from electra_tf.preset_files import preset_folder, preset_names
+from electra_tf.model_names import check_exists, is_config, no_model, split_pair
+from electra_tf.preset_files import preset_folder
 from electra_tf.storage.mirror import fetch, local_path
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 from electra_tf.text.records import VOCABULARY
@@ -213,7 +214,7 @@ class Source:
         """All networks as their files have them."""
         if self.kind == "config":
             raise _not_pretrained(self)
-        parts = zip(self.formats, _parts(self.path), strict=True)
+        parts = zip(self.formats, split_pair(self.path), strict=True)
         models = [self._read(format, local_folder(part)) for format, part in parts]
         model = models[0]
         if len(models) > 1:
@@ -256,7 +257,8 @@ def open(
         options: Facts about the head of a fine-tuned model that its files lack.
     """
     path = _local(os.fspath(name))
-    parts = _parts(path)
+    check_exists(path)
+    parts = split_pair(path)
     formats = tuple(map(_format, parts))
     if vocabulary is not None:
         vocabulary = os.fspath(vocabulary)
@@ -271,20 +273,10 @@ def open(
         single = len(formats) == 1 and formats[0] in _OURS
         kind: Kind = formats[0] if single else "other_library"
         return Source(kind, path, formats, vocabulary, options)
-    if _is_config(path):
+    if is_config(path):
         return Source("config", path, vocabulary=vocabulary)
     unknown = parts[formats.index(None)]
-    state, remedy = _describe_unknown(unknown)
-    raise InputError(
-        "A model must be a checkpoint or run of pretrain, the --output of finetune or "
-        "a .keras file, a Hugging Face folder (config.json with model.safetensors or "
-        "pytorch_model.bin) or hub id OWNER/NAME, a prefix of a TensorFlow 1 or Model "
-        "Garden checkpoint, a KerasHub preset, a URL of one of these, a preset "
-        f"({', '.join(preset_names()) or 'none ships'}), or a config's name or .yaml "
-        "file with a vocabulary",
-        f"{unknown!r}, {state}",
-        remedy,
-    )
+    raise no_model(unknown, *_describe_unknown(unknown))
 
 
 def open_pretrained(name: str | os.PathLike) -> Source:
@@ -350,7 +342,7 @@ def tokenizer_from_preset(
         InputError: The source is damaged, or its kind is unknown.
     """
     path = os.fspath(path_or_name)
-    if os.path.exists(path) and not _is_config(path) and _format(path) is None:
+    if os.path.exists(path) and not is_config(path) and _format(path) is None:
         return cls.read(path)
     return open(path, vocabulary).encoder.tokenizer
 
@@ -358,24 +350,11 @@ def tokenizer_from_preset(
 # What is at a path.
 
 
-def _parts(path: str) -> list[str]:
-    return [path] if os.path.exists(path) else path.split(",")
-
-
 def _format(path: str) -> str | None:
     """Return the format of a file, folder, prefix or hub id, or None."""
     if is_hub_id(path):
         return "huggingface"
     return next((name for name, m in _READERS.items() if m.accepts(path)), None)
-
-
-def _is_config(name: str) -> bool:
-    is_file = name.endswith((".yaml", ".yml")) and os.path.isfile(name)
-    return is_file or (name in _pretraining_configs() and not os.path.exists(name))
-
-
-def _pretraining_configs() -> list[str]:
-    return [name for name in loader.installed() if not name.startswith("finetune")]
 
 
 def _describe_unknown(path: str) -> tuple[str, str]:
@@ -388,8 +367,6 @@ def _describe_unknown(path: str) -> tuple[str, str]:
         )
     if glob.glob(f"{glob.escape(path)}.data-*"):
         return "without an .index file", "Copy its .index file beside the .data files"
-    if not os.path.exists(path):
-        return "which does not exist", "Check the path"
     if os.path.isdir(path):
         return _describe_folder(path)
     folder = os.path.dirname(path) or "."

@@ -115,6 +115,6 @@ def test_help_does_not_run_the_command(monkeypatch, capsys):
 )
 def test_tpu_has_an_optional_value(given, expected):
     values = flags.FlagValues()
-    cli.define_device_flags(values, ("auto", "tpu"))
+    cli.define_device_flags(values)
     assert values(["command", *given]) == ["command"]
     assert values.tpu == expected

@@ -16,7 +16,8 @@ from conftest import GOLDEN, failure
 from pretrain_commands import arguments, file_contents, metric_lines, start
 from tiny import build_records
 
-from electra_tf import cli, pretrain
+from electra_tf import cli
+from electra_tf.runs import pretraining
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
@@ -449,7 +450,7 @@ def test_a_signal_before_the_first_step(
     def begin(*_):
         raise signal_
 
-    monkeypatch.setattr(pretrain.pretraining, "run_pretraining", begin)
+    monkeypatch.setattr(pretraining, "run_pretraining", begin)
     done = here("pretrain", *arguments(folder, tmp_path / "run"))
     assert (done.returncode, done.stderr) == (code, "")
     assert done.stdout.startswith(f"stopped by {name}; ")

@@ -20,6 +20,7 @@ from electra_tf.pretraining.masking import Masker, SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.text import records
 from electra_tf.text.pipeline import count_tokens, evaluation_batches
+from electra_tf.text.record_folder import resolve_config
 from electra_tf.text.record_set import (
     RecordSet,
     identity_of_files,
@@ -27,7 +28,6 @@ from electra_tf.text.record_set import (
     reraise_bad_records,
 )
 from electra_tf.text.tokenizer import Tokenizer, settings_path
-from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
     CONFIG,
@@ -61,14 +61,7 @@ class Experiment:
         make_config: Callable[[Mapping | None], PretrainingConfig],
     ) -> "Experiment":
         """Load the vocabulary of the records and set the config's vocabulary size."""
-        path = _vocabulary_path(data, vocab)
-        stored = open_tokenizer(path)
-        vocabulary = stored.vocabulary
-        config = make_config(stored.base)
-        stored.check(config.tokenization)
-        model = config.model.of_vocabulary(len(vocabulary), path)
-        config = dataclasses.replace(config, model=model)
-        return cls(config, Tokenizer(vocabulary, config.tokenization))
+        return cls(*resolve_config(data, vocab, make_config))
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "Experiment":
@@ -237,23 +230,3 @@ def data_fingerprint(record_set: RecordSet, tokenizer: Tokenizer) -> dict[str, A
     if record_set.manifest is None:
         fingerprint["record_blocks_sha256"] = identity_of_files(record_set.paths)
     return fingerprint
-
-
-def _vocabulary_path(data: str, vocab: str | None) -> str:
-    default = os.path.join(data, records.VOCABULARY)
-    if vocab or os.path.exists(default):
-        return vocab or default
-    patterns = (data, "*tfrecord*"), (data, "pretrain_tfrecords", "*tfrecord*")
-    globs = [os.path.join(*pattern) for pattern in patterns]
-    if not tf.io.gfile.glob(globs if os.path.isdir(data) else data.split(",")[0]):
-        raise InputError(
-            "--data must be a folder of records, or globs of record files",
-            f"{data!r}, without records",
-            "Build records with electra-tf build_records, or check the path",
-        )
-    raise InputError(
-        "--vocab must name the vocabulary of the records",
-        f"no --vocab, and no {records.VOCABULARY} in {data!r}",
-        "Set --vocab to the vocabulary that the records were built with; build records "
-        "from a text with electra-tf build_records",
-    )

@@ -16,7 +16,6 @@ from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import glue
-from electra_tf.tasks.datasets import TASK_NAMES as _TASKS
 from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.trials import (
     STATISTICS,
@@ -30,7 +29,6 @@ from electra_tf.tasks.trials import (
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.training.run_directory import run_lock
 
-TASK_NAMES = (*_TASKS, "glue")
 RESULTS = "results.json"
 # Settings that the original publishes for each task, equal for all model sizes.
 _PUBLISHED_SETTINGS: dict[str, dict[str, Any]] = {

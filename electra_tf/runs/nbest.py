@@ -4,13 +4,15 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from electra_tf.errors import InputError
-from electra_tf.runs.scoring import WINDOW, TextScorer
 from electra_tf.tasks.conll import COLUMN_SUFFIXES
 from electra_tf.text.files import inner_suffix, read_lines
 from electra_tf.text.rows import JSON_SUFFIXES, begins_json
+
+if TYPE_CHECKING:  # `score` needs the formats before TensorFlow
+    from electra_tf.runs.scoring import TextScorer
 
 FORMATS = ("text", "jsonl")
 _OTHER = (".csv", ".tsv", ".html", ".htm", ".xml", *JSON_SUFFIXES, *COLUMN_SUFFIXES)
@@ -26,7 +28,7 @@ class Hypothesis(NamedTuple):
 
 
 def score_lines(
-    scorer: TextScorer, source: str | None, form: str = "text"
+    scorer: "TextScorer", source: str | None, form: str = "text"
 ) -> Iterator[str]:
     """Score each line of a file.
 
@@ -37,7 +39,7 @@ def score_lines(
     if kind in _OTHER:
         raise _no_lines(f"{source!r}, a {kind} file")
     iterator = _lines(source)
-    while lines := list(itertools.islice(iterator, WINDOW)):
+    while lines := list(itertools.islice(iterator, scorer.window)):
         places, texts = zip(*lines, strict=True)
         scores = scorer.score(texts, places.__getitem__)
         for text, (score, tokens) in zip(texts, scores, strict=True):
@@ -49,7 +51,7 @@ def score_lines(
 
 
 def rerank(
-    scorer: TextScorer, source: str | None, weight: float, form: str = "text"
+    scorer: "TextScorer", source: str | None, weight: float, form: str = "text"
 ) -> Iterator[str]:
     """Choose the best hypothesis of each n-best list.
 

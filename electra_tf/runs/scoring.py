@@ -35,8 +35,6 @@ RULES: dict[Scoring, str] = {
     "not normalised",
 }
 """Rules of scoring with their descriptions."""
-WINDOW = 8192
-"""Texts that are sorted by length together."""
 _LENGTHS = 16  # batches have a multiple of this number of positions
 
 
@@ -71,6 +69,8 @@ class TextScorer:
     positions' shape."""
     batch_size: int = 32
     """Rows that are computed together."""
+    window: int = 8192
+    """Texts that are sorted by length together."""
 
     @functools.cached_property
     def unknown(self) -> UnknownCounter:
@@ -127,7 +127,7 @@ class TextScorer:
         """
         results: list[TextScore] = []
         iterator = enumerate(texts)
-        while window := list(itertools.islice(iterator, WINDOW)):
+        while window := list(itertools.islice(iterator, self.window)):
             rows = [self._encode(text, names(index)) for index, text in window]
             self.unknown.add(rows)
             totals = np.zeros(len(rows))

@@ -10,11 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from electra_tf import durable_files, sources
 from electra_tf.errors import InputError
 from electra_tf.serving import server_files, validate
+from electra_tf.serving.export_options import (
+    FORMATS,
+    OUTPUT_KINDS,
+    SIGNATURES,
+    TARGETS,
+    check_arguments,
+)
 from electra_tf.serving.formats.litert import open_litert, write_litert
 from electra_tf.serving.formats.onnx import open_onnx, write_onnx
 from electra_tf.serving.formats.saved_model import write_metadata, write_saved_model
-from electra_tf.serving.inference_encoder import TARGETS
-from electra_tf.serving.pretrained_models import OUTPUT_KINDS, pretrained_export
+from electra_tf.serving.pretrained_models import pretrained_export
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.serving.signatures import ExportSpec, Runtime, Signature
 from electra_tf.serving.task_models import task_export
@@ -25,11 +31,8 @@ from electra_tf.training.disk_errors import reraise_full_disk
 
 _logger = logging.getLogger(__name__)
 
-SIGNATURES = ("text", "tokens")
 _DEFAULT = "serving_default"
 _CONVERTERS = {"litert": (write_litert, open_litert), "onnx": (write_onnx, open_onnx)}
-FORMATS = ("saved_model", *_CONVERTERS)
-_PACKAGES = {"litert": ("ai_edge_litert",), "onnx": ("tf2onnx", "onnxruntime")}
 _WARMUP_LENGTHS = 16, 64, 128, 256, 512
 
 
@@ -138,47 +141,6 @@ def export_saved_model(
     else:
         spec = task_export(model, limits=limits)
     return export(spec, os.fspath(output), version, log=_logger.info)
-
-
-def check_arguments(
-    output: str, version: int, signatures: Sequence[str], export_format: str
-) -> str:
-    """Validate the arguments of `export`; return the version's folder."""
-    if not signatures or set(signatures) - set(SIGNATURES):
-        raise InputError(
-            "--signatures must be text, tokens, or text,tokens",
-            repr(",".join(signatures)),
-            "Omit --signatures for both",
-        )
-    if export_format != FORMATS[0] and "tokens" not in signatures:
-        raise InputError(
-            f"--signatures must contain tokens for --format={export_format}, which has "
-            "no other",
-            f"--format={export_format} --signatures={','.join(signatures)}",
-            "Omit --signatures",
-        )
-    for package in _PACKAGES.get(export_format, ()):
-        if importlib.util.find_spec(package) is None:
-            raise InputError(
-                f"The extra `{export_format}` must be installed for "
-                f"--format={export_format}",
-                f"no package {package}",
-                f"Install it: tools/install {export_format}",
-            )
-    final = os.path.join(output, str(version))
-    if os.path.exists(output) and not os.path.isdir(output):
-        raise InputError(
-            "--output must be a folder",
-            f"{output!r}, a file",
-            "Choose another --output",
-        )
-    if os.path.exists(final):
-        raise InputError(
-            "The version of an export must be new, as a server may have the old one",
-            f"{final!r}, which exists",
-            "Pass a higher version (--version, in Python version=), or delete it",
-        )
-    return final
 
 
 def select_signatures(spec: ExportSpec, kinds: Sequence[str]) -> dict[str, Signature]:

@@ -25,9 +25,8 @@ import tensorflow as tf
 
 from electra_tf.model.layer_ops import gelu
 from electra_tf.model.transformer import Block, Encoder
+from electra_tf.serving.export_options import TARGETS
 
-TARGETS = ("cpu", "any")
-"""Devices of an exported graph: `cpu` uses forms for oneDNN, `any` the plain form."""
 _MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
 
 

@@ -20,7 +20,8 @@ from electra_tf.model.electra import (
     pretraining_model,
 )
 from electra_tf.model.transformer import Encoder
-from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
+from electra_tf.serving.export_options import TARGETS
+from electra_tf.serving.inference_encoder import InferenceEncoder
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.serving.served_model import ServedModel, arrays
 from electra_tf.serving.signatures import (
@@ -37,7 +38,6 @@ from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.training.checkpoint import assign
 
-OUTPUT_KINDS = ("encoder", "electra")
 MAX_MASKS = 1024
 """Masks of a request. Each needs memory for a logit of every vocabulary entry."""
 NUM_PROPOSALS = 10

@@ -2,8 +2,6 @@
 
 import dataclasses
 
-import tensorflow as tf
-
 from electra_tf.errors import InputError
 
 _WORDS = 16  # in a response, for each position of a request
@@ -40,15 +38,3 @@ class RequestLimits:
 
 LIMITS = RequestLimits()
 """The default."""
-
-
-def assert_max_positions(
-    rows: tf.Tensor, longest: tf.Tensor, limits: RequestLimits = LIMITS
-) -> tf.Operation:
-    """Assert in 64 bits that rows times the longest, both int32, are within limits."""
-    positions = tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64)
-    return tf.debugging.Assert(
-        positions <= limits.positions,
-        [f"A request must have at most {limits.positions} positions, rows times the "
-         "longest. Received:", rows, longest, "Send several smaller requests."],
-    )  # fmt: skip

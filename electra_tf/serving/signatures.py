@@ -8,11 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.pretraining import EncoderConfig
-from electra_tf.serving.request_limits import (
-    LIMITS,
-    RequestLimits,
-    assert_max_positions,
-)
+from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.text.tokenizer import Tokenizer
 
 Inputs = Mapping[str, tf.Tensor]
@@ -158,6 +154,18 @@ def _assert_sizes(
         [f"A row must have 1 to {max_positions} positions. Received:", size[1]],
     )
     return [assert_max_positions(size[0], size[1], limits), *same, positions]
+
+
+def assert_max_positions(
+    rows: tf.Tensor, longest: tf.Tensor, limits: RequestLimits = LIMITS
+) -> tf.Operation:
+    """Assert in 64 bits that rows times the longest, both int32, are within limits."""
+    positions = tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64)
+    return tf.debugging.Assert(
+        positions <= limits.positions,
+        [f"A request must have at most {limits.positions} positions, rows times the "
+         "longest. Received:", rows, longest, "Send several smaller requests."],
+    )  # fmt: skip
 
 
 def _assert_small(

@@ -11,7 +11,8 @@ from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.serving.chunked import chunked
 from electra_tf.serving.entities_graph import GraphSpans, WordTags
-from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
+from electra_tf.serving.export_options import TARGETS
+from electra_tf.serving.inference_encoder import InferenceEncoder
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.serving.served_model import PROBE_TEXTS, ServedModel, arrays
 from electra_tf.serving.signatures import (

@@ -2,11 +2,8 @@
 
 import tensorflow as tf
 
-from electra_tf.serving.request_limits import (
-    LIMITS,
-    RequestLimits,
-    assert_max_positions,
-)
+from electra_tf.serving.request_limits import LIMITS, RequestLimits
+from electra_tf.serving.signatures import assert_max_positions
 from electra_tf.text.graph_tokenizer import truncate_rows
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP, UNKNOWN

@@ -9,11 +9,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf.serving.entities_graph import WordTags
-from electra_tf.serving.request_limits import (
-    LIMITS,
-    RequestLimits,
-    assert_max_positions,
-)
+from electra_tf.serving.request_limits import LIMITS, RequestLimits
+from electra_tf.serving.signatures import assert_max_positions
 from electra_tf.serving.text_graph import GraphEncoder
 from electra_tf.text.graph_tokenizer import (
     WordOffsets,

@@ -9,9 +9,6 @@ from electra_tf.tasks.task_data import Notify, TaskData
 from electra_tf.tasks.text_data import read_csv, read_glue
 from electra_tf.text.data_errors import DataErrorLog
 
-TASK_NAMES = (*glue.TASKS, *PUBLISHED, "chunking", "tagging", "csv")
-"""Tasks that `read_task` reads."""
-
 
 def read_task(
     name: str,

@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.conll import (
@@ -21,11 +21,13 @@ from electra_tf.tasks.tables import (
     read_table,
     require_columns,
 )
-from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix, read_lines
 from electra_tf.text.json_file import parse_json
 from electra_tf.text.rows import JSON_SUFFIXES, begins_json, describe_json
+
+if TYPE_CHECKING:  # `predict` checks its input before TensorFlow
+    from electra_tf.tasks.text_model import TextModel
 
 ID = "id"
 """Column or key of the id of a record."""
@@ -83,7 +85,7 @@ def check_output(source: str | None, path: str | None, overwrite: bool) -> None:
 
 
 def read_items(
-    model: TextModel,
+    model: "TextModel",
     path: str | None,
     columns: Sequence[str] | None = None,
     stored: Sequence[str] = (),
@@ -105,7 +107,7 @@ class _Reader:
 
     def __init__(
         self,
-        model: TextModel,
+        model: "TextModel",
         path: str | None,
         columns: Sequence[str] | None = None,
         stored: Sequence[str] = (),

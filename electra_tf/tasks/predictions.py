@@ -4,11 +4,14 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.prediction_inputs import Item
-from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.warnings import UnknownCounter
+
+if TYPE_CHECKING:  # `predict` needs the formats before TensorFlow
+    from electra_tf.tasks.text_model import TextModel
 
 FORMATS = ("text", "jsonl", "tsv")
 _CHUNK_ITEMS = 1024
@@ -19,7 +22,7 @@ def _print(line: str) -> None:
 
 
 def predict_items(
-    model: TextModel,
+    model: "TextModel",
     items: Iterable[Item],
     output_format: str = "text",
     nbest: int | None = None,
@@ -47,7 +50,7 @@ def predict_items(
         log(line)
 
 
-def _check_nbest(model: TextModel, output_format: str, nbest: int | None) -> None:
+def _check_nbest(model: "TextModel", output_format: str, nbest: int | None) -> None:
     if nbest is None:
         return
     if not model.max_nbest or output_format != "jsonl":
@@ -77,7 +80,7 @@ def _check_ids(chunk: Sequence[Item], have_ids: bool, done: int) -> None:
 
 
 def _predict_chunk(
-    model: TextModel,
+    model: "TextModel",
     items: Sequence[Item],
     output_format: str,
     nbest: int | None,

@@ -13,25 +13,28 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from glob import escape, glob
 from typing import Literal
 
 import tensorflow as tf
 
 from electra_tf import durable_files
 from electra_tf.errors import InputError
-from electra_tf.storage.mirror import cache_folder, fetch, local_glob
-from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
+from electra_tf.storage.mirror import cache_folder
 from electra_tf.text import records
+from electra_tf.text.record_folder import (
+    COPY_AGAIN,
+    half_written,
+    local_records,
+    raise_size,
+    record_files,
+)
 from electra_tf.text.records import FEATURES, Manifest, Shard, frame, read_frames
 from electra_tf.text.tokenizer import Tokenizer
 
 INDEX, BAD = "index.json", "bad_records.jsonl"
 _COUNTS = "record_counts.json"
 _BLOCK = 1 << 16  # bytes
-_ORIGINAL = "pretrain_tfrecords"  # the original writes records to DATA_DIR/...
 _MAX_SHARE, _ALWAYS = 0.01, 10  # bad records of a data set, at most
-_REMEDY = "Copy the folder again, or build the records again with --overwrite"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,54 +119,6 @@ def open_records(
     return record_set
 
 
-def record_length(data: str) -> int | None:
-    """Return the positions of the records of a folder; None without a manifest."""
-    path = pathlib.Path(local_records(data), records.MANIFEST)
-    if not path.exists():
-        return None
-    return Manifest.parse(path.read_bytes(), str(path)).max_length
-
-
-def local_records(data: str) -> str:
-    """Return a local path of records, which are fetched if they are at a URL.
-
-    TensorFlow has no file system for s3:// and others, so tf.data reads local files.
-    """
-    parts = data.split(",")
-    if not any(map(is_url, parts)):
-        return data
-    if len(parts) == 1 and not any(c in data for c in "*?["):
-        source = ObjectFolder(data)
-        if objects := source.find():
-            return _fetch_folder(source, objects)
-    paths = (local_glob(part) if is_url(part) else [part] for part in parts)
-    return ",".join(path for part in paths for path in part)
-
-
-def _fetch_folder(source: ObjectFolder, objects: dict[str, ObjectInfo]) -> str:
-    """Fetch the shards of the manifest, or else all, and the vocabulary."""
-    sums = {}
-    if records.MANIFEST in objects:
-        content = source.read(records.MANIFEST) or b""
-        manifest = Manifest.parse(content, source.url_of(records.MANIFEST))
-        for shard in manifest.shards:
-            info = objects.get(shard.file)
-            _raise_size(source.url_of(shard.file), shard, info and info.size)
-            sums[shard.file] = shard.sha256
-    elif records.is_half_written(objects):
-        raise _half_written(source.url)
-
-    def is_needed(name: str) -> bool:
-        folder, file = os.path.split(name)
-        if folder not in ("", _ORIGINAL):
-            return False
-        is_shard = name in sums if sums else "tfrecord" in file
-        return is_shard or name == records.MANIFEST or file.startswith("vocab")
-
-    files = {name: info for name, info in objects.items() if is_needed(name)}
-    return os.path.join(fetch(source, files, sums), split_url(source.url)[1])
-
-
 def _read_manifest(
     folder: str, max_length: int, tokenizer: Tokenizer | None
 ) -> Manifest | None:
@@ -171,7 +126,7 @@ def _read_manifest(
     path = pathlib.Path(folder, records.MANIFEST)
     if not path.exists():
         if path.with_name(records.BUILDING).exists():
-            raise _half_written(folder)
+            raise half_written(folder)
         return None
     manifest = Manifest.parse(path.read_bytes(), str(path))
     if tokenizer is not None:
@@ -181,41 +136,19 @@ def _read_manifest(
     return manifest
 
 
-def _half_written(folder: str) -> InputError:
-    return InputError(
-        "A folder of records must be complete, with a manifest.json",
-        f"{folder}, which is half-written",
-        "Run build_records again with --overwrite",
-    )
-
-
 def _check_shard(path: str, shard: Shard, verify: bool) -> None:
     """Compare a file with its size and, with `verify`, its checksum."""
-    _raise_size(path, shard, os.path.getsize(path) if os.path.exists(path) else None)
+    raise_size(path, shard, os.path.getsize(path) if os.path.exists(path) else None)
     if verify and (sha256 := durable_files.sha256(path)) != shard.sha256:
         raise InputError(
             f"{path} must have the SHA-256 that the manifest lists, {shard.sha256}",
             sha256,
-            _REMEDY,
-        )
-
-
-def _raise_size(path: str, shard: Shard, size: int | None) -> None:
-    if size != shard.bytes:
-        raise InputError(
-            f"{path} must have the {shard.bytes} bytes that the manifest lists",
-            "no such file" if size is None else f"{size} bytes",
-            _REMEDY,
+            COPY_AGAIN,
         )
 
 
 def _find_paths(data: str) -> tuple[str, ...]:
-    patterns = data.split(",")
-    if os.path.isdir(data):
-        folders = data, os.path.join(data, _ORIGINAL)
-        patterns = [os.path.join(escape(f), "*tfrecord*") for f in folders]
-    paths = [path for pattern in patterns for path in sorted(glob(pattern))]
-    paths = [path for path in dict.fromkeys(paths) if os.path.isfile(path)]
+    paths = record_files(data)
     if not paths:
         raise InputError(
             "The data must be a folder of TFRecord files or globs of such files",

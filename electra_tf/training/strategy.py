@@ -8,8 +8,6 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.training.worker_start import limited_registration, wait_for_workers
 
-NAMES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
-
 
 def choose(
     name: str = "auto", tpu: str | None = None, cpu_replicas: int = 1

@@ -8,7 +8,8 @@ from electra_tf.config.loader import load_config
 from electra_tf.runs import blimp, nbest, probe
 from electra_tf.runs.pretraining import check_run
 from electra_tf.runs.scoring import TextScorer
-from electra_tf.serving.export import check_arguments, load_exportable
+from electra_tf.serving.export import load_exportable
+from electra_tf.serving.export_options import check_arguments
 from electra_tf.serving.request_limits import RequestLimits
 from electra_tf.tasks.classifier import TextClassifier
 from remedies.bench import (

@@ -175,7 +175,7 @@ def test_nbest_lists_are_re_ranked(checkpoints, score, weight):
         (["--nbest"], "a\tb\tc\n", "must be: id, tab, text"),
         (["--weight=2"], "a\n", "must be used with --nbest"),
         (["--nbest", "--weight=nan"], "a\tb\n", "--weight must be a finite number"),
-        (["--input=/nowhere"], "", "must be readable to its end"),
+        (["--input=/nowhere"], "", "which does not exist"),
         *(
             ([f"--input=/new{suffix}"], "", f"/new{suffix}")
             for suffix in (".csv", ".tsv.gz", ".jsonl", ".xml", ".conll")

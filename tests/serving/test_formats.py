@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.serving import export
+from electra_tf.serving.export_options import check_arguments
 from electra_tf.serving.formats import litert, onnx
 from electra_tf.serving.signatures import IDS
 from electra_tf.serving.validate import max_difference
@@ -106,4 +107,4 @@ def test_export_writes_the_function_of_ids(export_format, files, tmp_path):
 def test_missing_extra(export_format, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=f"tools/install {export_format}"):
-        export.check_arguments("out", 1, ("tokens",), export_format)
+        check_arguments("out", 1, ("tokens",), export_format)

@@ -9,7 +9,8 @@ import tensorflow as tf
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.model.transformer import Embeddings, Encoder, InitializerFactory
 from electra_tf.serving.chunked import chunked_encoder
-from electra_tf.serving.inference_encoder import TARGETS, InferenceEncoder
+from electra_tf.serving.export_options import TARGETS
+from electra_tf.serving.inference_encoder import InferenceEncoder
 from electra_tf.serving.signatures import IDS
 
 

@@ -6,9 +6,10 @@ import tensorflow as tf
 import tiny
 
 from electra_tf.errors import InputError
-from electra_tf.serving.request_limits import RequestLimits, assert_max_positions
+from electra_tf.serving.request_limits import RequestLimits
 from electra_tf.serving.signatures import (
     IDS,
+    assert_max_positions,
     pad_empty,
     text_signature,
     token_signature,

@@ -73,7 +73,7 @@ _TABLE = (
     ("conversion", "interop/names.py", "interop/test_conversion.py",
      ("array.reshape(heads, -1, array", "array.reshape(-1, heads, array"),
      ("array.reshape(len(array), -1)", 'array.reshape(len(array), -1, order="F")')),
-    ("serving limits", "serving/request_limits.py", "serving/test_signatures.py",
+    ("serving limits", "serving/signatures.py", "serving/test_signatures.py",
      ("positions <= limits.positions", "positions <= 2 * limits.positions")),
     ("serving limits", "serving/signatures.py", "serving/test_signatures.py",
      ("size <= limits.bytes", "size <= 2 * limits.bytes")),

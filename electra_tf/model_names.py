@@ -1,0 +1,53 @@
+"""Names of models: which exist, without reading a file or starting TensorFlow."""
+
+import glob
+import os
+
+from electra_tf.config import loader
+from electra_tf.errors import InputError
+from electra_tf.interop.hub import is_hub_id
+from electra_tf.preset_files import preset_folder, preset_names
+from electra_tf.storage.objects import is_url
+
+
+def check_exists(name: str | os.PathLike | None) -> None:
+    """Raise an InputError if a path does not exist and is no other name of a model."""
+    for part in split_pair(os.fspath(name or "")):
+        if part and not _exists(part):
+            raise no_model(part, "which does not exist", "Check the path")
+
+
+def no_model(name: str, state: str, remedy: str) -> InputError:
+    """Return the error of a name that is none of a model."""
+    return InputError(
+        "A model must be a checkpoint or run of pretrain, the --output of finetune or "
+        "a .keras file, a Hugging Face folder (config.json with model.safetensors or "
+        "pytorch_model.bin) or hub id OWNER/NAME, a prefix of a TensorFlow 1 or Model "
+        "Garden checkpoint, a KerasHub preset, a URL of one of these, a preset "
+        f"({', '.join(preset_names()) or 'none ships'}), or a config's name or .yaml "
+        "file with a vocabulary",
+        f"{name!r}, {state}",
+        remedy,
+    )
+
+
+def split_pair(name: str) -> list[str]:
+    """Return the parts of DISCRIMINATOR,GENERATOR."""
+    return [name] if os.path.exists(name) else name.split(",")
+
+
+def is_config(name: str) -> bool:
+    """Return whether a name is that of a config of pre-training."""
+    if name.endswith((".yaml", ".yml")) and os.path.isfile(name):
+        return True
+    is_known = name in loader.installed() and not name.startswith("finetune")
+    return is_known and not os.path.exists(name)
+
+
+def _exists(name: str) -> bool:
+    if os.path.exists(name) or is_url(name) or is_hub_id(name) or is_config(name):
+        return True
+    is_prefix = glob.glob(f"{glob.escape(name)}.index") or glob.glob(
+        f"{glob.escape(name)}.data-*"
+    )
+    return bool(is_prefix or preset_folder(name))
