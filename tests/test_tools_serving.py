@@ -88,12 +88,12 @@ def test_good_model_passes(exports, tmp_path):
         f"--input={tmp_path / 'texts'}", "--requests=40", "--fuzz=80", "--threads=3",
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
-    assert f"{exports('tagger') / '10'}: serving_default(text)" in result.stdout
+    assert f"{exports('tagger') / '10'}: entities(text), " in result.stdout
     assert "2 warm-up requests" in result.stdout
     table = parse_table(result.stdout)
     assert table["real"] == [40, 40, 0, 0]
-    # Two signatures, three texts, and requests of 1, 2 and 8 rows.
-    assert table["after"] == [18, 18, 0, 0]
+    # Three signatures, three texts, and requests of 1, 2 and 8 rows.
+    assert table["after"] == [27, 27, 0, 0]
     for name in ("hostile", "random"):
         count, responses, errors, failures = table[name]
         assert (failures, responses + errors) == (0, count)

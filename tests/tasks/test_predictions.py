@@ -9,6 +9,7 @@ import tiny
 from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.entities import Entity
 from electra_tf.tasks.prediction_inputs import Item, read_items
 from electra_tf.tasks.predictions import predict_items
 from electra_tf.tasks.tagger import TokenClassifier
@@ -85,6 +86,35 @@ def test_a_tagger_writes_words_and_tags(models, predict, records):
         ["x", "file"],
         [""],
     ]
+
+
+def test_a_tagger_finds_entities_in_texts(models, predict, records):
+    model, text = models["tagger"], "the file's\nuser"
+    words = ["the", "file", "'", "s", "user"]
+    (tags,), (entities,) = model.predict([words]), model.entities([text])
+    # Each word is an entity, as the tags N and V mark no spans.
+    assert [(one.type, one.text) for one in entities] == list(
+        zip(tags, words, strict=True)
+    )
+    (record,) = records(model, [json.dumps({"id": 3, "text": text})])
+    assert record == {
+        "id": 3,
+        "text": text,
+        "entities": [one._asdict() for one in entities],
+        "words": words,
+        "tags": tags,
+    }
+    assert predict(model, ["the file's"], "tsv")[2] == f"'\t{tags[2]}"
+    spans = TokenClassifier(tiny.start(128), ["O", "B-X", "I-X"])
+    item = spans.parse_record((text,), "")
+    found = [Entity("X", 0, 10, text[:10], 0.987), Entity("X", 9, 15, text[9:], 0.5)]
+    tags = ["B-X", "I-X", "O", "B-X", "I-X"]
+    line, table, _ = spans.format(item, (tags, found), None)
+    assert line == "the file's (X 0:10, 0.99)\ts user (X 9:15, 0.50)"
+    assert table == [*map("\t".join, zip(words, tags, strict=True)), ""]
+    line, _, record = spans.format(words, (tags, None), None)
+    assert line == "the/B-X file/I-X '/O s/B-X user/I-X"
+    assert record == {"words": words, "tags": tags}
 
 
 def test_an_answerer_writes_spans_of_the_context(models, predict, records):

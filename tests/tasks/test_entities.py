@@ -1,0 +1,224 @@
+"""Entities of raw texts: words, offsets, types and scores; by law on random texts."""
+
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+from generated_texts import random_texts
+
+from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.errors import InputError
+from electra_tf.serving.task_models import task_export
+from electra_tf.tasks.entities import find_entities, split_text
+from electra_tf.tasks.schemes import as_span_tags
+from electra_tf.tasks.tagger import TokenClassifier
+from electra_tf.text.normalization import SPACES, UNIT, CharacterTable
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import Vocabulary
+
+SETTINGS = {
+    "uncased": TokenizationConfig(),
+    "cased": TokenizationConfig(lower_case=False),
+    "accents": TokenizationConfig(strip_accents="never"),
+    "characters": TokenizationConfig(split_unspaced="characters"),
+    "whole": TokenizationConfig(keep_whole=("№5",), keep_whole_normalized=("don't",)),
+}
+NUMBERS = [300, pytest.param(10_000, marks=pytest.mark.slow)]
+TAGS = ("O", *(f"{mark}-{kind}" for kind in ("PER", "LOC") for mark in "BIES"))
+
+
+def tokenizer(name):
+    tokens = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "don't", "№5")
+    return Tokenizer(Vocabulary(tokens), SETTINGS[name])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Anna lives  in Bern.", ["Anna", "lives", "in", "Bern", "."]),
+        ("don't\r\ne.g.\x00", ["don", "'", "t", "e", ".", "g", "."]),
+        ("na\u0308ive caf\u00e9", ["na\u0308ive", "caf\u00e9"]),
+        ("👩\u200d👧 1\ufe0f\u20e3!", ["👩\u200d👧", "1\ufe0f\u20e3", "!"]),
+        ("\u200fدبي\u200e، a\u200bb \u200b", ["دبي", "،", "a\u200bb"]),
+        ("我在Bern。", ["我", "在", "Bern", "。"]),
+        ("\u0301 İÅ", ["İÅ"]),
+        ("", []),
+        (" \u3000\u200b", []),
+    ],
+)  # fmt: skip
+def test_words_are_split_by_the_rule_of_the_tokenizer(text, words):
+    split = split_text(text, tokenizer("uncased"))
+    assert split.words == tuple(words)
+    graph = tokenizer("uncased").graph().word_offsets(tf.constant([text]))
+    assert list(zip(graph.starts[0].numpy(), graph.ends[0].numpy(), strict=True)) == (
+        split.offsets
+    )
+
+
+def test_a_mark_that_is_kept_begins_a_word_after_punctuation():
+    assert split_text(".\u0301a", tokenizer("accents")).words == (".", "\u0301a")
+    assert split_text(".\u0301a", tokenizer("uncased")).words == (".\u0301", "a")
+    whole = split_text("DON'T№5\u0301a", tokenizer("whole"))
+    assert whole.words == ("DON'T", "№5\u0301", "a")
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_words_of_random_texts(name, number):
+    one, table = tokenizer(name), CharacterTable(SETTINGS[name])
+    texts = random_texts(number)
+    for text in texts:
+        offsets = one.word_offsets(text)
+        assert all(start < end for start, end in offsets)
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(offsets))
+        words = [text[slice(*word)] for word in offsets]
+        # Every letter is in a word, and the words are those of the tokenizer.
+        if name != "whole":
+            read = [w for unit in UNIT.findall(text) for w in table.words(unit)]
+            if "Σ" not in text:  # its small form depends on its neighbours
+                assert ["".join(table.words(word)) for word in words] == read
+            assert len(words) == len(read)
+        assert not any(re.search(f"[{SPACES}]", word) for word in words)
+    graph = one.graph().word_offsets(tf.constant(texts))
+    found = zip(graph.starts.to_list(), graph.ends.to_list(), strict=True)
+    pairs = [list(zip(*row, strict=True)) for row in found]
+    assert pairs == [one.word_offsets(text) for text in texts]
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Return a tagger with all kinds of tags, whose inputs have room for 14 pieces."""
+    settings = tiny.settings(data_max_length=16, **tiny.NO_DROPOUT)
+    model = TokenClassifier(tiny.start(), TAGS, settings, scheme="IOB2")
+    rng = np.random.default_rng(0)
+    for weight in model.head.weights:
+        weight.assign(rng.normal(0, 3, weight.shape))
+    return model
+
+
+@pytest.fixture(scope="module")
+def serve(model):
+    """Return a function that sends texts to the signature, as JSON of TF Serving."""
+    function = task_export(model).text["entities"].function
+
+    def serve(texts):
+        request = json.dumps({"instances": texts}, ensure_ascii=False).encode()
+        outputs = function(tf.constant(json.loads(request)["instances"]))
+        arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
+        rows = [
+            {name: _json(array[row]) for name, array in arrays.items()}
+            for row in range(len(texts))
+        ]
+        return json.loads(json.dumps({"predictions": rows}))["predictions"]
+
+    return serve
+
+
+def _json(array):
+    if array.dtype == object:
+        return [string.decode() for string in array]
+    return array.tolist()
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_offsets_are_characters_of_the_given_text(model, serve, number):
+    texts = random_texts(number, seed=1)
+    kinds, windows = set(), 0
+    for first in range(0, number, 500):
+        chunk = texts[first : first + 500]
+        found = model.entities(chunk)
+        words = [split_text(text, model.tokenizer).words for text in chunk]
+        windows += len(model.examples(words)) - len(words)
+        served = serve(chunk)
+        assert len(found) == len(served) == len(chunk)
+        for text, entities, row in zip(chunk, found, served, strict=True):
+            for one in entities:
+                assert text[one.start : one.end] == one.text != ""
+                kinds.add(one.type)
+            count = row["count"]
+            assert count == len(entities)
+            for name in ("type", "start", "end", "text"):
+                values = [getattr(one, name) for one in entities]
+                assert row[f"{name}s"][:count] == values
+                padding = {"start": -1, "end": -1}.get(name, "")
+                assert set(row[f"{name}s"][count:]) <= {padding}
+            scores = [one.score for one in entities]
+            assert row["scores"][:count] == pytest.approx(scores, abs=1e-5)
+    assert kinds == {"PER", "LOC"}
+    assert windows > number / 4  # many texts are longer than an input
+
+
+def test_entities_are_those_of_the_words(model):
+    text = "Anna lives in New  York, \r\nnot in 北京."
+    (entities,) = model.entities([text])
+    split = split_text(text, model.tokenizer)
+    (tags,) = model.predict([split.words])
+    spans = [(one.type, one.text) for one in entities]
+    expected = []
+    for tag, (start, end) in zip(tags, split.offsets, strict=True):
+        if tag.startswith("B-"):
+            expected.append([tag[2:], start, end])
+        elif tag != "O":
+            expected[-1][2] = end
+    assert spans == [(kind, text[start:end]) for kind, start, end in expected]
+    assert expected
+    assert model.entities([]) == []
+    assert model.entities(np.array(["", text])) == [[], entities]
+    assert model.entities(tf.constant([text]), batch_size=1) == [entities]
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ("a text", r"the text 'a text' alone\. Pass \[text\]"),
+        ([["a", "text"]], r"\['a', 'text'\] at index 0\. Call predict"),
+        (["a", None], "None at index 1"),
+        ({"a"}, "a set"),
+    ],
+)
+def test_other_arguments_are_errors(model, texts, words):
+    with pytest.raises(InputError, match=words):
+        model.entities(texts)
+    with pytest.raises(InputError, match=r"entities\(texts\) takes raw texts"):
+        model.predict(["a raw text"])
+
+
+@pytest.mark.parametrize(
+    ("tags", "spans"),
+    [
+        # A span continues unless its type changes; I and E may begin one.
+        ("B-PER I-LOC I-LOC O E-PER", [("PER", 0, 1), ("LOC", 2, 5), ("PER", 8, 9)]),
+        ("I-PER I-PER O O I-LOC", [("PER", 0, 3), ("LOC", 8, 9)]),
+        ("B-PER B-PER S-PER I-PER O", [(("PER"), n, n + 1) for n in (0, 2, 4, 6)]),
+        ("B-LOC E-LOC I-LOC I-LOC O", [("LOC", 0, 3), ("LOC", 4, 7)]),
+    ],
+)
+def test_invalid_sequences_are_read_as_conlleval_does(tags, spans):
+    split = split_text("a b c d e", tokenizer("uncased"))
+    scores = [0.5, 0.7, 0.9, 0.3, 1.0]
+    found = find_entities(split, tags.split(), scores)
+    assert [one[:3] for one in found] == spans
+    for one in found:
+        mean = np.mean(scores[one.start // 2 : (one.end + 1) // 2])
+        assert one.score == pytest.approx(mean)
+        assert one.text == "a b c d e"[one.start : one.end]
+
+
+@pytest.mark.parametrize(
+    ("tags", "spans"),
+    [
+        ("O PER PER LOC O", [("PER", 2, 5), ("LOC", 6, 7)]),  # O is outside
+        (
+            "A A B A A",
+            [("A", 0, 1), ("A", 2, 3), ("B", 4, 5), ("A", 6, 7), ("A", 8, 9)],
+        ),
+    ],
+)
+def test_tags_that_mark_no_spans(tags, spans):
+    split = split_text("a b c d e", tokenizer("uncased"))
+    found = find_entities(split, as_span_tags(tags.split()), [1.0] * 5)
+    assert [one[:3] for one in found] == spans
