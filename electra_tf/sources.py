@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from electra_tf.config import loader
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.pretraining import EncoderConfig, PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import (
     checkpoint,
@@ -428,7 +428,7 @@ def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
             "Pass vocabulary=PATH, the vocab.txt of the model",
         )
     stored = open_tokenizer(vocabulary)
-    config = loader.load_config(name, base=stored.base)
+    config = loader.load_config(name, base=stored.base, root=PretrainingConfig)
     stored.check(config.tokenization)
     model = config.model.of_vocabulary(len(stored.vocabulary), vocabulary)
     tokenizer = Tokenizer(stored.vocabulary, config.tokenization)

@@ -154,6 +154,47 @@ def test_conflicting_arguments_for_a_saved_model_are_errors(kind, arguments, val
         cls.from_preset(SAVED / kind, **arguments)
 
 
+DISCRIMINATOR = GOLDEN / "interop" / "huggingface_discriminator"
+
+
+def test_settings_of_from_preset():
+    def settings(*args, **kwargs):
+        cls = electra_tf.TextClassifier
+        return cls.from_preset(DISCRIMINATOR, 2, *args, **kwargs).settings
+
+    short = {"data.max_length": 16}
+    load, name = electra_tf.load_config, "finetune_small"
+    assert settings(settings=short) == load(sets=["data.max_length=16"])
+    assert settings(settings=name, max_length=16).optimizer == load(name).optimizer
+    assert settings(settings={"data.max_length": 99}, max_length=8).data.max_length == 8
+    # Of a saved model, the named settings must be the saved ones.
+    saved = electra_tf.load_model(SAVED / "classifier").settings
+    length = saved.data.max_length
+    cls = electra_tf.TextClassifier
+    same = cls.from_preset(SAVED / "classifier", max_length=length)
+    assert same.settings == saved
+    with pytest.raises(electra_tf.InputError, match=f"8}} for .*{length}"):
+        cls.from_preset(SAVED / "classifier", max_length=8)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "words"),
+    [
+        ("TextClassifier", "num_labels", "Pass num_classes or labels"),
+        ("TextClassifier", "max_len", "Did you mean max_length"),
+        ("TextClassifier", "learning_rate", r'settings={"optimizer.learning_rate": 3}'),
+        ("TextClassifier", "cache_dir", "Leave cache_dir out"),
+        ("TokenClassifier", "num_labels", "Pass tags or labels"),
+        ("TextRegressor", "sequence_length", "Pass max_length"),
+        ("QuestionAnswerer", "epochs", r'settings={"training.epochs": 3}'),
+    ],
+)
+def test_unknown_arguments_of_from_preset_get_a_suggestion(name, argument, words):
+    with pytest.raises(electra_tf.InputError, match=words) as caught:
+        getattr(electra_tf, name).from_preset("anything", **{argument: 3})
+    assert caught.value.received == f"{argument}=3"
+
+
 def test_a_model_of_another_task_is_an_error():
     with pytest.raises(electra_tf.InputError, match="a TextRegressor"):
         electra_tf.TextClassifier.from_preset(SAVED / "regressor", num_classes=2)

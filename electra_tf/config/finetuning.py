@@ -152,8 +152,10 @@ class FinetuningConfig:
     Example:
         import electra_tf
 
-        sets = ["training.epochs=1", "data.max_length=64"]
-        settings = electra_tf.load_config(sets=sets, root=electra_tf.FinetuningConfig)
+        settings = electra_tf.FinetuningConfig()
+        settings.optimizer.learning_rate
+        # `from_preset` also takes a dictionary, or the name or path of a config.
+        settings = {"training.epochs": 1, "data.max_length": 64}
         electra_tf.TextClassifier.from_preset("run", num_classes=2, settings=settings)
     """
 

@@ -4,6 +4,7 @@ A config file contains the settings that differ from the defaults, or from the c
 in its `extends`. Configs are given by path, or by name if installed with this package.
 """
 
+import dataclasses
 import difflib
 import json
 import os
@@ -15,13 +16,19 @@ from typing import Any, TypeVar
 import pydantic
 import yaml
 
+from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, format_list
 
 Root = TypeVar("Root")
 
 _MAX_CHARACTERS, _MAX_OPEN = 2**20, 1000  # of a config
 _MAX_ERRORS = 10  # described in a message
+# Kinds of configs, each with what it configures and an example.
+_KINDS = {
+    PretrainingConfig: ("pre-training", "small"),
+    FinetuningConfig: ("fine-tuning", "finetune_small"),
+}
 _PACKAGE = pathlib.Path(__file__).parents[1]
 # A wheel contains configs inside the package, a checkout beside it.
 _INSTALLED = next(
@@ -43,7 +50,7 @@ def load_config(
     sets: Iterable[str] = (),
     overrides: Mapping[str, Any] | None = None,
     base: Mapping[str, Any] | None = None,
-    root: type[Root] = PretrainingConfig,
+    root: type[Root] | None = None,
 ) -> Root:
     """Read a config: defaults, then files, then `--set`, then explicit flags.
 
@@ -53,27 +60,30 @@ def load_config(
         sets: Overrides as strings, `records.max_length=512`.
         overrides: Overrides as typed values by dotted name.
         base: Values by dotted name that replace defaults.
-        root: Class of the settings.
+        root: Class of the settings. None: the one that has the names of the settings;
+            where both have all, `PretrainingConfig`.
 
     Returns:
         The validated settings.
 
     Raises:
         InputError: An unknown key, a value of a wrong type or out of range, an
-            unreadable file, or a cycle of `extends`.
+            unreadable file, a cycle of `extends`, or a file of another kind than
+            `root`.
 
     Example:
         import electra_tf
 
         config = electra_tf.load_config("small", ["records.max_length=128"])
-        tuning = electra_tf.load_config(
-            "finetune_small", root=electra_tf.FinetuningConfig
-        )
+        tuning = electra_tf.load_config("finetune_small")  # a FinetuningConfig
     """
     tree: dict[str, Any] = {}
     for name, value in (base or {}).items():
         _put(tree, name, value)
-    tree = _merge(tree, _read_file(_find(path), ()) if path else {})
+    file = _read_file(_find(path), ()) if path else {}
+    if root is not None:
+        _check_kind(file, path, root)
+    tree = _merge(tree, file)
     for item in sets:
         name, equals, value = item.partition("=")
         if not equals:
@@ -85,7 +95,90 @@ def load_config(
         _put(tree, name, value)
     sources = [path] if path else []
     sources += ["the command line"] if sets or overrides or not path else []
+    if root is None:
+        root = min(_KINDS, key=lambda kind: len(_unknown_names(tree, kind)))
     return _validate(tree, " and ".join(sources), root)
+
+
+def to_config(
+    settings: Any,
+    root: type[Root],
+    base: Root | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Root:
+    """Return settings in any form that an argument `settings` may have.
+
+    Args:
+        settings: A config; the name or path of one; a dictionary by dotted names or by
+            section; None: the base.
+        root: Class of the settings.
+        base: Settings in place of the defaults.
+        overrides: Values by dotted name that replace those of `settings`.
+    """
+    if isinstance(settings, root):
+        base, settings = settings, None
+    values = {} if base is None else flatten(dataclasses.asdict(base))
+    if isinstance(settings, str | os.PathLike) and os.fspath(settings):
+        return load_config(os.fspath(settings), (), overrides, values, root)
+    if isinstance(settings, Mapping):
+        overrides = flatten(settings) | dict(overrides or {})
+    elif settings is not None:
+        name = root.__name__
+        raise InputError(
+            f"settings must be a dictionary by names, the name or path of a config of "
+            f"{_KINDS[root][0]}, or a {name}",
+            f"{type(settings).__name__} {settings!r:.60}",
+            'Pass for example settings={"training.epochs": 3} or '
+            f'settings="{_KINDS[root][1]}"',
+        )
+    tree: dict[str, Any] = {}
+    for name, value in (values | dict(overrides or {})).items():
+        _put(tree, name, value)
+    return _validate(tree, "settings", root)
+
+
+def setting_named(name: str, root: type) -> str | None:
+    """Return the dotted name of the first setting with a name."""
+    for section, holder in root.__dataclass_fields__.items():
+        if name in holder.type.__dataclass_fields__:
+            return f"{section}.{name}"
+    return None
+
+
+def flatten(tree: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the values of sections by dotted name; such names stay as they are."""
+    values: dict[str, Any] = {}
+    for section, value in tree.items():
+        is_section = isinstance(value, Mapping) and "." not in str(section)
+        for name, item in value.items() if is_section else [(None, value)]:
+            # NumPy's numbers as Python's.
+            item = item.item() if getattr(item, "ndim", None) == 0 else item
+            values[str(section) if name is None else f"{section}.{name}"] = item
+    return values
+
+
+def _unknown_names(tree: Mapping[str, Any], root: type) -> list[str]:
+    """Return the dotted names of the settings in a tree that a class does not have."""
+    sections = root.__dataclass_fields__
+    return [
+        name
+        for name in flatten(tree)
+        if (section := name.partition(".")[0]) not in sections
+        or name.partition(".")[2] not in sections[section].type.__dataclass_fields__
+    ]
+
+
+def _check_kind(tree: Mapping[str, Any], path: str | None, root: type) -> None:
+    """Raise an error for a file that has all its settings in another class alone."""
+    unknown = _unknown_names(tree, root)
+    for kind, (purpose, _) in _KINDS.items():
+        if unknown and kind is not root and not _unknown_names(tree, kind):
+            wanted, example = _KINDS[root]
+            raise InputError(
+                f"{path} must be a config of {wanted}",
+                f"a config of {purpose}, with {format_list(unknown, 3)}",
+                f"Name a config of {wanted}, such as {example}",
+            )
 
 
 def given_names(path: str | None, sets: Iterable[str] = ()) -> set[str]:
@@ -316,12 +409,6 @@ def _describe(item: Mapping[str, Any], root: type) -> tuple[str, str]:
         section = section.__dataclass_fields__[part].type
     known = list(section.__dataclass_fields__)
     near = difflib.get_close_matches(name, known, n=1)
-    same_name = [
-        f"{part}.{field}"
-        for part, holder in root.__dataclass_fields__.items()
-        for field in holder.type.__dataclass_fields__
-        if field == name
-    ]
-    guess = ".".join([*path, *near]) if near else next(iter(same_name), None)
+    guess = ".".join([*path, *near]) if near else setting_named(name, root)
     hint = f"Did you mean `{guess}`?" if guess else f"Known: {', '.join(known)}"
     return f"unknown key `{dotted}`", hint

@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.model.heads import SpanHead
 from electra_tf.model.layer_ops import LayerOps
@@ -63,7 +62,7 @@ class QuestionAnswerer(TextModel):
         self,
         start: PretrainedEncoder,
         null_threshold: float | None = None,
-        settings: FinetuningConfig | None = None,
+        settings: Any = None,
         seed: int = 0,
         **options: Any,
     ):
@@ -83,8 +82,8 @@ class QuestionAnswerer(TextModel):
             path_or_name: As for `TextModel.from_preset`.
             null_threshold: Threshold of the null odds, above which the answer is
                 empty; None: never empty. The default keeps that of a saved model.
-            options: `vocabulary`, `settings`, `seed`, `name`, `dtype` and `trainable`,
-                as for `TextModel.from_preset`.
+            options: `vocabulary`, `settings`, `max_length`, `seed`, `name`, `dtype` and
+                `trainable`, as for `TextModel.from_preset`.
         """
         if null_threshold != 0:
             options["null_threshold"] = null_threshold

@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import ClassificationHead
 from electra_tf.sources import PretrainedEncoder
@@ -54,7 +53,7 @@ class TextClassifier(TextModel):
         self,
         start: PretrainedEncoder,
         labels: Sequence[str],
-        settings: FinetuningConfig | None = None,
+        settings: Any = None,
         seed: int = 0,
         pairs: bool | None = None,
         **options: Any,
@@ -82,8 +81,8 @@ class TextClassifier(TextModel):
             path_or_name: As for `TextModel.from_preset`.
             num_classes: Number of classes, named "0", "1", ...
             labels: Names of the classes, in place of `num_classes`.
-            options: `vocabulary`, `settings`, `seed`, `name`, `dtype` and `trainable`,
-                as for `TextModel.from_preset`.
+            options: `vocabulary`, `settings`, `max_length`, `seed`, `name`, `dtype` and
+                `trainable`, as for `TextModel.from_preset`.
         """
         if labels is not None and num_classes is not None:
             raise _names_error(num_classes, labels)
@@ -213,7 +212,7 @@ class TextRegressor(TextModel):
         start: PretrainedEncoder,
         low: float = 0.0,
         high: float = 1.0,
-        settings: FinetuningConfig | None = None,
+        settings: Any = None,
         seed: int = 0,
         pairs: bool | None = None,
         **options: Any,
@@ -241,8 +240,8 @@ class TextRegressor(TextModel):
             path_or_name: As for `TextModel.from_preset`.
             low: Lowest score; None: 0, or that of the saved model.
             high: Highest score; None: 1, or that of the saved model.
-            options: `vocabulary`, `settings`, `seed`, `name`, `dtype` and `trainable`,
-                as for `TextModel.from_preset`.
+            options: `vocabulary`, `settings`, `max_length`, `seed`, `name`, `dtype` and
+                `trainable`, as for `TextModel.from_preset`.
         """
         bounds = {"low": low, "high": high}
         options |= {name: value for name, value in bounds.items() if value is not None}

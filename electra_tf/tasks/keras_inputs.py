@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.examples import (
@@ -360,23 +361,14 @@ def check_length(length: int | None, max_positions: int) -> None:
 
 def checked_settings(settings: Any, max_positions: int, dtype: Any) -> FinetuningConfig:
     """Return the settings, or the defaults, with the precision of a dtype policy."""
-    if settings is None:
-        settings = FinetuningConfig()
-    if not isinstance(settings, FinetuningConfig):
-        raise InputError(
-            "settings must be a FinetuningConfig",
-            f"{settings!r:.60}",
-            'Pass electra_tf.load_config(sets=["data.max_length=64"], '
-            "root=electra_tf.FinetuningConfig)",
-        )
+    settings = loader.to_config(settings, FinetuningConfig)
     if settings.data.max_length > max_positions:
         setting = f"data.max_length={max_positions}"
         raise InputError(
             f"data.max_length must be at most the encoder's {max_positions} positions",
             f"data.max_length={settings.data.max_length}",
-            f"Set {setting} or less: --set={setting}, or in Python settings="
-            f'electra_tf.load_config(sets=["{setting}"], '
-            "root=electra_tf.FinetuningConfig)",
+            f"Set {setting} or less: --set={setting}, or in Python "
+            f"max_length={max_positions}",
         )
     if dtype is None:
         return settings

@@ -1,7 +1,9 @@
 """Saved models: from files of Keras and from the networks of other libraries."""
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import keras
@@ -9,7 +11,7 @@ import keras
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import EncoderConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, unknown_arguments
 from electra_tf.interop import keras_file
 from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
 from electra_tf.interop.task_heads import TaskHead
@@ -18,8 +20,18 @@ from electra_tf.tasks.saved_file import load_keras_model, unknown_class
 from electra_tf.training.checkpoint import assign
 
 Model = TypeVar("Model", bound=keras.Model)
+Resolve = Callable[..., FinetuningConfig]
 _LONGEST = 512
 _STS_RANGE = (0.0, 5.0)
+# Arguments of other libraries: of the head, and what to do in place of others.
+_HEAD_ARGUMENTS = ("num_labels", "num_tags", "id2label", "label2id", "classes")
+_FOREIGN_ARGUMENTS = {
+    "sequence_length": "Pass max_length instead",
+    "load_weights": 'For random weights pass settings={"model.weights": "random"}',
+    "random_state": "Pass seed instead",
+    "tokenizer": "Leave it out, as a model has its own tokenizer",
+    "preprocessor": "Leave it out, as a model has its own tokenizer",
+}
 _NULL_THRESHOLD = -2.75  # the original's `qa_na_threshold`
 
 
@@ -27,12 +39,7 @@ def read_saved_config(
     config: Mapping[str, Any],
 ) -> tuple[PretrainedEncoder, FinetuningConfig]:
     """Return the encoder of a saved model, without weights, and the settings."""
-    base = {
-        f"{section}.{name}": value
-        for section, values in config["settings"].items()
-        for name, value in values.items()
-    }
-    settings = loader.load_config(base=base, root=FinetuningConfig)
+    settings = loader.to_config(config["settings"], FinetuningConfig)
     shape = EncoderConfig(**config["shape"])
     tokenizer = keras_file.saved_tokenizer(config)
     return PretrainedEncoder(shape, tokenizer, None, "the saved model"), settings
@@ -54,8 +61,13 @@ def load_model_of_class(file: str, base: type[Model]) -> Model:
     return load_keras_model(file)
 
 
-def build_model(kind: type[Model], model: PretrainedModel) -> Model:
-    """Create the Keras model of a fine-tuned network."""
+def build_model(
+    kind: type[Model], model: PretrainedModel, resolve: Resolve | None = None
+) -> Model:
+    """Create the Keras model of a fine-tuned network.
+
+    `resolve`: function from the model's own settings, as `base`, to those to use.
+    """
     network, tokenizer = model.main, model.tokenizer
     if tokenizer is None:
         raise InputError(
@@ -72,7 +84,11 @@ def build_model(kind: type[Model], model: PretrainedModel) -> Model:
         "tags": head.labels,
     }
     try:
-        built = kind.from_config(config | _arguments(head, network.shape))
+        config |= _arguments(head, network.shape)
+        if resolve is not None:
+            own = loader.to_config(config["settings"], FinetuningConfig)
+            config["settings"] = dataclasses.asdict(resolve(base=own))
+        built = kind.from_config(config)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"The settings of the fine-tuned model in {model.path} must be those of a "
@@ -122,7 +138,8 @@ def from_source(
     source: Source,
     head: Mapping[str, Any],
     *,
-    settings: FinetuningConfig | None,
+    settings: Any,
+    max_length: int | None,
     seed: int,
     name: str | None,
     dtype: Any,
@@ -132,18 +149,23 @@ def from_source(
 
     The arguments are those of `TextModel.from_preset`.
     """
-    model = _saved_model(kind, source, head)
+    length = {} if max_length is None else {"data.max_length": max_length}
+    resolve = functools.partial(
+        loader.to_config, settings, FinetuningConfig, overrides=length
+    )
+    new_settings = resolve()  # before other settings can be wrong
+    model = _saved_model(kind, source, head, resolve)
     if model is None:
-        options = {"settings": settings, "seed": seed, "name": name}
+        options = {"settings": new_settings, "seed": seed, "name": name}
         own = _new_arguments(kind, head, source)
         return kind(source.encoder, **own, **options, dtype=dtype, trainable=trainable)
-    given = {"settings": settings, "seed": seed or None}
+    given = {"settings": resolve(base=model.settings), "seed": seed or None}
     given["dtype"] = dtype and keras.dtype_policies.get(dtype).name
     given = {n: value for n, value in given.items() if value is not None}
     # Constructors store lists as tuples.
     given |= {n: tuple(v) if isinstance(v, list) else v for n, v in head.items()}
     differing = [
-        f"{n}={value!r:.60} for {stored!r:.60}"
+        _difference(n, value, stored)
         for n, value in given.items()
         if (stored := _stored_argument(model, n)) != value
     ]
@@ -173,14 +195,55 @@ def _new_arguments(kind: Any, head: Mapping[str, Any], source: Source) -> Any:
         ) from error
 
 
-def _saved_model(kind: Any, source: Source, head: Mapping[str, Any]) -> Any:
+def check_arguments(kind: Any, base: Any, head: Mapping[str, Any]) -> None:
+    """Raise an error for arguments that `from_preset` of a class does not have.
+
+    `base`: the class of which `from_preset` has the arguments of all models.
+    """
+    unknown = {n: v for n, v in head.items() if n not in kind.own_arguments}
+    if not unknown:
+        return
+    own, common = (
+        [
+            p.name
+            for p in inspect.signature(c.from_preset).parameters.values()
+            if p.kind != p.VAR_KEYWORD
+        ]
+        for c in (kind, base)
+    )
+    remedies = dict(_FOREIGN_ARGUMENTS)
+    if kind.head_arguments:
+        names = " or ".join(name for name in own if name not in common)
+        remedies |= dict.fromkeys(_HEAD_ARGUMENTS, f"Pass {names} instead")
+    for name, value in unknown.items():
+        if setting := loader.setting_named(name, FinetuningConfig):
+            remedies[name] = f'Pass settings={{"{setting}": {value!r}}}'
+    known = dict.fromkeys([*own, *kind.own_arguments, *common])
+    function = f"{kind.__name__}.from_preset"
+    raise unknown_arguments(function, unknown, known, remedies)
+
+
+def _difference(name: str, value: Any, stored: Any) -> str:
+    """Describe an argument that differs from that of the saved model."""
+    if name == "settings":
+        ours, theirs = (
+            loader.flatten(dataclasses.asdict(config)) for config in (value, stored)
+        )
+        value = {n: v for n, v in ours.items() if v != theirs[n]}
+        stored = {n: theirs[n] for n in value}
+    return f"{name}={value!r:.200} for {stored!r:.200}"
+
+
+def _saved_model(
+    kind: Any, source: Source, head: Mapping[str, Any], resolve: Resolve
+) -> Any:
     """Load a saved model; None: only an encoder, or arguments of a new head."""
     if source.kind == "fine_tuned":
         return load_model_of_class(source.file, kind)
     is_new = any(name in head for name in kind.head_arguments)
     if is_new or source.head is None or source.head.role != kind.kind:
         return None
-    return build_model(kind, source.fine_tuned)
+    return build_model(kind, source.fine_tuned, resolve)
 
 
 def _stored_argument(model: Any, name: str) -> Any:

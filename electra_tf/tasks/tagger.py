@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import TokenClassificationHead
 from electra_tf.model.layer_ops import LayerOps
@@ -76,7 +75,7 @@ class TokenClassifier(TextModel):
         self,
         start: PretrainedEncoder,
         tags: Sequence[str],
-        settings: FinetuningConfig | None = None,
+        settings: Any = None,
         seed: int = 0,
         scheme: str = BIOES,
         **options: Any,
@@ -110,8 +109,8 @@ class TokenClassifier(TextModel):
             path_or_name: As for `TextModel.from_preset`.
             tags: Names of the tags; None: those of the saved model.
             labels: Another name of `tags`.
-            options: `vocabulary`, `settings`, `seed`, `name`, `dtype` and `trainable`,
-                as for `TextModel.from_preset`.
+            options: `vocabulary`, `settings`, `max_length`, `seed`, `name`, `dtype` and
+                `trainable`, as for `TextModel.from_preset`.
         """
         if tags is not None and labels is not None:
             raise _tags_error(tags, labels)

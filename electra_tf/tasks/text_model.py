@@ -16,7 +16,6 @@ import keras
 import tensorflow as tf
 
 from electra_tf import sources
-from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
@@ -51,7 +50,11 @@ from electra_tf.tasks.optimizer import (
     prepare_optimizer,
     reset_optimizer,
 )
-from electra_tf.tasks.saved_models import from_source, read_saved_config
+from electra_tf.tasks.saved_models import (
+    check_arguments,
+    from_source,
+    read_saved_config,
+)
 from electra_tf.tasks.task_methods import TaskMethods
 from electra_tf.tasks.text_inputs import (
     check_input,
@@ -74,7 +77,7 @@ class TextModel(keras.Model, TaskMethods):
 
     Args:
         start: Shape, tokenizer and weights of the encoder.
-        settings: All settings of fine-tuning; None: the defaults.
+        settings: Settings of fine-tuning, in any form that `from_preset` takes.
         seed: Seed of the head's weights, of dropout and of the order of the examples.
         name: Name of the model.
         dtype: `float32` or `mixed_bfloat16`; None: `training.precision` of the
@@ -93,7 +96,7 @@ class TextModel(keras.Model, TaskMethods):
     def __init__(
         self,
         start: PretrainedEncoder,
-        settings: FinetuningConfig | None = None,
+        settings: Any = None,
         seed: int = 0,
         name: str | None = None,
         dtype: Any = None,
@@ -139,7 +142,8 @@ class TextModel(keras.Model, TaskMethods):
         path_or_name: str | os.PathLike,
         *,
         vocabulary: str | None = None,
-        settings: FinetuningConfig | None = None,
+        settings: Any = None,
+        max_length: int | None = None,
         seed: int = 0,
         name: str | None = None,
         dtype: Any = None,
@@ -153,7 +157,10 @@ class TextModel(keras.Model, TaskMethods):
                 saved model, a model of another library, or the name or path of a
                 config, for random weights.
             vocabulary: Vocabulary file; only with a config.
-            settings: All settings of fine-tuning; None: the defaults.
+            settings: Settings of fine-tuning: a dictionary such as
+                `{"training.epochs": 5}`, the name or path of a config such as
+                `finetune_small`, or a `FinetuningConfig`; None: the defaults.
+            max_length: Positions of a text, at most; overrides `data.max_length`.
             seed: Seed of the head's weights, of dropout and of the order of the
                 examples.
             name: Name of the model.
@@ -166,14 +173,16 @@ class TextModel(keras.Model, TaskMethods):
             A model with an untrained head, or the saved model unchanged.
 
         Raises:
-            InputError: The source is unknown or damaged, or the arguments differ from
-                those of the saved model.
+            InputError: The source is unknown or damaged, an argument is unknown, or
+                the arguments differ from those of the saved model.
         """
+        check_arguments(cls, TextModel, head)
         return from_source(
             cls,
             sources.open(path_or_name, vocabulary),
             head,
             settings=settings,
+            max_length=max_length,
             seed=seed,
             name=name,
             dtype=dtype,

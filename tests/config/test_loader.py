@@ -6,6 +6,7 @@ import os
 import pathlib
 import time
 
+import numpy as np
 import pytest
 
 from electra_tf.config import loader
@@ -223,3 +224,83 @@ def test_dumped_config_loads_to_an_equal_one(tmp_path, word):
     tuning = loader.load_config(overrides=overrides, root=FinetuningConfig)
     text = loader.dump_config(tuning)
     assert loader.parse_config(text, "a dump", FinetuningConfig) == tuning
+
+
+def test_a_config_has_the_kind_of_its_settings(tmp_path):
+    load = loader.load_config
+    for name in loader.installed():
+        is_tuning = name.startswith("finetune")
+        assert isinstance(load(name), FinetuningConfig) == is_tuning
+    assert load(sets=["data.max_length=64"]) == load(
+        sets=["data.max_length=64"], root=FinetuningConfig
+    )
+    assert isinstance(load(), PretrainingConfig)
+    assert load("finetune_small", ["training.epochs=7"]).training.epochs == 7
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: finetune_small\ntraining: {epochs: 2}")
+    assert load(str(path)) == load(str(path), root=FinetuningConfig)
+    path.write_text(loader.dump_config(FinetuningConfig()))
+    assert load(str(path)) == FinetuningConfig()
+
+
+@pytest.mark.parametrize(
+    ("name", "root", "words"),
+    [
+        (
+            "finetune_small",
+            PretrainingConfig,
+            "fine-tuning.*decay.*such as small",
+        ),
+        ("small", FinetuningConfig, "pre-training.*model.depth.*finetune_small"),
+    ],
+)
+def test_a_config_of_another_kind_is_an_error(name, root, words):
+    with pytest.raises(InputError, match=f"(?s)^{name} must be .*{words}"):
+        loader.load_config(name, root=root)
+
+
+def test_settings_may_be_dictionaries_names_and_configs(tmp_path):
+    expected = loader.load_config(
+        sets=["data.max_length=64", "training.epochs=5"], root=FinetuningConfig
+    )
+    small = loader.load_config("finetune_small")
+    path = tmp_path / "mine.yaml"
+    path.write_text(loader.dump_config(expected))
+    for settings in (
+        expected,
+        {"data.max_length": 64, "training.epochs": 5},
+        {"data": {"max_length": np.int64(64)}, "training": {"epochs": 5}},
+        {"data": {"max_length": 64}, "training.epochs": 5, "model": {}},
+        str(path),
+        path,
+    ):
+        assert loader.to_config(settings, FinetuningConfig) == expected
+    length = {"data.max_length": 64}
+    config = loader.to_config("finetune_small", FinetuningConfig, overrides=length)
+    assert config == dataclasses.replace(small, data=expected.data)
+    with_base = loader.to_config(length, FinetuningConfig, base=small)
+    assert with_base == config
+    assert loader.to_config(None, FinetuningConfig) == FinetuningConfig()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (PretrainingConfig(), "Received: PretrainingConfig"),
+        ("small", "small must be a config of fine-tuning"),
+        ("finetune_smal", "Did you mean 'finetune_small'"),
+        ("", "Received: str ''"),
+        (5, "Received: int 5"),
+        ([("training.epochs", 3)], "Received: list"),
+        ({"epochs": 3}, "unknown key `epochs`.*`training.epochs`"),
+        ({"training.epoch": 3}, "Did you mean `training.epochs`"),
+        ({"training.epochs": "3"}, "valid integer, not '3'"),
+        ({"training.epochs": {}}, "`training.epochs`"),
+        ({"training": 3}, "`training`.*not 3"),
+        ({1: 2}, "unknown key `1`"),
+        ({"training.epochs": object()}, "numbers, strings"),
+    ],
+)
+def test_settings_of_another_kind_are_errors(settings, words):
+    with pytest.raises(InputError, match=f"(?s){words}"):
+        loader.to_config(settings, FinetuningConfig)

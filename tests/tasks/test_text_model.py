@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
+from conftest import GOLDEN
 
-from electra_tf import FinetuningConfig, load_config
+from electra_tf import load_config
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.model.layer_ops import LayerOps
@@ -350,16 +351,17 @@ def test_a_compiled_optimizer_continues_until_its_schedule_ends():
     assert int(model.seed) == 0
 
 
-def test_settings_of_another_type_name_load_config():
-    with pytest.raises(InputError, match="load_config") as caught:
-        TextClassifier(tiny.start(), "ab", {"data.max_length": 16})
-    assert "data.max_length" in caught.value.received
+def test_settings_may_be_a_dictionary():
+    model = TextClassifier(tiny.start(), "ab", {"data.max_length": 16})
+    assert model.settings == load_config(sets=["data.max_length=16"])
+    with pytest.raises(InputError, match=r"Received: int 16.*settings={"):
+        TextClassifier(tiny.start(), "ab", 16)
 
 
 def test_the_advice_on_too_many_positions_works_in_python():
     with pytest.raises(InputError, match=r"data\.max_length") as caught:
         TextClassifier(tiny.start(32), "ab")
-    setting = "data.max_length=32"
-    assert f'load_config(sets=["{setting}"]' in caught.value.remedy
-    settings = load_config(sets=[setting], root=FinetuningConfig)
-    assert TextClassifier(tiny.start(32), "ab", settings).settings == settings
+    assert "in Python max_length=32" in caught.value.remedy
+    path = GOLDEN / "interop" / "huggingface_discriminator"
+    model = TextClassifier.from_preset(path, 2, max_length=16)
+    assert model.settings.data.max_length == 16
