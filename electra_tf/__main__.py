@@ -20,6 +20,7 @@ COMMANDS = (
     "export",
     "convert",
     "presets",
+    "serve",
 )
 
 

@@ -83,8 +83,9 @@ MAY_USE = {
     },
     "runs": {"sklearn", "keras", "numpy", "tensorflow", "threadpoolctl", "tqdm"},
     "serving": {
-        *("ai_edge_litert", "google", "numpy", "onnxruntime", "tensorflow"),
-        *("tensorflow_serving", "tensorflow_text", "tf2onnx"),
+        *("ai_edge_litert", "aiohttp", "google", "numpy", "onnxruntime"),
+        *("prometheus_client", "tensorflow", "tensorflow_serving", "tensorflow_text"),
+        "tf2onnx",
     },
     **{name: {"absl", "tqdm"} for name in COMMANDS},
 }

@@ -30,7 +30,7 @@ PAGES = [
 ]
 COMMANDS = {
     "build_vocab", "build_records", "pretrain", "evaluate", "finetune", "predict",
-    "export", "convert", "score",
+    "export", "convert", "score", "serve",
 }  # fmt: skip
 
 

@@ -1,0 +1,61 @@
+"""Serve a model on this machine over HTTP, with TF Serving's REST API and a page.
+
+electra-tf serve --model=sst2
+
+It is for one machine: there is no authentication and no encryption. For more, export
+the model for TF Serving, Triton or KServe. The extra `http` must be installed.
+"""
+
+from absl import flags
+
+from electra_tf import cli
+from electra_tf.serving.http_servable import open_servable
+from electra_tf.serving.pretrained_models import OUTPUT_KINDS
+
+FLAGS = flags.FlagValues()
+cli.define(
+    FLAGS,
+    flags.DEFINE_string,
+    None,
+    model="Required: the --output of export or of finetune, a checkpoint or run of "
+    "pretrain, a preset, or a model of another library.",
+    name="Name of the model in URLs. Default: the last part of --model.",
+)
+flags.DEFINE_string(
+    "host", "127.0.0.1",
+    "Address to listen at. Other machines can reach the server at any other address.",
+    flag_values=FLAGS,
+)  # fmt: skip
+flags.DEFINE_integer(
+    "port", 8501, "Port; 0 for any free one.", 0, 65535, flag_values=FLAGS
+)
+flags.DEFINE_enum(
+    "output_kind", None, OUTPUT_KINDS,
+    "Outputs of a pre-trained model: electra (replaced tokens and tokens for [MASK]), "
+    "or encoder (hidden states). Default: electra.",
+    flag_values=FLAGS,
+)  # fmt: skip
+for _name, _default, _text in (
+    ("max_waiting", 64, "Unanswered requests; further ones get the status 503."),
+    ("max_request_bytes", 2**22, "Bytes of a request; larger ones get the status 413."),
+    ("max_batch_rows", 32, "Texts of several requests that are computed together."),
+    ("threads", 2, "Batches that are computed at the same time."),
+):
+    flags.DEFINE_integer(_name, _default, _text, lower_bound=1, flag_values=FLAGS)
+
+
+def main() -> None:
+    """Load the model and serve it until SIGTERM."""
+    cli.require(FLAGS, "model")
+    from electra_tf.serving import http_server  # needs the extra `http`
+
+    servable = open_servable(FLAGS.model, FLAGS.name, FLAGS.output_kind)
+    servable.warm_up()
+    limits = http_server.ServerLimits(
+        FLAGS.max_waiting, FLAGS.max_request_bytes, FLAGS.max_batch_rows, FLAGS.threads
+    )
+    http_server.serve(servable, FLAGS.host, FLAGS.port, limits)
+
+
+if __name__ == "__main__":
+    cli.run(main, FLAGS, __doc__)

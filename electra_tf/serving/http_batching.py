@@ -1,0 +1,185 @@
+"""Compute requests of several clients together.
+
+While a thread computes, requests wait; those that fit together are the next batch. A
+single client therefore never waits for others to fill a batch.
+"""
+
+import asyncio
+import collections
+import dataclasses
+import functools
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.serving.http_json import RequestError
+from electra_tf.serving.http_servable import Arrays, ServableSignature
+
+_logger = logging.getLogger(__name__)
+_MAX_BYTES = 2**15
+"""Rows of a batch of strings times bytes of the longest row, because a short text in a
+batch is computed with the length of the longest."""
+_CLIENT_ERRORS = (
+    tf.errors.FailedPreconditionError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.OutOfRangeError,
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Waiting:
+    """Request that waits to be computed."""
+
+    signature: ServableSignature
+    arrays: Arrays
+    encode: Callable[[Arrays], bytes]
+    result: "asyncio.Future[bytes]"
+
+    @functools.cached_property
+    def rows(self) -> int:
+        """Rows; 0 if the inputs have different numbers of them."""
+        counts = {array.shape[:1] for array in self.arrays.values()}
+        return sum(counts.pop()) if len(counts) == 1 else 0
+
+    @functools.cached_property
+    def longest(self) -> int:
+        """Bytes of the longest row of strings; 0 for numbers."""
+        texts = [a.ravel() for a in self.arrays.values() if a.dtype == object]
+        return max((sum(map(len, row)) for row in zip(*texts, strict=False)), default=0)
+
+    def fits(self, others: Sequence["_Waiting"], max_rows: int) -> bool:
+        """Return whether the request can be computed with others."""
+        for other in others[:1]:
+            if other.signature is not self.signature or not self.signature.joinable:
+                return False
+            shapes = [
+                {name: array.shape[1:] for name, array in request.arrays.items()}
+                for request in (self, other)
+            ]
+            if shapes[0] != shapes[1] or not (self.rows and other.rows):
+                return False
+        together = [*others, self]
+        rows = sum(request.rows for request in together)
+        longest = max(request.longest for request in together)
+        return rows <= max_rows and rows * longest <= _MAX_BYTES
+
+
+class Batcher:
+    """Queue of requests and threads that compute them.
+
+    Args:
+        signatures: Functions by name.
+        threads: Batches that are computed at the same time.
+        max_rows: Rows of a batch of several requests.
+        on_batch: Called with the number of requests of each batch.
+    """
+
+    def __init__(
+        self,
+        signatures: Mapping[str, ServableSignature],
+        threads: int,
+        max_rows: int,
+        on_batch: Callable[[int], None],
+    ):
+        self._signatures, self._max_rows = signatures, max_rows
+        self._threads, self._on_batch = threads, on_batch
+        self._waiting: collections.deque[_Waiting] = collections.deque()
+        self._pool = futures.ThreadPoolExecutor(threads, "predict")
+        self._workers: set[asyncio.Task[None]] = set()
+
+    async def predict(
+        self, signature: str, arrays: Arrays, encode: Callable[[Arrays], bytes]
+    ) -> bytes:
+        """Return the encoded outputs of a request.
+
+        Args:
+            signature: Name of the function.
+            arrays: Its inputs.
+            encode: Function of the outputs, called in a thread.
+
+        Raises:
+            RequestError: The function or `encode` refused the request.
+        """
+        result = asyncio.get_running_loop().create_future()
+        function = self._signatures[signature]
+        self._waiting.append(_Waiting(function, arrays, encode, result))
+        if len(self._workers) < self._threads:
+            worker = asyncio.create_task(self._work())
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+        return await result
+
+    def close(self) -> None:
+        """Stop the threads after their current batches."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _work(self) -> None:
+        """Compute batches until no request waits."""
+        loop = asyncio.get_running_loop()
+        while batch := self._take():
+            self._on_batch(len(batch))
+            results = await loop.run_in_executor(self._pool, _compute, batch)
+            for request, result in zip(batch, results, strict=True):
+                if request.result.done():  # the client has gone
+                    continue
+                if isinstance(result, RequestError):
+                    request.result.set_exception(result)
+                else:
+                    request.result.set_result(result)
+
+    def _take(self) -> list[_Waiting]:
+        """Remove the first request from the queue, and those that fit to it."""
+        waiting = [item for item in self._waiting if not item.result.done()]
+        batch: list[_Waiting] = waiting[:1]
+        for request in waiting[1:]:
+            if request.fits(batch, self._max_rows):
+                batch.append(request)
+        self._waiting = collections.deque(r for r in waiting if r not in batch)
+        return batch
+
+
+def _compute(batch: Sequence[_Waiting]) -> list[bytes | RequestError]:
+    """Return the response or the error of each request of a batch."""
+    if len(batch) == 1:
+        return [_compute_one(*batch)]
+    signature = batch[0].signature
+    arrays = {
+        name: np.concatenate([request.arrays[name] for request in batch])
+        for name in signature.inputs
+    }
+    try:
+        outputs = signature(arrays)
+        ends = np.cumsum([request.rows for request in batch])
+        return [
+            request.encode({n: a[end - request.rows : end] for n, a in outputs.items()})
+            for request, end in zip(batch, ends, strict=True)
+        ]
+    except Exception:  # perhaps because of one of them
+        return [_compute_one(request) for request in batch]
+
+
+def _compute_one(request: _Waiting) -> bytes | RequestError:
+    try:
+        return request.encode(request.signature(request.arrays))
+    except RequestError as error:
+        return error
+    except _CLIENT_ERRORS as error:
+        return RequestError(_message(error))
+    except (tf.errors.ResourceExhaustedError, MemoryError):
+        _logger.exception("out of memory")
+        return RequestError("Out of memory. Send a smaller request", 503)
+    except Exception:
+        _logger.exception("a request failed")
+        return RequestError("Internal error; the server's log has the reason", 500)
+
+
+def _message(error: tf.errors.OpError) -> str:
+    """Return the message of an error without lines of the code and paths."""
+    text = error.message.split("[[{{node")[0].strip().split("\n\n")[-1]
+    _, failed, parts = text.partition("assertion failed: ")
+    # Values of tensors keep their brackets.
+    return re.sub(r"\[([A-Z][^]]*)\]", r"\1", parts) if failed else text

@@ -1,0 +1,198 @@
+"""Open a model or an export for the HTTP server: signatures that map arrays."""
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (its operations)
+
+from electra_tf import sources
+from electra_tf.errors import InputError
+from electra_tf.serving.export import (
+    SIGNATURES,
+    load_exportable,
+    select_signatures,
+)
+from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA
+from electra_tf.serving.signatures import ExportSpec
+from electra_tf.serving.warmup import warmup_requests
+
+_GRAPH = "saved_model.pb"
+_WARMUP_LENGTHS = 1, 500
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class ServableSignature:
+    """Function that is served."""
+
+    inputs: Mapping[str, tf.TensorSpec]
+    outputs: Mapping[str, tf.TensorSpec]
+    function: Callable[..., Mapping[str, tf.Tensor]]
+    """Function of tensors in the order of `inputs`."""
+
+    @functools.cached_property
+    def joinable(self) -> bool:
+        """Whether a row's outputs do not depend on other rows. Outputs of tokens have
+        the length of the longest row."""
+        return all(spec.shape[1:].is_fully_defined() for spec in self.outputs.values())
+
+    def __call__(self, arrays: Arrays) -> dict[str, np.ndarray]:
+        """Run the function."""
+        tensors = [
+            tf.constant(arrays[name], spec.dtype) for name, spec in self.inputs.items()
+        ]
+        outputs = self.function(*tensors)
+        return {name: outputs[name].numpy() for name in self.outputs}
+
+
+@dataclasses.dataclass(frozen=True)
+class Servable:
+    """Model that is served."""
+
+    name: str
+    version: int
+    signatures: Mapping[str, ServableSignature]
+    about: Mapping[str, Any]
+    """Facts for clients: kind, labels, lengths."""
+
+    def warm_up(self) -> None:
+        """Run each signature of strings, because its first requests are slow."""
+        for signature in self.signatures.values():
+            if {spec.dtype for spec in signature.inputs.values()} == {tf.string}:
+                names = [*signature.inputs]
+                for request in warmup_requests(names, _WARMUP_LENGTHS):
+                    signature(request)
+
+
+def open_servable(
+    path: str, name: str | None = None, output_kind: str | None = None
+) -> Servable:
+    """Open a model for the server.
+
+    Args:
+        path: The `--output` of export or one of its versions; or a model, as for
+            `load_exportable`, whose graphs are created in memory.
+        name: In URLs. Default: the last part of the path.
+        output_kind: Of a pre-trained model. Default: replaced tokens and masks.
+
+    Raises:
+        InputError: There is no such model, or the name does not fit into a URL.
+    """
+    version = _export_folder(path)
+    if name is None:
+        base = os.path.basename(os.path.normpath(path))
+        if version and base.isdecimal():
+            base = version.absolute().parent.name
+        name = re.sub(r"[^\w.-]", "-", base, flags=re.ASCII)
+    elif not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+        raise InputError(
+            "--name must have letters, digits, `_`, `.` and `-` only, because it is "
+            "part of a URL",
+            repr(name),
+            "Pass another --name",
+        )
+    if version is None:
+        return _of_model(path, name, output_kind)
+    if output_kind is not None:
+        raise InputError(
+            "--output_kind must be omitted for an export, whose outputs are fixed",
+            f"--output_kind={output_kind} for {path!r}",
+            "Omit it, or name the model in place of its export",
+        )
+    return _of_export(version, name)
+
+
+def _export_folder(path: str) -> pathlib.Path | None:
+    """Return the newest version of an export; None if the path is none."""
+    folder = pathlib.Path(path)
+    if (folder / _GRAPH).is_file():
+        return folder
+    versions = [p.parent for p in folder.glob(f"*/{_GRAPH}")]
+    versions = [v for v in versions if v.name.isdecimal()]
+    return max(versions, key=lambda version: int(version.name), default=None)
+
+
+def _of_export(folder: pathlib.Path, name: str) -> Servable:
+    try:
+        loaded = tf.saved_model.load(str(folder))
+    except (tf.errors.OpError, OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            "An export must be a complete SavedModel",
+            f"{str(folder)!r}: {str(error).splitlines()[0][:300]}",
+            "Export the model again",
+        ) from error
+    number = folder.absolute().name
+    return Servable(
+        name,
+        int(number) if number.isdecimal() else 1,
+        {
+            key: _signature(function, by_name=True)
+            for key, function in loaded.signatures.items()
+        },
+        _about(folder / ASSETS_EXTRA / ABOUT),
+    )
+
+
+def _about(path: pathlib.Path) -> dict[str, Any]:
+    """Return the facts of an export; empty for another SavedModel."""
+    try:
+        about = json.loads(path.read_bytes()) if path.is_file() else {}
+    except ValueError:
+        about = None
+    if not isinstance(about, dict):
+        raise InputError(
+            f"{ABOUT} of an export must be a JSON object",
+            repr(str(path)),
+            "Export the model again",
+        )
+    return about
+
+
+def _of_model(path: str, name: str, output_kind: str | None) -> Servable:
+    source = sources.open(path)
+    if output_kind is None and source.kind != "fine_tuned" and not source.fine_tuned:
+        output_kind = "electra"
+    return servable_of(load_exportable(path, output_kind), name)
+
+
+def servable_of(spec: ExportSpec, name: str) -> Servable:
+    """Return the functions of a model as a servable."""
+    signatures = select_signatures(spec, SIGNATURES)
+    return Servable(
+        name,
+        1,
+        {
+            key: _signature(signature.function.get_concrete_function())
+            for key, signature in signatures.items()
+        },
+        {"kind": spec.kind, **spec.metadata},
+    )
+
+
+def _signature(function: Any, by_name: bool = False) -> ServableSignature:
+    """Return a signature.
+
+    Args:
+        function: A concrete function.
+        by_name: Whether its inputs have to be passed by their names.
+    """
+    specs: Sequence[tf.TensorSpec] = tf.nest.flatten(
+        function.structured_input_signature
+    )
+    inputs = {spec.name: spec for spec in specs}
+    call = function
+    if by_name:
+
+        def call(*tensors: tf.Tensor) -> Mapping[str, tf.Tensor]:
+            return function(**dict(zip(inputs, tensors, strict=True)))
+
+    outputs = function.structured_outputs
+    return ServableSignature(inputs, dict(sorted(outputs.items())), call)
