@@ -111,15 +111,22 @@ def _tokenizer_from_preset(cls: type["Tokenizer"], *args: Any, **kwargs: Any) ->
 
 
 def _import_keras_classes() -> None:
-    """Import the classes, and give `Encoder` the methods that are above its layer."""
+    """Import the classes, and give networks the methods that are above their layer."""
     for module in _KERAS.values():
         importlib.import_module(f"{__name__}.{module}")
+    from electra_tf.model.electra import Electra, MaskedLanguageModel
     from electra_tf.model.transformer import Encoder
     from electra_tf.sources import encoder_from_preset
-    from electra_tf.tasks.pretrained_texts import embed
+    from electra_tf.tasks import pretrained_models, pretrained_texts
 
     Encoder.from_preset = classmethod(encoder_from_preset)
-    Encoder.embed = embed
+    Encoder.embed = pretrained_texts.embed
+    Electra.from_preset = classmethod(pretrained_models.electra_from_preset)
+    Electra.replaced_tokens = pretrained_texts.replaced_tokens
+    MaskedLanguageModel.from_preset = classmethod(
+        pretrained_models.masked_lm_from_preset
+    )
+    MaskedLanguageModel.fill_mask = pretrained_texts.fill_mask
 
 
 def __dir__() -> list[str]:

@@ -279,9 +279,11 @@ def open(
     raise no_model(unknown, *_describe_unknown(unknown))
 
 
-def open_pretrained(name: str | os.PathLike) -> Source:
+def open_pretrained(
+    name: str | os.PathLike, vocabulary: str | os.PathLike | None = None
+) -> Source:
     """Find a pre-trained model: a checkpoint, or a model of another library."""
-    source = open(name)
+    source = open(name, vocabulary)
     if source.kind in ("fine_tuned", "config"):
         raise _not_pretrained(source)
     return source

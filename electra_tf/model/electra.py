@@ -5,12 +5,14 @@
 """
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
 from electra_tf.config.pretraining import ModelConfig, ObjectiveConfig
+from electra_tf.errors import InputError
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.saving import PACKAGE, build_layer, policy_config
@@ -18,6 +20,7 @@ from electra_tf.model.transformer import (
     DisentangledEmbeddings,
     Encoder,
     InitializerFactory,
+    unpack_inputs,
 )
 from electra_tf.model.two_towers import TwoTowerGenerator
 
@@ -41,12 +44,20 @@ class MaskedLanguageModel(keras.layers.Layer):
         import electra_tf
         import numpy as np
 
+        model = electra_tf.MaskedLanguageModel.from_preset("run")  # the generator
+        model.fill_mask("Paris is the [MASK] of France.", top_k=5)  # [Proposal(...), ]
+
         encoder = electra_tf.Encoder.from_preset("run")
-        model = electra_tf.MaskedLanguageModel(encoder)
-        ids = np.array([[2, 4, 9, 3]])
-        segments, mask = np.zeros_like(ids), np.ones_like(ids)
-        model(ids, segments, mask, np.array([[1]]))  # logits [1, 1, V] of position 1
+        model = electra_tf.MaskedLanguageModel(encoder)  # with a new head
+        inputs = encoder.tokenizer(["a fine film"])
+        model(inputs, positions=np.array([[1]]))  # logits [1, 1, V] of position 1
     """
+
+    # `electra_tf/__init__.py`, above, sets these.
+    from_preset: ClassVar[Callable[..., "MaskedLanguageModel"]]
+    """Load a masked language model, or a generator, from any pre-trained model."""
+    fill_mask: ClassVar[Callable[..., Any]]
+    """Return the most likely tokens for each [MASK] of texts."""
 
     def __init__(
         self,
@@ -69,17 +80,25 @@ class MaskedLanguageModel(keras.layers.Layer):
 
     def call(
         self,
-        token_ids: Tensor,
-        segment_ids: Tensor,
-        padding_mask: Tensor,
-        positions: Tensor,
+        token_ids: Tensor | Mapping[str, Tensor],
+        segment_ids: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        positions: Tensor | None = None,
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
-        """Return the logits at int32 `positions` [B, M], float32 [B, M, V]."""
-        x_BLD = self.encoder(
-            token_ids, segment_ids, padding_mask, training=training, layer_ops=layer_ops
-        )
+        """Return the logits at int32 `positions` [B, M], float32 [B, M, V].
+
+        The other arguments are those of `Encoder.call`.
+        """
+        if positions is None:
+            raise InputError(
+                "positions must be set, int32 [B, M]",
+                "none",
+                "Pass positions=..., or call fill_mask for texts",
+            )
+        inputs = unpack_inputs(token_ids, segment_ids, padding_mask)
+        x_BLD = self.encoder(*inputs, training=training, layer_ops=layer_ops)
         return self.logits(gather(x_BLD, positions), layer_ops)
 
     def logits(self, x_BMD: Tensor, layer_ops: LayerOps | None = None) -> Tensor:
@@ -168,7 +187,16 @@ class Electra(keras.layers.Layer):
         electra = electra_tf.Electra(config.model)
         ids = np.array([[2, 9, 3]])
         electra(ids, np.zeros_like(ids), np.ones_like(ids))  # [1, 3], > 0: replaced
+
+        electra = electra_tf.Electra.from_preset("run")
+        electra.replaced_tokens(["The cat sat on the wednesday."])  # a list per text
     """
+
+    # `electra_tf/__init__.py`, above, sets these.
+    from_preset: ClassVar[Callable[..., "Electra"]]
+    """Load a discriminator, and its generator, from any pre-trained model."""
+    replaced_tokens: ClassVar[Callable[..., Any]]
+    """Return the probability that each token of texts was replaced."""
 
     def __init__(
         self,
@@ -223,10 +251,17 @@ class Electra(keras.layers.Layer):
             self.baseline.build((None, None, self.generator.encoder.shape.width))
 
     def call(
-        self, token_ids: Tensor, segment_ids: Tensor, padding_mask: Tensor
+        self,
+        token_ids: Tensor | Mapping[str, Tensor],
+        segment_ids: Tensor | None = None,
+        padding_mask: Tensor | None = None,
     ) -> Tensor:
-        """Return the discriminator's logits, float32 [B, L]."""
-        return self.discriminator(token_ids, segment_ids, padding_mask)
+        """Return the discriminator's logits, float32 [B, L].
+
+        The arguments are those of `Encoder.call`.
+        """
+        inputs = unpack_inputs(token_ids, segment_ids, padding_mask)
+        return self.discriminator(*inputs)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments as JSON."""
@@ -331,7 +366,7 @@ def pretraining_model(
 
 def gather(x_BLD: Tensor, positions_BM: Tensor) -> Tensor:
     """Gather the vectors at given positions of each row, [B, M, D]."""
-    length, width = x_BLD.shape[1:]
+    _, length, width = ops.shape(x_BLD)
     rows = ops.arange(ops.shape(positions_BM)[0], dtype="int32")
     flat_BM = rows[:, None] * length + ops.cast(positions_BM, "int32")
     return ops.take(ops.reshape(x_BLD, (-1, width)), flat_BM, axis=0)

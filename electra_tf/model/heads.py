@@ -59,7 +59,8 @@ class MaskedLMHead(keras.layers.Layer):
         flat_XE = self.outputs(x_BMD)
         layer_ops = layer_ops or LayerOps()
         logits_XV = layer_ops.vocab_logits(flat_XE, table_VE, self.logit_bias)
-        return ops.reshape(logits_XV, (-1, x_BMD.shape[1], self._vocabulary_size))
+        size = ops.shape(x_BMD)[1]
+        return ops.reshape(logits_XV, (-1, size, self._vocabulary_size))
 
     @property
     def logit_bias(self) -> Tensor:

@@ -12,17 +12,14 @@ import tensorflow as tf
 
 from electra_tf import sources
 from electra_tf.config.objectives import Scoring
-from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.run_networks import plain_weights
-from electra_tf.model.electra import Electra, MaskedLMPair, pretraining_model
+from electra_tf.model.electra import Electra, MaskedLMPair
 from electra_tf.pretraining.objectives.all_tokens_mlm import log_mixture
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
-from electra_tf.text.records import VOCABULARY
+from electra_tf.tasks.pretrained_models import load_networks
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import CLS, MASK, SEP, Vocabulary
+from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.text.warnings import UnknownCounter
-from electra_tf.training.checkpoint import assign
 
 RULES: dict[Scoring, str] = {
     "pseudo_log_likelihood": "pseudo-log-likelihood: the sum of log p(token), each "
@@ -92,22 +89,12 @@ class TextScorer:
             InputError: The model has no head to score with, or no update of the
                 discriminator.
         """
-        with sources.open_pretrained(path).checkpoint() as checkpoint:
-            config = checkpoint.config()
-            vocabulary = Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY))
-            weights = checkpoint.weights()
-        facts = config.objective.facts
-        if any(checkpoint.step <= start for start in config.stage_starts):
-            raise InputError(
-                "A model must be past its generator's first steps to score texts",
-                f"{path}, step {checkpoint.step:,}: its discriminator is untrained",
-                "Name a later checkpoint",
-            )
-        shapes, weights = plain_weights(config, checkpoint.step, weights)
-        model = _main_network(shapes, config.objective, weights, str(path))
-        tokenizer = Tokenizer(vocabulary, config.tokenization)
-        scores = _token_scores(model, facts.scoring, vocabulary.ids[MASK])
-        limit = shapes.max_positions - 2
+        networks = load_networks(sources.open_pretrained(path))
+        networks.check_discriminator()
+        tokenizer, facts = networks.tokenizer, networks.config.objective.facts
+        mask = tokenizer.vocabulary.ids[MASK]
+        scores = _token_scores(networks.model, facts.scoring, mask)
+        limit = networks.shapes.max_positions - 2
         return cls(facts.scoring, tokenizer, limit, tf.function(scores), batch_size)
 
     def score(
@@ -173,26 +160,6 @@ class TextScorer:
                 scores = scores * counted_BL
             sums_B = scores.astype(np.float64).sum(1)
             yield [i for i, _ in batch], sums_B[: len(batch)]
-
-
-def _main_network(
-    shapes: Any, objective: ObjectiveConfig, weights: dict[str, np.ndarray], path: str
-) -> Any:
-    """Return the built model with the weights of its main network."""
-    model = pretraining_model(shapes, objective)
-    model.build()
-    main = model
-    if isinstance(model, Electra):
-        main = model.discriminator
-    variables = {v.path: v for v in main.weights}
-    if missing := sorted(variables.keys() - weights.keys()):
-        raise InputError(
-            "A model that scores texts must have a head",
-            f"{path} without {missing[0]}",
-            "Name a discriminator or a masked language model",
-        )
-    assign(variables, {name: weights[name] for name in variables}, path)
-    return model
 
 
 def _token_scores(model: Any, rule: Scoring, mask: int) -> Callable[..., tf.Tensor]:

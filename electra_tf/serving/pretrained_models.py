@@ -11,13 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.interop.run_networks import plain_weights
 from electra_tf.model.electra import (
     Discriminator,
     Electra,
     MaskedLanguageModel,
     MaskedLMPair,
-    pretraining_model,
 )
 from electra_tf.model.transformer import Encoder
 from electra_tf.serving.export_options import TARGETS
@@ -35,8 +33,9 @@ from electra_tf.serving.signatures import (
 from electra_tf.serving.text_graph import GraphInputs, GraphMasks
 from electra_tf.sources import PretrainedEncoder, Source
 from electra_tf.tasks.examples import EncodedExamples
+from electra_tf.tasks.pretrained_models import load_networks
+from electra_tf.tasks.pretrained_texts import encode_masked
 from electra_tf.text.vocab import CLS, MASK, SEP
-from electra_tf.training.checkpoint import assign
 
 MAX_MASKS = 1024
 """Masks of a request. Each needs memory for a logit of every vocabulary entry."""
@@ -192,10 +191,7 @@ class _FillMask(_Pretrained):
         )
 
     def pieces(self, text: str) -> list[int]:
-        ids = []
-        for part in text.split(MASK):
-            ids += [*self._tokenizer.encode(part), self._mask]
-        return ids[:-1]
+        return encode_masked(text, self._tokenizer)
 
 
 def top_proposals(
@@ -255,7 +251,6 @@ def pretrained_export(
     pretrained = source.encoder
     with source.checkpoint() as checkpoint:
         settings = checkpoint.config()
-        model, weights = plain_weights(settings, checkpoint.step, checkpoint.weights())
     max_length = max_length or settings.records.max_length
     if not _SPECIAL < max_length <= pretrained.shape.max_positions:
         raise InputError(
@@ -279,9 +274,7 @@ def pretrained_export(
             "scores are energies",
             "Pass --output_kind=encoder",
         )
-    network = pretraining_model(model, settings.objective)
-    network.build()
-    assign({weight.path: weight for weight in network.weights}, weights, source.path)
+    network = load_networks(source).model
     return _export_spec(output_kind, _served(network, target, texts), texts)
 
 

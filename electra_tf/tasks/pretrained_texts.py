@@ -4,21 +4,52 @@
 layer below the tokenizer.
 """
 
+import itertools
+import numbers
+import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import InputError
+from electra_tf.model.electra import Electra, MaskedLanguageModel
 from electra_tf.model.transformer import Encoder
-from electra_tf.tasks.classifier import encode_texts
-from electra_tf.tasks.examples import prediction_batch_indices
-from electra_tf.tasks.text_inputs import check_input, to_rows
+from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
+from electra_tf.text.encoding import encode_rows, to_array, to_rows
 from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import MASK
 
 Pooling = Literal["mean", "cls"]
+_IDS = tf.TensorSpec([None, None], tf.int32)
+_INPUTS = dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), _IDS)
+_TEXTS = 1024  # whose characters are found together
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class ReplacedToken(NamedTuple):
+    """A wordpiece of a text and the probability that it was replaced."""
+
+    token: str
+    """The entry of the vocabulary."""
+    start: int
+    """Index of its first character (code point) in the text."""
+    end: int
+    """Index after the last one."""
+    probability: float
+
+
+class Proposal(NamedTuple):
+    """A token for a [MASK]."""
+
+    token: str
+    """The entry of the vocabulary."""
+    probability: float
+    text: str
+    """The text with this token in place of the [MASK]."""
 
 
 def embed(
@@ -51,26 +82,163 @@ def embed(
     Raises:
         InputError: An argument is not valid, or the encoder has no tokenizer.
     """
-    tokenizer = _tokenizer(encoder)
     states = encoder.shape.depth + 1
     limit = encoder.shape.max_positions if max_length is None else max_length
     _check("pooling", pooling, get_args(Pooling))
     _check("layer", layer, range(-states, states))
-    _check("batch_size", batch_size, range(1, 2**31))
     _check("max_length", limit, range(5, encoder.shape.max_positions + 1))
-    examples = encode_texts(tokenizer, to_rows(check_input(texts)), limit)
-    if examples.truncated:
+    tokenizer = _tokenizer(encoder)
+    rows = to_rows(to_array(texts))
+    encoded = encode_rows(tokenizer.encode, tokenizer.vocabulary, rows, limit)
+    if encoded.truncated:
         warnings.warn(
-            f"{examples.truncated:,} of {len(examples):,} texts were truncated to "
-            f"{limit} positions",
+            f"{encoded.truncated:,} of {len(rows):,} texts were truncated to {limit} "
+            "positions",
             stacklevel=2,
         )
-    pool = _pooled(encoder, pooling, layer % states)
-    vectors_ND = np.zeros((len(examples), encoder.shape.width), np.float32)
-    for rows in prediction_batch_indices(examples.lengths, batch_size):
-        inputs, _, _ = examples.batch(rows, len(rows))
-        vectors_ND[rows] = pool(inputs).numpy()
-    return vectors_ND
+    examples = EncodedExamples(encoded.ids, encoded.segments, limit)
+
+    layer %= states
+
+    def pool(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        all_states = encoder.states(**inputs, training=False)
+        x_BLD = next(itertools.islice(all_states, layer, None))
+        x_BLD = tf.cast(x_BLD, tf.float32)
+        if pooling == "cls":
+            return x_BLD[:, 0]
+        real_BL1 = tf.cast(inputs["padding_mask"], tf.float32)[..., None]
+        return tf.reduce_sum(x_BLD * real_BL1, 1) / tf.reduce_sum(real_BL1, 1)
+
+    pool = _compiled(encoder, (pooling, layer), pool, _INPUTS)
+    vectors = _outputs(examples, batch_size, lambda inputs, _: pool(inputs))
+    return np.array(vectors, np.float32).reshape(-1, encoder.shape.width)
+
+
+def replaced_tokens(
+    electra: Electra, texts: Sequence[str], batch_size: int = 32
+) -> list[list[ReplacedToken]]:
+    """Return the probability that each token of texts was replaced.
+
+    Args:
+        electra: A model of `from_preset`.
+        texts: A list, array or column of strings.
+        batch_size: Texts that are computed together.
+
+    Returns:
+        The wordpieces of each text in order, without [CLS] and [SEP].
+
+    Raises:
+        InputError: A text is no string or has more tokens than the model has positions.
+    """
+    tokenizer = _tokenizer(electra.encoder)
+    examples, rows = _encode(electra.encoder, texts, tokenizer.encode)
+
+    def probabilities(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        return tf.sigmoid(electra.discriminator(**inputs, training=False))
+
+    probabilities = _compiled(electra, (), probabilities, _INPUTS)
+    outputs = _outputs(examples, batch_size, lambda inputs, _: probabilities(inputs))
+    entries, results = tokenizer.vocabulary.tokens, []
+    spans = _offsets(rows, tokenizer)
+    for ids, span, output_L in zip(examples.ids, spans, outputs, strict=True):
+        values = output_L[1 : len(ids) - 1].tolist()
+        columns = [entries[number] for number in ids[1:-1]], *span, values
+        results.append(list(map(ReplacedToken, *columns)))
+    return results
+
+
+def fill_mask(
+    masked_lm: MaskedLanguageModel,
+    texts: str | Sequence[str],
+    top_k: int = 5,
+    batch_size: int = 32,
+) -> list[Any]:
+    """Return the most likely tokens for each [MASK] of texts.
+
+    Args:
+        masked_lm: A model of `from_preset`.
+        texts: A text with one or more `[MASK]`, or a list, array or column of these.
+        top_k: Tokens for each [MASK].
+        batch_size: Texts that are computed together.
+
+    Returns:
+        For a text with one [MASK] its `Proposal`s, best first; for a text with several
+        a list for each [MASK], which are predicted independently; for texts a list of
+        these.
+
+    Raises:
+        InputError: A text has no [MASK], or more tokens than the model has positions.
+    """
+    tokenizer = _tokenizer(masked_lm.encoder)
+    entries, mask = tokenizer.vocabulary.tokens, tokenizer.vocabulary.ids[MASK]
+    _check("top_k", top_k, range(1, len(entries) + 1))
+    single = isinstance(texts, str)
+    examples, rows = _encode(
+        masked_lm.encoder,
+        [texts] if single else texts,
+        lambda text: encode_masked(text, tokenizer),
+    )
+    places = [np.flatnonzero(np.equal(ids, mask)) for ids in examples.ids]
+    for index, text in enumerate(rows):
+        if not len(places[index]):
+            raise InputError(
+                f"Each text must have a {MASK}, in capitals",
+                f"{text!r:.80} at index {index}",
+                f"Write {MASK} in place of the word",
+            )
+
+    def propose(inputs: Mapping[str, tf.Tensor], positions_BM: tf.Tensor) -> Any:
+        logits_BMV = masked_lm(**inputs, positions=positions_BM, training=False)
+        return tf.math.top_k(tf.nn.softmax(logits_BMV), top_k)
+
+    propose = _compiled(masked_lm, (top_k,), propose, _INPUTS, _IDS)
+
+    def propose_rows(inputs: Mapping[str, np.ndarray], numbers: Sequence[int]) -> Any:
+        slots = max(len(places[number]) for number in numbers)
+        positions = [np.resize(places[number], slots) for number in numbers]
+        return propose(inputs, np.array(positions, np.int32))
+
+    results = []
+    outputs = _outputs(examples, batch_size, propose_rows)
+    for text, positions, best in zip(rows, places, outputs, strict=True):
+        proposals = [
+            [
+                Proposal(
+                    entries[number], float(value), _fill(text, slot, entries[number])
+                )
+                for value, number in zip(best[0][slot], best[1][slot], strict=True)
+            ]
+            for slot in range(len(positions))
+        ]
+        results.append(proposals if len(proposals) > 1 else proposals[0])
+    return results[0] if single else results
+
+
+def encode_masked(text: str, tokenizer: Tokenizer) -> list[int]:
+    """Return the ids of a text, in which `[MASK]` is that special token."""
+    ids = []
+    for part in text.split(MASK):
+        ids += [*tokenizer.encode(part), tokenizer.vocabulary.ids[MASK]]
+    return ids[:-1]
+
+
+def _fill(text: str, slot: int, token: str) -> str:
+    """Return a text with an entry in place of one of its masks."""
+    parts = text.split(MASK)
+    before, after = MASK.join(parts[: slot + 1]), MASK.join(parts[slot + 1 :])
+    return before + token.removeprefix("##") + after
+
+
+def _offsets(
+    texts: Sequence[str], tokenizer: Tokenizer
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield the first characters, and those after the last, of the wordpieces."""
+    graph = tokenizer.graph()
+    for start in range(0, len(texts), _TEXTS):
+        # TensorFlow has no surrogates. Normalization drops them and U+FFFD alike.
+        part = [_SURROGATES.sub("\ufffd", t) for t in texts[start : start + _TEXTS]]
+        offsets = graph.encode_with_offsets(tf.constant(part))
+        yield from zip(offsets.starts.to_list(), offsets.ends.to_list(), strict=True)
 
 
 def _tokenizer(encoder: Encoder) -> Tokenizer:
@@ -78,38 +246,67 @@ def _tokenizer(encoder: Encoder) -> Tokenizer:
         raise InputError(
             "An encoder must have a tokenizer to take texts",
             f"{encoder.name!r} without one",
-            "Create it with Encoder.from_preset, or set encoder.tokenizer = "
+            "Create it with from_preset, or set encoder.tokenizer = "
             "Tokenizer.read(PATH)",
         )
     return encoder.tokenizer
 
 
 def _check(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    if isinstance(value, bool) or value not in allowed:
-        is_range = isinstance(allowed, range)
+    is_range = isinstance(allowed, range)
+    if value not in allowed or (is_range and not isinstance(value, numbers.Integral)):
         choices = f"{allowed[0]} to {allowed[-1]}" if is_range else " or ".join(allowed)
         raise InputError(f"{name} must be {choices}", f"{value!r}", "Pass one of these")
 
 
-def _pooled(encoder: Encoder, pooling: Pooling, layer: int) -> Callable[..., tf.Tensor]:
-    """Return the compiled function of inputs to vectors, float32 [B, D]."""
-    # Not an attribute that Keras tracks. New weights (LoRA) need another trace.
-    functions = vars(encoder).setdefault("_pooled", {})
-    key = pooling, layer, len(encoder.weights)
-    if key not in functions:
+def _encode(
+    encoder: Encoder, texts: Any, encode: Callable[[str], list[int]]
+) -> tuple[EncodedExamples, list[str]]:
+    """Encode single texts, none of which may be too long."""
+    rows, limit = to_rows(to_array(texts), pairs=False), encoder.shape.max_positions
+    for index, text in enumerate(rows):
+        if not isinstance(text, str):
+            raise InputError(
+                "A text must be a string",
+                f"{text!r:.80} at index {index}",
+                "Pass a list of strings",
+            )
+    encoded = encode_rows(encode, encoder.tokenizer.vocabulary, rows, None)
+    for index, ids in enumerate(encoded.ids):
+        if len(ids) > limit:
+            raise InputError(
+                f"A text must have at most {limit - 2} tokens",
+                f"{len(ids) - 2}, at index {index}: {rows[index]!r:.60}",
+                "Split it; nothing is cut",
+            )
+    return EncodedExamples(encoded.ids, encoded.segments, limit), rows
 
-        def pool(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-            states = encoder.states(**inputs, training=False)
-            for _, x_BLD in zip(range(layer + 1), states, strict=False):  # noqa: B007
-                pass
-            x_BLD = tf.cast(x_BLD, tf.float32)
-            if pooling == "cls":
-                return x_BLD[:, 0]
-            real_BL1 = tf.cast(inputs["padding_mask"], tf.float32)[..., None]
-            return tf.reduce_sum(x_BLD * real_BL1, 1) / tf.reduce_sum(real_BL1, 1)
 
-        ids = tf.TensorSpec([None, None], tf.int32)
-        names = "token_ids", "segment_ids", "padding_mask"
-        signature = [dict.fromkeys(names, ids)]
-        functions[key] = tf.function(pool, signature, autograph=False)
-    return functions[key]
+def _compiled(
+    layer: keras.layers.Layer, key: tuple, function: Callable, *signature: Any
+) -> Callable:
+    """Return the compiled function of an earlier call with the same key, or this one.
+
+    Weights that were added since then, as by `enable_lora`, need another trace.
+    """
+    functions = vars(layer).setdefault("_compiled_for_texts", {})
+    return functions.setdefault(
+        (*key, len(layer.weights)), tf.function(function, signature, autograph=False)
+    )
+
+
+def _outputs(
+    examples: EncodedExamples,
+    batch_size: int,
+    function: Callable[[Mapping[str, np.ndarray], Sequence[int]], Any],
+) -> list[Any]:
+    """Return the outputs for each example, of batches of similar lengths."""
+    _check("batch_size", batch_size, range(1, 2**31))
+    results: list[Any] = [None] * len(examples)
+    for rows in prediction_batch_indices(examples.lengths, batch_size):
+        inputs, _, _ = examples.batch(rows, len(rows))
+        outputs = function(inputs, rows)
+        outputs = tf.nest.map_structure(lambda tensor: tensor.numpy(), outputs)
+        for index, row in enumerate(rows):
+            results[row] = tf.nest.map_structure(lambda a, i=index: a[i], outputs)
+    return results

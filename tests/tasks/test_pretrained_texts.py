@@ -1,4 +1,4 @@
-"""Texts in, vectors out: methods of pre-trained networks."""
+"""Texts in; vectors, replaced tokens and tokens for masks out."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,10 @@ import electra_tf
 from electra_tf.errors import InputError
 
 VOCABULARY = str(GOLDEN / "vocab.txt")
+DISCRIMINATOR, GENERATOR = (
+    str(GOLDEN / "interop" / f"huggingface_{name}")
+    for name in ("discriminator", "generator")
+)
 
 
 @pytest.fixture(scope="module")
@@ -70,5 +74,101 @@ def test_invalid_arguments_are_errors(encoder, arguments, named):
 
 
 def test_an_encoder_without_tokenizer_is_an_error(encoder):
-    with pytest.raises(InputError, match=r"Encoder\.from_preset"):
+    with pytest.raises(InputError, match="from_preset"):
         electra_tf.Encoder(encoder.shape).embed(["a"])
+
+
+@pytest.fixture(scope="module")
+def electra(pretrained):
+    return electra_tf.Electra.from_preset(pretrained)
+
+
+@pytest.fixture(scope="module")
+def masked_lm(pretrained):
+    return electra_tf.MaskedLanguageModel.from_preset(pretrained)
+
+
+def test_replaced_tokens_have_the_probabilities_that_texts_are_scored_with(
+    electra, pretrained
+):
+    rows, _ = texts(5, longest=30)
+    scores = electra_tf.TextScorer.from_preset(pretrained).score(rows)
+    replaced = electra.replaced_tokens([*rows, ""], batch_size=2)
+    assert replaced.pop() == []
+    for tokens, (score, count) in zip(replaced, scores, strict=True):
+        originality = np.log1p([-token.probability for token in tokens]).sum()
+        assert (len(tokens), originality) == (count, pytest.approx(score, rel=1e-4))
+    assert electra.replaced_tokens([]) == []
+
+
+def test_tokens_have_the_characters_of_the_text(electra):
+    family = "\N{MAN}\u200d\N{GIRL}"
+    text = f"The {family} o\u0301f\r\n  \u0627\u0644 in,\ud800 and"
+    (tokens,) = electra.replaced_tokens([text])
+    covered = [text[token.start : token.end] for token in tokens]
+    words = ["The", family, "o\u0301f", "\u0627\u0644", "in", ",", "and"]
+    assert [c for c in covered if c in words] == words
+    assert "".join(covered) == "".join(words)
+    known = {"The": "the", "o\u0301f": "of", "in": "in", "and": "and"}
+    for token, part in zip(tokens, covered, strict=True):
+        assert token.token in (known.get(part, "[UNK]"), part, f"##{part}")
+
+
+def test_masks_are_filled_with_the_most_likely_tokens(masked_lm):
+    """By hand, from the logits of each text alone."""
+    rows = ["the [MASK] of a", "[MASK]", "a [MASK] and to the of in [MASK]."]
+    tokenizer = masked_lm.encoder.tokenizer
+    entries, special = tokenizer.vocabulary.tokens, tokenizer.vocabulary.ids
+    results = masked_lm.fill_mask(rows, top_k=3, batch_size=2)
+    for text, result in zip(rows, results, strict=True):
+        ids = [special["[CLS]"]]
+        for number, part in enumerate(text.split("[MASK]")):
+            ids += [special["[MASK]"]] * bool(number) + tokenizer.encode(part)
+        ids_1L = np.array([[*ids, special["[SEP]"]]])
+        positions = np.flatnonzero(ids_1L[0] == special["[MASK]"])
+        inputs = {
+            "token_ids": ids_1L,
+            "segment_ids": np.zeros_like(ids_1L),
+            "padding_mask": np.ones_like(ids_1L),
+        }
+        logits_MV = masked_lm(inputs, positions=positions[None])[0].numpy()
+        powers_MV = np.exp(logits_MV - logits_MV.max(-1, keepdims=True))
+        by_mask = [result] if len(positions) == 1 else result
+        for slot, proposals in enumerate(by_mask):
+            p_V = powers_MV[slot] / powers_MV[slot].sum()
+            best = np.argsort(-p_V)[:3]
+            assert [p.token for p in proposals] == [entries[i] for i in best]
+            values = [p.probability for p in proposals]
+            np.testing.assert_allclose(values, p_V[best], rtol=1e-4)
+        parts = text.split("[MASK]")
+        filled = by_mask[-1][0].token.removeprefix("##").join(parts[-2:])
+        assert by_mask[-1][0].text == "[MASK]".join([*parts[:-2], filled])
+    alone = masked_lm.fill_mask(rows[0], top_k=1)
+    assert [p[:1] for p in alone] == [p[:1] for p in results[0][:1]]
+
+
+def test_networks_load_from_a_run_and_from_other_libraries(electra, masked_lm):
+    generator = [weight.numpy() for weight in electra.generator.weights]
+    for weight, expected in zip(masked_lm.weights, generator, strict=True):
+        np.testing.assert_array_equal(weight, expected)
+    assert masked_lm.from_config(masked_lm.get_config()).name == masked_lm.name
+    pair = electra_tf.Electra.from_preset(f"{DISCRIMINATOR},{GENERATOR}", name="pair")
+    alone = electra_tf.Electra.from_preset(
+        DISCRIMINATOR, dtype="mixed_bfloat16", trainable=False
+    )
+    assert (pair.name, alone.generator, alone.trainable_variables) == ("pair", None, [])
+    assert alone.encoder.compute_dtype == "bfloat16"
+    assert electra_tf.MaskedLanguageModel.from_preset(GENERATOR).fill_mask("[MASK]")
+    for cls, path in ("Electra", GENERATOR), ("MaskedLanguageModel", DISCRIMINATOR):
+        with pytest.raises(InputError, match=r"Load|load .*from_preset"):
+            getattr(electra_tf, cls).from_preset(path)
+
+
+@pytest.mark.parametrize(
+    ("texts", "named"),
+    [("[mask]", "'.mask.' at index 0"), (["[MASK]", 3], "3 at index 1"),
+     ("[MASK] " * 999, "999, at index 0")],
+)  # fmt: skip
+def test_invalid_texts_with_masks_are_errors(masked_lm, texts, named):
+    with pytest.raises(InputError, match=named):
+        masked_lm.fill_mask(texts)
