@@ -8,9 +8,8 @@ the model for TF Serving, Triton or KServe. The extra `http` must be installed.
 
 from absl import flags
 
-from electra_tf import cli
-from electra_tf.serving.http_servable import open_servable
-from electra_tf.serving.pretrained_models import OUTPUT_KINDS
+from electra_tf import cli, model_names
+from electra_tf.serving.export_options import OUTPUT_KINDS, check_installed
 
 FLAGS = flags.FlagValues()
 cli.define(
@@ -47,8 +46,11 @@ for _name, _default, _text in (
 def main() -> None:
     """Load the model and serve it until SIGTERM."""
     cli.require(FLAGS, "model")
-    from electra_tf.serving import http_server  # needs the extra `http`
-
+    model_names.check_exists(FLAGS.model)
+    check_installed("http", "electra-tf serve")
+    with cli.starting_tensorflow():
+        from electra_tf.serving import http_server
+        from electra_tf.serving.http_servable import open_servable
     servable = open_servable(FLAGS.model, FLAGS.name, FLAGS.output_kind)
     servable.warm_up()
     limits = http_server.ServerLimits(

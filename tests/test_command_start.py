@@ -37,6 +37,7 @@ WRONG = {
         "predict": ["--model=gone", f"--input={LINES}"],
         "score": ["--checkpoint=gone", f"--input={LINES}"],
         "export": ["--model=gone", "--output=OUT"],
+        "serve": ["--model=gone"],
         "convert": ["--from=gone", "--to=OUT"],
     },
     "training.epoch": {

@@ -12,7 +12,11 @@ OUTPUT_KINDS = ("encoder", "electra")
 """Outputs of a pre-trained checkpoint."""
 TARGETS = ("cpu", "any")
 """Devices of an exported graph: `cpu` uses forms for oneDNN, `any` the plain form."""
-_PACKAGES = {"litert": ("ai_edge_litert",), "onnx": ("tf2onnx", "onnxruntime")}
+_PACKAGES = {
+    "litert": ("ai_edge_litert",),
+    "onnx": ("tf2onnx", "onnxruntime"),
+    "http": ("aiohttp", "prometheus_client"),
+}
 
 
 def check_arguments(
@@ -32,14 +36,7 @@ def check_arguments(
             f"--format={export_format} --signatures={','.join(signatures)}",
             "Omit --signatures",
         )
-    for package in _PACKAGES.get(export_format, ()):
-        if importlib.util.find_spec(package) is None:
-            raise InputError(
-                f"The extra `{export_format}` must be installed for "
-                f"--format={export_format}",
-                f"no package {package}",
-                f"Install it: tools/install {export_format}",
-            )
+    check_installed(export_format, f"--format={export_format}")
     final = os.path.join(output, str(version))
     if os.path.exists(output) and not os.path.isdir(output):
         raise InputError(
@@ -54,3 +51,14 @@ def check_arguments(
             "Pass a higher version (--version, in Python version=), or delete it",
         )
     return final
+
+
+def check_installed(extra: str, purpose: str) -> None:
+    """Raise an InputError if a package of an extra is missing."""
+    for package in _PACKAGES.get(extra, ()):
+        if importlib.util.find_spec(package) is None:
+            raise InputError(
+                f"The extra `{extra}` must be installed for {purpose}",
+                f"no package {package}",
+                f"Install it: tools/install {extra}",
+            )

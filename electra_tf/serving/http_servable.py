@@ -15,11 +15,8 @@ import tensorflow_text  # noqa: F401  (its operations)
 
 from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.serving.export import (
-    SIGNATURES,
-    load_exportable,
-    select_signatures,
-)
+from electra_tf.serving.export import load_exportable, select_signatures
+from electra_tf.serving.export_options import SIGNATURES
 from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA
 from electra_tf.serving.signatures import ExportSpec
 from electra_tf.serving.warmup import warmup_requests

@@ -15,7 +15,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
+import prometheus_client
 import tensorflow as tf
+from aiohttp import web
 from tensorflow.core.framework import types_pb2
 
 from electra_tf.errors import InputError
@@ -23,16 +25,6 @@ from electra_tf.serving import http_json
 from electra_tf.serving.http_batching import Batcher
 from electra_tf.serving.http_json import RequestError
 from electra_tf.serving.http_servable import Servable
-
-try:
-    import prometheus_client
-    from aiohttp import web
-except ImportError as error:
-    raise InputError(
-        "The extra `http` must be installed to serve a model over HTTP",
-        f"no package {error.name}",
-        "Install it: pip install 'electra_tf[http]'",
-    ) from error
 
 _logger = logging.getLogger(__name__)
 BODY_SECONDS = 10.0
