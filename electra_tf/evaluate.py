@@ -128,7 +128,13 @@ def _score_model(mode: str) -> dict[str, Any]:
     if mode == "model":
         source = sources.open(FLAGS.model)
         columns = {name: FLAGS[name].value for name in _MODES["model"]}
-        report = evaluation.evaluate_model(load(source), source.task, data, columns)
+        report = evaluation.evaluate_model(
+            load(source),
+            source.task,
+            data,
+            columns,
+            training_rows=source.training_rows,
+        )
         print(evaluation.format_report(report))
     elif mode == "blimp":
         report = blimp.evaluate_blimp(FLAGS.checkpoint, data)

@@ -81,6 +81,7 @@ def _finetune() -> None:
             lambda published: cli.resolve(FLAGS, SETTINGS, published, FinetuningConfig),
             devices,
         )
+    print(finetuning.describe_model(FLAGS.task, FLAGS.output))
 
 
 def _check_column_flags() -> None:

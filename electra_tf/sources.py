@@ -132,6 +132,11 @@ class Source:
         return keras_file.stored_task(self.path)
 
     @property
+    def training_rows(self) -> np.ndarray | None:
+        """Hashes of the texts that it was fine-tuned on; None: not known."""
+        return keras_file.training_rows(self.path)
+
+    @property
     def head(self) -> TaskHead | None:
         """Description of the head of a fine-tuned model."""
         return self.fine_tuned and self.fine_tuned.head

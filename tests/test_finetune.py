@@ -14,6 +14,7 @@ import pytest
 import tiny
 from conftest import ROOT, failure
 
+from electra_tf.tasks.class_report import format_class_report
 from electra_tf.training.checkpoint import saved_steps
 
 TEXTS, NUMBERS = tiny.texts(40, longest=11, shortest=10)
@@ -88,16 +89,28 @@ def test_output_and_files_of_a_run(whole):
     assert "csv: 32 training examples, 9 steps in 3 epochs; dev 8" in stdout
     assert re.search(r"^train: \d+ of class 'bad', \d+ of class 'good'$", stdout, re.M)
     assert stdout.count("  epoch 3: ") == 2
-    last = stdout.strip().splitlines()[-1]
-    assert last.startswith("csv dev_macro_f1: median ")
-    scores = json.loads((output / "results.json").read_text())["scores"]
+    *_, summary, last = stdout.strip().splitlines()
+    assert summary.startswith("csv dev_macro_f1: median ")
+    assert last == (
+        f"model: {output}/model.keras; to use it: electra-tf predict "
+        f"--model={output} --input=FILE"
+    )
+    results = json.loads((output / "results.json").read_text())
+    scores = results["scores"]
     trials = logged_trials(output)
     assert [trial["seed"] for trial in trials] == [0, 1]
     values = [trial["scores"]["dev_accuracy"] for trial in trials]
     assert scores["dev_accuracy"]["median"] == pytest.approx(np.mean(values))
     assert scores["dev_accuracy"]["trials"] == 2
+    best = trials[int(values[1] > values[0])]  # the first of equal ones
+    assert results["best_trial"] == best["number"]
+    report = results["classes"]["dev"]
+    assert report["accuracy"] == best["scores"]["dev_accuracy"]
+    assert report["averages"]["macro avg"]["f1"] == best["scores"]["dev_macro_f1"]
+    assert f"csv dev, trial {best['number']} of 2:\n" in stdout
+    assert format_class_report(report) in stdout
     names = {"config.yaml", "model.keras", "results.json", "trials.jsonl"}
-    names |= {"trial_1", "trial_2", ".lock"}
+    names |= {"trial_1", "trial_2", "training_rows.npy", ".lock"}
     assert {path.name for path in output.iterdir()} == names
     assert len((output / "trial_2" / "dev.tsv").read_text().splitlines()) == 9
 
@@ -120,7 +133,23 @@ def test_a_stopped_run_resumes_to_the_same_result(
     assert f"csv trial {trial}: resuming after " in out
     assert ("csv trial 1 of 2" in out) == (trial == 1)
     assert logged_trials(tmp_path / "run") == logged_trials(whole[0])
+    results = [
+        (path / "results.json").read_text() for path in (tmp_path / "run", whole[0])
+    ]
+    assert results[0] == results[1]
     tiny.assert_same_bits(tiny.load(str(tmp_path / "run")), tiny.load(str(whole[0])))
+
+
+def test_evaluate_counts_the_texts_of_training(whole, table, here, tmp_path):
+    model = f"--model={whole[0]}"
+    result = here("evaluate", model, f"--data={table}")
+    assert "trained on the texts of 32 of the 40 examples of data" in result.stderr
+    assert "confusion matrix" in result.stdout
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert report["classes"]["data"]["accuracy"] == report["accuracy"]
+    (tmp_path / "new.csv").write_text("text,kind\nthe other,bad\n")
+    result = here("evaluate", model, f"--data={tmp_path / 'new.csv'}")
+    assert "trained on" not in result.stderr
 
 
 def test_invalid_input_is_an_error(pretrained, table, whole, tmp_path, here):

@@ -44,6 +44,8 @@ ARGUMENTS = (
 )
 SETTINGS = "config.yaml"
 """Beside a model that finetune wrote; its first line names the task."""
+TRAINING_ROWS = "training_rows.npy"
+"""Beside it: a hash of the texts of each training example."""
 # The released code's names of tasks.
 _TF1_NAMES = {
     "sst2": "sst",
@@ -89,12 +91,24 @@ def accepts(path: str) -> bool:
 
 def stored_task(path: str) -> str | None:
     """Return the name of the task that a model was trained on; None: unknown."""
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
     try:
-        with open(os.path.join(folder, SETTINGS), encoding="utf-8") as file:
+        with open(_beside(path, SETTINGS), encoding="utf-8") as file:
             return json.loads(file.readline(_MAX_LINE).strip("#"))["task"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def training_rows(path: str) -> np.ndarray | None:
+    """Return the hashes of the texts that a model was trained on; None: unknown."""
+    try:
+        return np.load(_beside(path, TRAINING_ROWS), mmap_mode="r")
+    except (OSError, ValueError):
+        return None
+
+
+def _beside(path: str, name: str) -> str:
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    return os.path.join(folder, name)
 
 
 def damaged(path: str, error: Exception) -> InputError:

@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,15 +15,19 @@ from electra_tf import sources
 from electra_tf.config.finetuning import FinetuningConfig, TaskOptimizerConfig
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
+from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import glue
+from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.trials import (
     STATISTICS,
     Trial,
     Trials,
+    best_trial,
     format_summary,
     pluralize,
+    read_classes,
     summary,
     trial_folder,
 )
@@ -104,6 +109,15 @@ def _warn_of_length(trained: int | None, max_length: int) -> None:
         )
 
 
+def describe_model(task: str, output: str) -> str:
+    """Return a line about the path of the model, and how to use it."""
+    folder = output.rstrip("/") + "/TASK" * (task == "glue")
+    return (
+        f"model: {folder}/{MODEL}; to use it: electra-tf predict "
+        f"--model={shlex.quote(folder)} --input=FILE"
+    )
+
+
 def _run_glue(data: str, output: str, run: Callable[..., list[Trial]]) -> None:
     """Fine-tune on each GLUE task that has data; write the table and the submission."""
     stems = {
@@ -162,6 +176,11 @@ def run_task(
     for kind, number in log.counts.items():
         print(f"{pluralize(number, 'data error')}: {kind} (see {path})")
     done = Trials(task, pretrained, settings, output, devices).run(trials)
+    best = best_trial(done)
+    classes = read_classes(output, best.number)
+    for split, report in classes.items():
+        print(f"{name} {split}, trial {best.number} of {trials}:")
+        print(format_class_report(report))
     print(format_summary(done, name))
     results = {  # JSON has no infinity and no NaN
         score: {
@@ -169,8 +188,10 @@ def run_task(
         }
         for score in done[0].scores
     }
+    report = {"task": name, "scores": results}
+    report |= {"best_trial": best.number, "classes": classes}
     with open(os.path.join(output, RESULTS), "w", encoding="utf-8") as file:
-        json.dump({"task": name, "scores": results}, file, indent=1)
+        json.dump(report, file, indent=1, ensure_ascii=False)
     return done
 
 
@@ -192,8 +213,7 @@ def _best_test_predictions(
     task: str, trials: list[Trial], folder: str
 ) -> dict[str, list[str]]:
     """Return the best trial's test predictions by name of the leaderboard's file."""
-    monitor = next(iter(trials[0].scores))
-    best = max(trials, key=lambda trial: trial.scores[monitor])
+    best = best_trial(trials)
     tasks = (task, "ax") if task == "mnli" else (task,)
     predictions = {}
     for name, (file_task, stem, _) in glue.submission_files().items():

@@ -245,6 +245,11 @@ class QuestionAnswerer(TextModel):
             (question.id, question) for question in read_squad_ignoring_offsets(path)
         ]
 
+    def texts_of(self, item: Any) -> tuple[str, ...]:
+        """Return question and context."""
+        is_question = isinstance(item, Question)
+        return (item.question, item.context) if is_question else tuple(item)
+
     def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
         """Return the answer to a question, with its `nbest` best candidates."""
         text = prediction.answer_text(self.null_threshold)

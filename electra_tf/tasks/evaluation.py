@@ -6,9 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks import glue
+from electra_tf.tasks.class_report import ClassReport, format_class_report
 from electra_tf.tasks.conll import ENDINGS
 from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
 from electra_tf.tasks.question_data import question_split
@@ -18,7 +21,7 @@ from electra_tf.tasks.squad_json import PUBLISHED, read_squad_ignoring_offsets
 from electra_tf.tasks.squad_metrics import require_gold
 from electra_tf.tasks.tables import FORMATS, TFDS, print_note, read_table
 from electra_tf.tasks.tag_data import read_tagged, require_json, with_known_tags
-from electra_tf.tasks.task_data import describe_inputs
+from electra_tf.tasks.task_data import describe_inputs, text_hashes
 from electra_tf.tasks.text_data import (
     UNBOUNDED,
     Columns,
@@ -41,6 +44,7 @@ def evaluate_model(
     data: str,
     columns: Mapping[str, Any] | None = None,
     log: Log = print_note,
+    training_rows: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Score a model on labelled data.
 
@@ -50,11 +54,13 @@ def evaluate_model(
         data: A labelled file, or a folder with dev and test.
         columns: Settings of `DataConfig` that name columns, in place of the model's.
         log: Receives notes.
+        training_rows: `Source.training_rows` of the model, which are noted if the
+            data has them.
 
     Returns:
         Task, data, number of examples of each split, and the scores by name, with the
-        split's name as prefix if `data` has several splits. SQuAD 2: also the
-        threshold.
+        split's name as prefix if `data` has several splits; `classes`: the report of
+        each split's classes, if there are any. SQuAD 2: also the threshold.
     """
     columns = {
         name: tuple(value) if isinstance(value, list) else value
@@ -85,16 +91,27 @@ def evaluate_model(
             "a question has no answer where its null_odds are above the threshold "
             f"stored with the model, {threshold:.6g}"
         )
-    return report | _scores(model, splits, scorer, log)
+    for split, part in splits.items() if training_rows is not None else ():
+        count = int(np.isin(text_hashes(model, part.items), training_rows).sum())
+        if count:
+            log(
+                f"warning: the model was trained on the texts of {count:,} of the "
+                f"{len(part):,} examples of {split}, which are scored too: scores of "
+                "new texts may be lower"
+            )
+    scores, classes = _scores(model, splits, scorer, log)
+    return report | scores | ({"classes": classes} if classes else {})
 
 
 def format_report(report: Mapping[str, Any]) -> str:
-    """Format a report as a line about the data and a line for each score."""
+    """Format a report: the data, a line for each score, and the tables of classes."""
     counts = ", ".join(f"{name} {n:,}" for name, n in report["examples"].items())
     lines = [f"{report['task']}: {report['data']}, examples: {counts}"]
     for name, value in report.items():
         if isinstance(value, float):
             lines.append(f"  {name:<28}{value:>12.5f}")
+    for name, classes in report.get("classes", {}).items():
+        lines += [f"{name}:", format_class_report(classes)]
     return "\n".join(lines)
 
 
@@ -123,8 +140,9 @@ def _check_columns(model: TextModel, columns: Mapping[str, Any]) -> None:
 
 def _scores(
     model: TextModel, splits: Mapping[str, Split], scorer: Scorer, log: Log
-) -> dict[str, float | None]:
+) -> tuple[dict[str, float | None], dict[str, ClassReport]]:
     scores: dict[str, float | None] = {}
+    classes = {}
     for name, split in splits.items():
         for line in describe_inputs(model, name, model.examples(split.items)):
             log(line)
@@ -134,7 +152,9 @@ def _scores(
         prefix = f"{name}_" if len(splits) > 1 else ""
         for key, value in scorer.score(split, predictions).items():
             scores[prefix + key] = value if math.isfinite(value) else None
-    return scores
+        if report := scorer.class_report(split, predictions):
+            classes[name] = report
+    return scores, classes
 
 
 def _find(
@@ -199,8 +219,8 @@ def _read_tables(
         if not is_required and settings.split_column not in rows[0].values:
             settings = dataclasses.replace(settings, split_column=None)
         parts = split_rows(rows, split, settings, ["dev", "test"], errors, log)
-        if settings.split_column:
-            parts.pop("train", None)
+        if settings.split_column and (train := parts.pop("train", None)):
+            log(f"train of {file}, {len(train):,} rows, is not scored")
         for part, rows in parts.items():
             if part == "test" and not has_values(rows, columns.target):
                 log(f"test of {file} has no labels, and is not scored")

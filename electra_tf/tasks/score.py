@@ -16,10 +16,15 @@ import numpy as np
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import metrics
+from electra_tf.tasks.class_report import (
+    ClassReport,
+    class_report,
+    span_report,
+    tag_report,
+)
 from electra_tf.tasks.schemes import OUTSIDE, conlleval_spans, is_span_scheme
 from electra_tf.tasks.spans import QAPrediction, write_predictions
 from electra_tf.tasks.splits import Split
-from electra_tf.tasks.squad_json import Question
 from electra_tf.tasks.squad_metrics import score_v1, score_v2
 
 
@@ -31,7 +36,11 @@ class Scorer(abc.ABC):
 
     def predict(self, model: Any, items: Sequence[Any]) -> Any:
         """Return a model's predictions."""
-        return model.predict(items)
+        return self.best(model, model.predict_details(items))
+
+    @abc.abstractmethod
+    def best(self, model: Any, details: Sequence[Any]) -> Any:
+        """Return the predictions of what `predict_details` returned."""
 
     def tune(self, model: Any, split: Split, predictions: Any) -> Any:
         """Set the decision threshold of a trained model, if it has one."""
@@ -46,6 +55,10 @@ class Scorer(abc.ABC):
         scores = self.all_scores(split, predictions)
         scores = {self.metric: scores.pop(self.metric)} | scores
         return {name: v for name, v in scores.items() if isinstance(v, float)}
+
+    def class_report(self, split: Split, predictions: Any) -> ClassReport | None:
+        """Return the scores of each class and the confusions; None: no classes."""
+        return None
 
     @abc.abstractmethod
     def degenerate(self, split: Split, predictions: Any) -> str | None:
@@ -69,12 +82,17 @@ class LabelScorer(Scorer):
         self.labels = None if labels is None else tuple(labels)
         self._ids = {label: number for number, label in enumerate(labels or ())}
 
-    def predict(self, model: Any, items: Sequence[Any]) -> Sequence[Any]:
+    def best(self, model: Any, details: Sequence[Any]) -> Sequence[Any]:
         """Return the best labels, or the numbers within their bounds."""
-        predictions = model.predict(items)
         if self.labels is None:
-            return np.clip(np.array(predictions, np.float64), *self._bounds)
-        return [model.labels[number] for number in np.argmax(predictions, -1)]
+            return np.clip(np.array(details, np.float64), *self._bounds)
+        return [model.labels[number] for number in np.argmax(details, -1)]
+
+    def class_report(self, split: Split, predictions: Any) -> ClassReport | None:
+        """Return the scores of each class and the confusions; None: numbers."""
+        if self.labels is None:
+            return None
+        return class_report(split.targets, predictions, self.labels)
 
     def all_scores(self, split: Split, predictions: Sequence[Any]) -> dict[str, float]:
         """Compute the metrics of the task."""
@@ -122,8 +140,18 @@ class TagScorer(Scorer):
     """Scores of one tag for each word: of spans, or of single tags."""
 
     def __init__(self, tags: Iterable[str]):
-        self._spans = is_span_scheme(tags)
+        self._tags = tuple(dict.fromkeys(tags))
+        self._spans = is_span_scheme(self._tags)
         self.metric = "f1" if self._spans else "accuracy"
+
+    def best(self, model: Any, details: Sequence[Any]) -> list[list[str]]:
+        """Return the tags of each sentence."""
+        return [sentence.tags for sentence in details]
+
+    def class_report(self, split: Split, predictions: Any) -> ClassReport:
+        """Return the scores of each type of span, or of each tag."""
+        sides = split.targets, predictions
+        return span_report(*sides) if self._spans else tag_report(*sides, self._tags)
 
     def all_scores(self, split: Split, predictions: Any) -> dict[str, Any]:
         """Compute the scores of conlleval, or the accuracy of tags."""
@@ -178,9 +206,9 @@ class AnswerScorer(Scorer):
         self._allows_null = allows_null
         self.metric = "best_f1" if allows_null else "f1"
 
-    def predict(self, model: Any, items: Sequence[Question]) -> Answers:
-        """Return the best answers of each question."""
-        return Answers(model.predict_nbest(items), model.null_threshold)
+    def best(self, model: Any, details: Sequence[QAPrediction]) -> Answers:
+        """Return the best answers of each question, with the model's threshold."""
+        return Answers(details, model.null_threshold)
 
     def tune(self, model: Any, split: Split, predictions: Answers) -> Answers:
         """Set the model's threshold to the one with the best F1 on a split."""

@@ -1,9 +1,10 @@
 """Keras model that predicts a tag for each word: chunks, names, parts of speech."""
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -38,6 +39,16 @@ from electra_tf.tasks.text_inputs import check_input, to_rows
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
+
+
+class TaggedWords(NamedTuple):
+    """Prediction for the words of a sentence."""
+
+    tags: list[str]
+    entities: list[Entity] | None
+    """Entities of a text; None: the sentence is a list of words."""
+    probabilities: np.ndarray
+    """Probabilities of the learned tags [W, C]."""
 
 
 @keras.saving.register_keras_serializable("electra_tf")
@@ -239,9 +250,16 @@ class TokenClassifier(TextModel):
     def decode_details(
         self, x: Sequence[Any], examples: EncodedExamples, outputs: list
     ) -> Sequence[Any]:
-        """Return tags and, of a `SplitText`, its entities, for each element of `x`."""
-        tags = self.decode(x, examples, outputs)
-        return list(zip(tags, self._entities(x, examples, outputs), strict=True))
+        """Return tags, entities and probabilities for each element of `x`."""
+        columns = (
+            self.decode(x, examples, outputs),
+            self._entities(x, examples, outputs),
+            (
+                tf.nn.softmax(logits_WC).numpy()
+                for logits_WC in self.word_logits(x, examples, outputs)
+            ),
+        )
+        return list(itertools.starmap(TaggedWords, zip(*columns, strict=True)))
 
     def word_logits(
         self, x: Sequence[Any], examples: EncodedExamples, outputs: list
@@ -261,9 +279,15 @@ class TokenClassifier(TextModel):
         (words,) = texts
         return self.parse_line(words, place) if isinstance(words, str) else words
 
+    def texts_of(self, item: Any) -> tuple[str, ...]:
+        """Return the text, or the words with spaces between them."""
+        if isinstance(item, SplitText):
+            return (item.text,)
+        return (" ".join(item.words if isinstance(item, Sentence) else item),)
+
     def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
         """Return the words of a sentence with their tags, and entities of a text."""
-        tags, entities = prediction
+        tags, entities, _ = prediction
         words = item.words if isinstance(item, SplitText) else item
         rows = list(zip(words, tags, strict=True))
         table = [*map("\t".join, rows), ""]

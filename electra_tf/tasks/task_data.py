@@ -2,7 +2,10 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.examples import EncodedExamples
@@ -78,6 +81,16 @@ class TaskData:
             items += [tuple(reversed(pair)) for pair in items]
             targets *= 2
         return model.examples(items, targets)
+
+
+def text_hashes(model: TextModel, items: Sequence[Any]) -> np.ndarray:
+    """Return a hash of the texts of each item, uint64 [N]."""
+    texts = ("\0".join(model.texts_of(item)) for item in items)
+    digests = [
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        for text in texts
+    ]
+    return np.frombuffer(b"".join(digests), np.uint64)
 
 
 def describe_inputs(

@@ -99,6 +99,10 @@ class TaskMethods(abc.ABC):
         """Convert the outputs to what `format` takes; by default the predictions."""
         return self.decode(x, examples, outputs)
 
+    def texts_of(self, item: Any) -> tuple[str, ...]:
+        """Return the texts of an element of `x`, as its columns in a table."""
+        return (item,) if isinstance(item, str) else tuple(item)
+
     def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
         """Return the prediction for an element of `x` as text."""
         text = str(prediction)

@@ -9,7 +9,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -339,6 +339,11 @@ class TextModel(keras.Model, TaskMethods):
         self._set_pairs(batch.pairs)
         self._ensure_compiled()
         return super().test_on_batch(*batch[:3], return_dict=return_dict)
+
+    def predict_details(self, x: Sequence[Any]) -> Sequence[Any]:
+        """Return what `format` takes, for each element of `x`, a list."""
+        examples = self.examples(x)
+        return self.decode_details(x, examples, self.outputs_of(examples))
 
     def predict_on_batch(self, x: Any) -> Any:
         """Return predictions for all texts, or logits for all ids, as one batch."""

@@ -4,7 +4,8 @@ output/
   config.yaml       the settings; can be passed as --config
   trials.jsonl      a line for each finished trial
   model.keras       the trial with the best score on the dev split
-  trial_1/          predictions for each split, TensorBoard's files
+  training_rows.npy hashes of the training texts, by which `evaluate` finds them
+  trial_1/          predictions for each split, scores of classes, TensorBoard's files
 
 Keras's own callbacks lose their state when a run is killed. `TrialCheckpoint` stores it
 after each epoch, so a resumed trial gives the same result as an uninterrupted one.
@@ -22,6 +23,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -32,11 +34,12 @@ from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig, FitConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.keras_file import SETTINGS as CONFIG
+from electra_tf.interop.keras_file import TRAINING_ROWS
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
 from electra_tf.tasks.optimizer import int_value
-from electra_tf.tasks.task_data import TaskData, describe_inputs
+from electra_tf.tasks.task_data import TaskData, describe_inputs, text_hashes
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
@@ -48,7 +51,7 @@ from electra_tf.training.checkpoint import (
 from electra_tf.training.disk_errors import reraise_full_disk
 from electra_tf.training.optimizer import create_optimizer
 
-_TRIALS = "trials.jsonl"
+_TRIALS, _CLASSES = "trials.jsonl", "classes.json"
 STATISTICS = ("median", "mean", "sd", "min", "max")
 _BEST = "best"
 _FULL_DISK = (
@@ -79,6 +82,22 @@ def trial_folder(output: str | os.PathLike, number: int) -> str:
     return os.path.join(output, f"trial_{number}")
 
 
+def best_trial(trials: Iterable[Trial]) -> Trial:
+    """Return the trial with the best score on dev, whose model is saved."""
+    return max(trials, key=_monitored)
+
+
+def _monitored(trial: Trial) -> float:
+    value = next(iter(trial.scores.values()))  # of the task's monitor
+    return value if math.isfinite(value) else -sys.float_info.max
+
+
+def read_classes(output: str | os.PathLike, number: int) -> dict[str, Any]:
+    """Return the class report of each split of a trial; empty: not known."""
+    path = pathlib.Path(trial_folder(output, number), _CLASSES)
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
 class Trials:
     """Trials that differ in their seeds; finished trials are not repeated."""
 
@@ -104,8 +123,7 @@ class Trials:
         for number in range(len(trials) + 1, count + 1):
             with reraise_full_disk(str(self._output), _FULL_DISK):
                 trial = self._run_trial(number)
-                best = max(map(self._monitored, trials), default=-math.inf)
-                if self._monitored(trial) > best:
+                if best_trial([*trials, trial]) is trial:
                     self._save_model()
                 # A line marks its trial as finished, so it is on disk before the
                 # checkpoints of the trial are deleted.
@@ -152,6 +170,9 @@ class Trials:
         # not bind the folder.
         if not (self._output / CONFIG).exists():
             durable_files.write(self._output / CONFIG, self._config_text)
+        if not (self._output / TRAINING_ROWS).exists():
+            with durable_files.replacing(self._output / TRAINING_ROWS, "wb") as file:
+                np.save(file, text_hashes(model, self._task.splits["train"].items))
         checkpoint, epochs = self._checkpoint(number), self._settings.training.epochs
         if first := checkpoint.resume(model):
             done = pluralize(first, "epoch")
@@ -229,7 +250,7 @@ class Trials:
         """
         folder, scorer = trial_folder(self._output, number), self._task.scorer
         os.makedirs(folder, exist_ok=True)
-        scores, degenerate = {}, None
+        scores, degenerate, classes = {}, None, {}
         for name, split in self._task.splits.items():
             if name == "train":
                 continue
@@ -240,7 +261,11 @@ class Trials:
                     degenerate = scorer.degenerate(split, predictions)
                 for metric, value in scorer.score(split, predictions).items():
                     scores[f"{name}_{metric}"] = value
+                if report := scorer.class_report(split, predictions):
+                    classes[name] = report
             scorer.write(split, predictions, os.path.join(folder, name))
+        text = json.dumps(classes, ensure_ascii=False)
+        durable_files.write(os.path.join(folder, _CLASSES), text)
         return scores, degenerate
 
     def _save_model(self) -> None:
@@ -255,10 +280,6 @@ class Trials:
             durable_files.publish(partial, self._output / MODEL)
         finally:
             partial.unlink(missing_ok=True)
-
-    def _monitored(self, trial: Trial) -> float:
-        value = trial.scores[self._task.monitor]
-        return value if math.isfinite(value) else -sys.float_info.max
 
     def _format_trial(self, trial: Trial, count: int) -> str:
         scores = _format(trial.scores, ".2f")

@@ -50,7 +50,7 @@ def run(pretrained, tmp_path, monkeypatch):
 
     def of(name, data="", trials=1, config=None, trains=True, sets=(), **changes):
         source = mock.Mock(encoder=dataclasses.replace(pretrained, **changes))
-        monkeypatch.setattr(finetuning.sources, "open", lambda name: source)
+        monkeypatch.setattr(finetuning.sources, "open", lambda *_: source)
         if not trains:
             monkeypatch.setattr(finetuning, "run_task", lambda *_, **__: None)
         make, output = settings(*sets, config=config), str(tmp_path / "out")

@@ -24,7 +24,7 @@ class Model:
 
     labels = CLASSES.labels
 
-    def predict(self, items):
+    def predict_details(self, items):
         return items
 
 

@@ -1,0 +1,128 @@
+"""Tables of classes and types of spans: equal to scikit-learn's and seqeval's."""
+
+import numpy as np
+import pytest
+import sklearn.metrics as sk
+
+from electra_tf.tasks.class_report import (
+    class_report,
+    format_class_report,
+    span_report,
+    tag_report,
+)
+from electra_tf.tasks.schemes import to_scheme
+
+RNG = np.random.default_rng(0)
+LABELS = ["bad", "accuracy", "差评", "never", "only predicted"]
+GOLD = [LABELS[n] for n in RNG.integers(0, 3, 300)]
+PREDICTED = [
+    gold if RNG.random() < 0.6 else LABELS[RNG.choice([0, 1, 2, 4])] for gold in GOLD
+]
+SPAN_TAGS = ["O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG"]
+
+
+def percent(row, f1="f1-score"):
+    rates = [100 * row["precision"], 100 * row["recall"], 100 * row[f1]]
+    return pytest.approx(
+        dict(zip(["precision", "recall", "f1", "support"], [*rates, row["support"]],
+                 strict=True))
+    )  # fmt: skip
+
+
+def test_classes_equal_scikit_learn():
+    report = class_report(GOLD, PREDICTED, LABELS)
+    names = [label for label in LABELS if label != "never"]
+    options = {"target_names": [f"class {n}" for n in names], "labels": names}
+    expected = sk.classification_report(
+        GOLD, PREDICTED, **options, output_dict=True, zero_division=0
+    )
+    assert list(report["classes"]) == names
+    for name in names:
+        assert report["classes"][name] == percent(expected[f"class {name}"])
+    for name in ("macro avg", "weighted avg"):
+        assert report["averages"][name] == percent(expected[name])
+    assert report["accuracy"] == pytest.approx(100 * expected["accuracy"])
+    matrix = sk.confusion_matrix(GOLD, PREDICTED, labels=names)
+    confusion = report["confusion"]
+    found = [[confusion[gold].get(name, 0) for name in names] for gold in names]
+    np.testing.assert_array_equal(found, matrix)
+
+
+def random_tags(sentences=80):
+    sides = [], []
+    for length in RNG.integers(1, 12, sentences):
+        gold = to_scheme(RNG.choice(SPAN_TAGS, length).tolist(), "IOB2")
+        noisy = [t if RNG.random() < 0.7 else RNG.choice(SPAN_TAGS) for t in gold]
+        sides[0].append(gold)
+        sides[1].append(to_scheme(list(map(str, noisy)), "IOB2"))
+    return sides
+
+
+def test_types_of_spans_equal_seqeval():
+    seqeval = pytest.importorskip("seqeval.metrics")
+    gold, predicted = random_tags()
+    report = span_report(gold, predicted)
+    expected = seqeval.classification_report(gold, predicted, output_dict=True)
+    rows = report["classes"] | report["averages"]
+    assert rows.keys() == expected.keys()
+    for name, row in expected.items():
+        assert rows[name] == percent(row), name
+    words = sum(map(len, gold))
+    counts = [n for row in report["confusion"].values() for n in row.values()]
+    assert sum(counts) == words
+
+
+def test_tags_of_words_are_classes():
+    gold, predicted = [["NN", "VB"], ["NN"]], [["NN", "NN"], ["NN"]]
+    report = tag_report(gold, predicted, ["VB", "NN", "XX"])
+    assert report == class_report(["NN", "VB", "NN"], ["NN"] * 3, ["NN", "VB", "XX"])
+    assert report["classes"]["VB"]["support"] == 1
+    assert report["confusion"] == {"NN": {"NN": 2}, "VB": {"NN": 1}}
+
+
+def test_a_printed_table_and_matrix():
+    report = class_report(
+        ["a", "b", "b", "差评"], ["a", "a", "b", "b"], ["a", "b", "差评"]
+    )
+    lines = format_class_report(report).splitlines()
+    cells = [line.split() for line in lines]
+    assert cells[0] == ["precision", "recall", "f1", "support"]
+    assert cells[1] == ["a", "50.00", "100.00", "66.67", "1"]
+    assert ["accuracy", "50.00", "4"] in cells
+    start = next(n for n, line in enumerate(lines) if line.startswith("confusion"))
+    assert cells[start + 1 :] == [
+        ["a", "b", "差评"],
+        ["a", "1", "0", "0"],
+        ["b", "1", "1", "0"],
+        ["差评", "0", "1", "0"],
+    ]
+
+
+def test_many_classes_print_the_most_confused_pairs():
+    labels = [f"class {n}" for n in range(60)]
+    gold = labels * 3
+    predicted = [*labels, *labels, *labels[1:], labels[0]]
+    predicted[7] = predicted[67] = "class 9"
+    text = format_class_report(class_report(gold, predicted, labels))
+    table, pairs = text.split("most confused")
+    assert "50 classes of 60 with the lowest f1" in table
+    assert pairs.splitlines()[1].split() == [
+        "2",
+        "class",
+        "7",
+        "->",
+        "class",
+        "9",
+        "(67%",
+        "of",
+        "class",
+        "7)",
+    ]
+
+
+def test_long_names_number_the_columns():
+    labels = [f"a rather long name of class {n}" for n in range(12)]
+    lines = format_class_report(class_report(labels, labels, labels)).splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("confusion"))
+    assert lines[start + 1].split() == [str(n) for n in range(1, 13)]
+    assert lines[start + 3].split() == ["2", *labels[1].split(), "0", "1", *["0"] * 10]
