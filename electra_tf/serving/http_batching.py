@@ -54,7 +54,11 @@ class _Waiting:
     def fits(self, others: Sequence["_Waiting"], max_rows: int) -> bool:
         """Return whether the request can be computed with others."""
         for other in others[:1]:
-            if other.signature is not self.signature or not self.signature.joinable:
+            # Of ids, only the client knows which positions are padding.
+            signature = self.signature
+            if signature is not other.signature or (
+                signature.padded and not signature.takes_texts
+            ):
                 return False
             shapes = [
                 {name: array.shape[1:] for name, array in request.arrays.items()}
@@ -155,11 +159,32 @@ def _compute(batch: Sequence[_Waiting]) -> list[bytes | RequestError]:
         outputs = signature(arrays)
         ends = np.cumsum([request.rows for request in batch])
         return [
-            request.encode({n: a[end - request.rows : end] for n, a in outputs.items()})
+            request.encode(_rows(signature, outputs, end - request.rows, end))
             for request, end in zip(batch, ends, strict=True)
         ]
     except Exception:  # perhaps because of one of them
         return [_compute_one(request) for request in batch]
+
+
+def _rows(
+    signature: ServableSignature, outputs: Arrays, begin: int, end: int
+) -> dict[str, np.ndarray]:
+    """Return rows of outputs, without the padding up to the longest of other rows.
+
+    Outputs of one length belong together. A position is padding if all of them are
+    empty, 0, or -1 for integers there.
+    """
+    rows = {name: array[begin:end] for name, array in outputs.items()}
+    used: dict[int, int] = {}
+    for name in signature.padded:
+        array = rows[name]
+        padding = b"" if array.dtype == object else -1 * (array.dtype.kind == "i")
+        positions = np.nonzero(array != padding)[1]
+        length = array.shape[1]
+        used[length] = max(used.get(length, 0), 1 + max(positions, default=-1))
+    for name in signature.padded:
+        rows[name] = rows[name][:, : used[rows[name].shape[1]]]
+    return rows
 
 
 def _compute_one(request: _Waiting) -> bytes | RequestError:

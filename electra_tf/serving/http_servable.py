@@ -36,10 +36,14 @@ class ServableSignature:
     """Function of tensors in the order of `inputs`."""
 
     @functools.cached_property
-    def joinable(self) -> bool:
-        """Whether a row's outputs do not depend on other rows. Outputs of tokens have
-        the length of the longest row."""
-        return all(spec.shape[1:].is_fully_defined() for spec in self.outputs.values())
+    def takes_texts(self) -> bool:
+        """Whether all inputs are strings."""
+        return {spec.dtype for spec in self.inputs.values()} == {tf.string}
+
+    @functools.cached_property
+    def padded(self) -> tuple[str, ...]:
+        """Outputs that are as long as the longest row: of tokens, words or entities."""
+        return tuple(n for n, spec in self.outputs.items() if None in spec.shape[1:2])
 
     def __call__(self, arrays: Arrays) -> dict[str, np.ndarray]:
         """Run the function."""
@@ -63,7 +67,7 @@ class Servable:
     def warm_up(self) -> None:
         """Run each signature of strings, because its first requests are slow."""
         for signature in self.signatures.values():
-            if {spec.dtype for spec in signature.inputs.values()} == {tf.string}:
+            if signature.takes_texts:
                 names = [*signature.inputs]
                 for request in warmup_requests(names, _WARMUP_LENGTHS):
                     signature(request)
@@ -118,6 +122,7 @@ def _export_folder(path: str) -> pathlib.Path | None:
 
 
 def _of_export(folder: pathlib.Path, name: str) -> Servable:
+    about = _about(folder / ASSETS_EXTRA / ABOUT)
     try:
         loaded = tf.saved_model.load(str(folder))
     except (tf.errors.OpError, OSError, ValueError, KeyError, TypeError) as error:
@@ -134,20 +139,20 @@ def _of_export(folder: pathlib.Path, name: str) -> Servable:
             key: _signature(function, by_name=True)
             for key, function in loaded.signatures.items()
         },
-        _about(folder / ASSETS_EXTRA / ABOUT),
+        about,
     )
 
 
 def _about(path: pathlib.Path) -> dict[str, Any]:
-    """Return the facts of an export; empty for another SavedModel."""
+    """Return the facts of an export."""
     try:
-        about = json.loads(path.read_bytes()) if path.is_file() else {}
-    except ValueError:
+        about = json.loads(path.read_bytes())
+    except (OSError, ValueError):
         about = None
     if not isinstance(about, dict):
         raise InputError(
-            f"{ABOUT} of an export must be a JSON object",
-            repr(str(path)),
+            f"A SavedModel to serve must be one of electra-tf export, with {ABOUT}",
+            f"{str(path)!r}, which is missing or no JSON object",
             "Export the model again",
         )
     return about

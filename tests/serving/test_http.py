@@ -2,6 +2,7 @@
 
 import base64
 import concurrent.futures
+import dataclasses
 import json
 import signal
 import socket
@@ -13,8 +14,9 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, failure
+from conftest import GOLDEN, ROOT, failure
 
+from electra_tf import sources
 from electra_tf.serving import http_json
 from electra_tf.serving.http_servable import (
     Servable,
@@ -22,6 +24,7 @@ from electra_tf.serving.http_servable import (
     open_servable,
     servable_of,
 )
+from electra_tf.serving.pretrained_models import pretrained_export
 from electra_tf.serving.signatures import IDS
 from serving.exports import LABELS, exported, model, write_version
 
@@ -363,6 +366,68 @@ def test_waiting_requests_are_computed_together():
     assert answers == [(200, {"predictions": [2 * n]}) for n in range(6)]
     assert sorted(map(len, held.batches)) == [1, 1, 4]
     assert total == 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "signature"),
+    [
+        ("tagger", "serving_default"),
+        ("tagger", "entities"),
+        ("tagger", "tokens"),
+        ("electra", "serving_default"),
+        ("electra", "masked_text"),
+        ("encoder", "serving_default"),
+    ],
+)
+def test_a_batch_gives_each_request_what_it_gets_alone(kind, signature):
+    if kind in ("electra", "encoder"):
+        spec = pretrained_export(sources.open(GOLDEN / "saved" / "run"), kind)
+    else:
+        spec = exported(kind)
+    servable = servable_of(spec, kind)
+    texts = ["the film", "", "no [MASK] here [MASK]", "a " * 40, "b"]
+    requests = [{"inputs": [text]} for text in texts]
+    if signature == "tokens":
+        arrays = [[[1, n, 0]] for n in (0, 1, 0, 1)]
+        requests = [{"inputs": dict.fromkeys(IDS, array)} for array in arrays]
+    request = {"signature_name": signature}
+    function, batches = servable.signatures[signature], []
+    held = threading.Event()
+
+    def wait(*tensors):
+        held.wait(60)
+        batches.append(len(tensors[0]))
+        return function.function(*tensors)
+
+    waiting = dataclasses.replace(function, function=wait)
+    servable = dataclasses.replace(servable, signatures={signature: waiting})
+    with (
+        running(servable, threads=1) as client,
+        concurrent.futures.ThreadPoolExecutor(len(requests)) as pool,
+    ):
+        sent = [pool.submit(client.predict, request | r) for r in requests]
+        while client.metric("electra_tf_unanswered_requests") < len(requests):
+            pass
+        held.set()
+        together = [one.result() for one in sent]
+        count = len(batches)
+        alone = [client.predict(request | r) for r in requests]
+    assert count == (len(requests) if signature == "tokens" else 2)
+    for (status, answer), (_, expected) in zip(together, alone, strict=True):
+        assert status == 200
+        assert_close(answer["outputs"], expected["outputs"])
+
+
+def assert_close(answer, expected):
+    """Compare outputs of which numbers may differ by rounding."""
+    assert answer.keys() == expected.keys()
+    for name, values in expected.items():
+        one, other = np.array(answer[name]), np.array(values)
+        assert one.shape == other.shape, name
+        if other.dtype.kind == "f":
+            np.testing.assert_allclose(one, other, atol=1e-5)
+        else:
+            assert one.tolist() == other.tolist(), name
 
 
 def test_an_error_in_a_batch_concerns_its_request_alone():
