@@ -288,9 +288,12 @@ class _Reader:
         kinds = (str, list) if takes_words else str
         if not all(isinstance(record.get(name), kinds) for name in names):
             trees = [key for key, v in record.items() if isinstance(v, dict | list)]
+            keys = f"{' and '.join(names)}, each a string"
+            if takes_words:
+                keys = " or ".join(name for (name,) in self._choices)
+                keys += ", a list of words or one text"
             raise InputError(
-                f"A record must be a JSON object with {' and '.join(names)}, each a "
-                + ("list of strings, or text, a string" if takes_words else "string"),
+                f"A record must be a JSON object with {keys}",
                 f"{place}: {json.dumps(record, ensure_ascii=False)!r:.80}",
                 "Correct the record, or name the keys with --text_columns"
                 + f"; keys within {format_list(trees)} are not read" * bool(trees),

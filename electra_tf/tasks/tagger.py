@@ -271,7 +271,13 @@ class TokenClassifier(TextModel):
         return list(map(np.concatenate, parts))
 
     def parse_line(self, line: str, place: str) -> SplitText:
-        """Split a line into words by the tokenizer's rule."""
+        """Split a text into words by the tokenizer's rule."""
+        if any("\ud800" <= character <= "\udfff" for character in line):
+            raise InputError(
+                "A text must be Unicode",
+                f"{place}: {line!r:.80}, with half of a surrogate pair",
+                "Correct it",
+            )
         return split_text(line, self.tokenizer)
 
     def parse_record(self, texts: tuple[Any, ...], place: str) -> Any:

@@ -9,7 +9,7 @@ import tiny
 from electra_tf.serving.export import SIGNATURES, select_signatures
 from electra_tf.serving.formats.saved_model import ASSETS_EXTRA, write_metadata
 from electra_tf.serving.task_models import task_export
-from electra_tf.serving.validate import TOLERANCE, max_difference
+from electra_tf.serving.validate import max_difference
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.tagger import TokenClassifier
@@ -77,7 +77,7 @@ def compare(spec):
             assert {len(array) for array in outputs.values()} == {rows}
             assert bool(expected) == bool(rows)
             for name, array in expected.items():
-                assert max_difference(outputs[name], array) < TOLERANCE, name
+                assert max_difference(outputs[name], array) < 1e-5, name
             sizes.append(rows)
         assert (sizes[0], sizes[-1]) == (1, 0)
 

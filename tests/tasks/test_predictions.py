@@ -183,6 +183,13 @@ def test_unknown_wordpieces_are_reported_once(models, predict):
         ("answerer", [json.dumps(QUESTION)], ("jsonl", 1000), "n_best"),
         ("answerer", [json.dumps(QUESTION)], ("text", 2), "pass --format=jsonl"),
         ("tagger", [], ("jsonl", 2), "--nbest=2 with a TokenClassifier"),
+        (
+            "tagger",
+            ['{"text": 3}'],
+            (),
+            "with words or tokens or text, a list of words",
+        ),
+        ("tagger", ['{"text": "a\\ud83d"}'], (), r"line 1: 'a\\ud83d', with half of"),
     ],
 )
 def test_invalid_lines_and_options_are_errors(
