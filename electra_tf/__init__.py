@@ -111,13 +111,15 @@ def _tokenizer_from_preset(cls: type["Tokenizer"], *args: Any, **kwargs: Any) ->
 
 
 def _import_keras_classes() -> None:
-    """Import the classes, and give networks the methods that are above their layer."""
+    """Import the classes, and set the methods that are above their layers."""
     for module in _KERAS.values():
         importlib.import_module(f"{__name__}.{module}")
     from electra_tf.model.electra import Electra, MaskedLanguageModel
     from electra_tf.model.transformer import Encoder
+    from electra_tf.serving.export import export_model
     from electra_tf.sources import encoder_from_preset
     from electra_tf.tasks import pretrained_models, pretrained_texts
+    from electra_tf.tasks.text_model import TextModel
 
     Encoder.from_preset = classmethod(encoder_from_preset)
     Encoder.embed = pretrained_texts.embed
@@ -127,6 +129,7 @@ def _import_keras_classes() -> None:
         pretrained_models.masked_lm_from_preset
     )
     MaskedLanguageModel.fill_mask = pretrained_texts.fill_mask
+    TextModel.export = export_model
 
 
 def __dir__() -> list[str]:

@@ -44,13 +44,14 @@ from electra_tf.text.huggingface_tokenizer import (
     TOKENIZER_CONFIG,
     VOCABULARY,
     WORD_LIMIT,
+    fast_tokenizer,
 )
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import (
     find_tokenizer,
 )
-from electra_tf.text.vocab import SPECIAL_TOKENS, UNKNOWN
+from electra_tf.text.vocab import SPECIAL_TOKENS
 from electra_tf.training.checkpoint import folder_of, safetensors_parts
 
 # Settings of transformers where a folder's files have none.
@@ -409,7 +410,7 @@ def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> 
             "tokenizer_class": "ElectraTokenizer",
         },
     )
-    fast = _fast_tokenizer(tokenizer, strip)
+    fast = fast_tokenizer(settings, tokenizer.original_ids)
     fast.save(os.path.join(folder, TOKENIZER))
 
 
@@ -428,42 +429,6 @@ def _added_tokens(tokenizer: Tokenizer) -> dict[str, dict[str, Any]]:
         for group in (SPECIAL_TOKENS, settings.keep_whole, normalized)
         for name in group
     }
-
-
-def _fast_tokenizer(tokenizer: Tokenizer, strip: bool | None) -> Any:
-    from tokenizers import (
-        AddedToken,
-        decoders,
-        models,
-        normalizers,
-        pre_tokenizers,
-        processors,
-    )
-    from tokenizers import Tokenizer as FastTokenizer
-
-    ids, settings = tokenizer.original_ids, tokenizer.settings
-    longest = settings.max_word_characters
-    fast = FastTokenizer(
-        models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=longest)
-    )
-    fast.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=True,
-        strip_accents=strip,
-        lowercase=settings.lower_case,
-    )
-    fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    fast.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[(name, ids[name]) for name in ("[CLS]", "[SEP]")],
-    )
-    fast.decoder = decoders.WordPiece(prefix="##")
-    fast.add_special_tokens([AddedToken(name, special=True) for name in SPECIAL_TOKENS])
-    fast.add_tokens([AddedToken(e, normalized=False) for e in settings.keep_whole])
-    normalized = settings.keep_whole_normalized
-    fast.add_tokens([AddedToken(entry, normalized=True) for entry in normalized])
-    return fast
 
 
 def _write_json(path: str, value: Mapping[str, Any]) -> None:

@@ -6,16 +6,19 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from electra_tf import durable_files, sources
 from electra_tf.errors import InputError
 from electra_tf.serving import server_files, validate
 from electra_tf.serving.export_options import (
     FORMATS,
+    NAMES,
     OUTPUT_KINDS,
     SIGNATURES,
     TARGETS,
     check_arguments,
+    check_export,
 )
 from electra_tf.serving.formats.litert import open_litert, write_litert
 from electra_tf.serving.formats.onnx import open_onnx, write_onnx
@@ -67,8 +70,24 @@ def export(
     export_format: str = "saved_model",
     log: Callable[[str], None] = print,
 ) -> str:
-    """Write a version under a temporary name, validate it, then rename it."""
+    """Write a version of a model, and files for servers beside all versions."""
     final = check_arguments(output, version, signatures, export_format)
+    has_server_files = export_format == FORMATS[0]
+    _write(spec, final, signatures, export_format, log, has_server_files)
+    return final
+
+
+def _write(
+    spec: ExportSpec,
+    final: str,
+    signatures: Sequence[str],
+    export_format: str,
+    log: Callable[[str], None],
+    has_server_files: bool,
+) -> None:
+    """Write an export under a temporary name, validate it, then rename it."""
+    output, version = os.path.split(os.path.abspath(final))
+    is_new = not os.path.exists(output)
     os.makedirs(output, exist_ok=True)
     partial = tempfile.mkdtemp(prefix=f".{version}.partial.", dir=output)
     os.chmod(partial, 0o755)  # the server often runs as another user
@@ -83,13 +102,43 @@ def export(
             for line in lines:
                 log(f"  {line}")
             durable_files.publish(partial, final)
-            if export_format == FORMATS[0]:
+            if has_server_files:
                 server_files.write(output)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-        if not os.listdir(output):
+        if is_new and not os.listdir(output):
             os.rmdir(output)
-    return final
+
+
+def export_model(
+    model: TextModel,
+    filepath: str | os.PathLike,
+    format: str = FORMATS[0],
+    verbose: bool | None = None,
+    **unknown: Any,
+) -> str:
+    """Write the model and its tokenizer to a new folder, and compare it with Keras.
+
+    Args:
+        model: The model, `self` of `model.export`.
+        filepath: The folder to create. `electra_tf.export_saved_model` writes numbered
+            versions for a server in place of it.
+        format: `saved_model` takes texts or ids; `litert` and `onnx` take ids, for
+            which `tokenizer.json` is beside the file.
+        verbose: Whether to print sizes and differences.
+        unknown: Not supported.
+
+    Returns:
+        The folder.
+
+    Raises:
+        InputError: The folder exists, the format is unknown or not installed, or the
+            written model differs from the Keras model.
+    """
+    final = check_export(filepath, format, unknown)
+    log = print if verbose else _logger.info
+    _write(task_export(model), final, SIGNATURES, NAMES[format], log, False)
+    return os.fspath(filepath)
 
 
 def export_saved_model(
@@ -160,6 +209,7 @@ def _write_saved_model(
     """Write and validate a SavedModel; yield the lines of the report."""
     signatures = select_signatures(spec, kinds)
     report = write_saved_model(spec, signatures, folder)
+    yield from report["notes"]
     for name, difference in report["differences"].items():
         if not name.endswith(validate.ROWS):
             yield f"{name} differs by {difference:.1e}"
@@ -183,7 +233,7 @@ def _write_converted(
     """Write files of another format and compare their outputs with Keras's."""
     signature = spec.tokens["tokens"]
     write, read = _CONVERTERS[export_format]
-    write_metadata(spec, folder)
+    yield from write_metadata(spec, folder)
     for path in write(signature.unchunked, folder):
         name, run = os.path.basename(path), read(path)
         yield f"{name}: {os.path.getsize(path) / 1e6:.1f} MB"

@@ -2,16 +2,28 @@
 
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, unknown_arguments
+from electra_tf.storage.objects import is_url
 
 FORMATS = ("saved_model", "litert", "onnx")
+NAMES = {name: name for name in FORMATS} | dict.fromkeys(
+    ("savedmodel", "tf_saved_model"), FORMATS[0]
+)
+"""Formats by the names that they have in Python, Keras's among them."""
 SIGNATURES = ("text", "tokens")
 OUTPUT_KINDS = ("encoder", "electra")
 """Outputs of a pre-trained checkpoint."""
 TARGETS = ("cpu", "any")
 """Devices of an exported graph: `cpu` uses forms for oneDNN, `any` the plain form."""
+_SUFFIXES = (".keras", ".onnx", ".pb", ".tflite")
+# What to do in place of arguments of Keras's `export`.
+_KERAS_ARGUMENTS = {
+    "input_signature": "Leave input_signature out: an export takes texts and ids",
+    "opset_version": "Leave opset_version out: an ONNX file has opset 17",
+}
 _PACKAGES = {
     "litert": ("ai_edge_litert",),
     "onnx": ("tf2onnx", "onnxruntime"),
@@ -51,6 +63,37 @@ def check_arguments(
             "Pass a higher version (--version, in Python version=), or delete it",
         )
     return final
+
+
+def check_export(
+    filepath: str | os.PathLike, format: str, unknown: Mapping[str, Any]
+) -> str:
+    """Validate the arguments of `model.export`; return the new folder."""
+    if unknown:
+        known = ("filepath", "format", "verbose")
+        raise unknown_arguments("export", unknown, known, _KERAS_ARGUMENTS)
+    if format not in NAMES:
+        raise InputError(
+            f"format must be one of {', '.join(FORMATS)}",
+            repr(format),
+            "Pass one of them",
+        )
+    check_installed(NAMES[format], f"format={format!r}")
+    path = os.fspath(filepath)
+    if is_url(path) or path.endswith(_SUFFIXES):
+        raise InputError(
+            "filepath of export must be a local folder, as the tokenizer's files are "
+            "beside the model's",
+            repr(path),
+            "Pass the path of a folder that does not exist",
+        )
+    if os.path.lexists(path):
+        raise InputError(
+            "filepath of export must be new",
+            f"{path!r}, which exists",
+            "Pass another path, or delete it",
+        )
+    return path
 
 
 def check_installed(extra: str, purpose: str) -> None:

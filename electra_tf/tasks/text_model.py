@@ -9,8 +9,8 @@ import functools
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
@@ -88,6 +88,8 @@ class TextModel(keras.Model, TaskMethods):
         InputError: `data.max_length` exceeds the encoder's positions.
     """
 
+    export: ClassVar[Callable[..., str]]
+    """Write a SavedModel, LiteRT or ONNX; `electra_tf/__init__.py`, above, sets it."""
     has_own_optimizer = False
     """Whether `compile` got an optimizer, which each `fit` continues to use."""
     _user_metrics: CompiledMetrics | None = None
@@ -520,15 +522,6 @@ class TextModel(keras.Model, TaskMethods):
         model = cls(start, settings=settings, name=config.get("name"), **own)
         model.trainable = config.get("trainable", True)
         return model
-
-    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Raise an error, as Keras would export the model without its tokenizer."""
-        raise InputError(
-            "A model of texts must be exported with its tokenizer",
-            f"export({str(filepath)!r})",
-            'Call save("model.keras"), then run '
-            f"`electra-tf export --model=model.keras --output={filepath}`",
-        )
 
     # Private.
 

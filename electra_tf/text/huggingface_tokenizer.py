@@ -1,4 +1,4 @@
-"""Open a tokenizer of Hugging Face, and check that it is BERT's WordPiece.
+"""Open and write tokenizers of Hugging Face, and check that they are BERT's WordPiece.
 
 Its files are `tokenizer.json`, or `vocab.txt` with `tokenizer_config.json` and
 `added_tokens.json`. The ids of a `tokenizer.json` are compared with those of the
@@ -166,7 +166,8 @@ def open_json(path: str, vocabulary: Vocabulary | None) -> StoredTokenizer:
         _check_config(os.path.join(folder, TOKENIZER_CONFIG), config, settings)
     if vocabulary is None or len(vocabulary) < len(tokens):
         vocabulary = Vocabulary.pad_first(tokens, path)
-    _check_ids(path, Tokenizer(vocabulary, settings), theirs)
+    file_ids = {0: vocabulary.pad_id, vocabulary.pad_id: 0}
+    _check_ids(path, Tokenizer(vocabulary, settings), theirs, file_ids)
     return StoredTokenizer(vocabulary, settings, path)
 
 
@@ -324,11 +325,68 @@ def _check_config(
             )
 
 
-def _check_ids(path: str, tokenizer: Tokenizer, theirs: Any) -> None:
-    """Compare a tokenizer with that of the library on a fixed list of texts."""
-    framed, pad_id = theirs.post_processor is not None, tokenizer.vocabulary.pad_id
+def write_json(tokenizer: Tokenizer, path: str) -> None:
+    """Write a `tokenizer.json` with the ids of this package.
+
+    Raises:
+        InputError: The library `tokenizers` gives other ids for the fixed texts, as
+            it lacks a setting.
+    """
+    fast = fast_tokenizer(tokenizer.settings, tokenizer.vocabulary.ids)
+    _check_ids(path, tokenizer, fast, {})
+    fast.save(path)
+
+
+def fast_tokenizer(settings: TokenizationConfig, ids: Mapping[str, int]) -> Any:
+    """Return a tokenizer of the library `tokenizers`.
+
+    `ids`: the id of each entry; those of `Tokenizer.original_ids` are of files of other
+    libraries.
+    """
+    from tokenizers import (
+        AddedToken,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+    )
+    from tokenizers import Tokenizer as FastTokenizer
+
+    longest = settings.max_word_characters
+    fast = FastTokenizer(
+        models.WordPiece(dict(ids), unk_token=UNKNOWN, max_input_chars_per_word=longest)
+    )
+    strip = {ours: theirs for theirs, ours in STRIP_ACCENTS.items()}
+    fast.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=strip[settings.strip_accents],
+        lowercase=settings.lower_case,
+    )
+    fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    fast.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(name, ids[name]) for name in (CLS, SEP)],
+    )
+    fast.decoder = decoders.WordPiece(prefix=CONTINUATION)
+    fast.add_special_tokens([AddedToken(name, special=True) for name in SPECIAL_TOKENS])
+    fast.add_tokens([AddedToken(e, normalized=False) for e in settings.keep_whole])
+    normalized = settings.keep_whole_normalized
+    fast.add_tokens([AddedToken(entry, normalized=True) for entry in normalized])
+    return fast
+
+
+def _check_ids(
+    path: str, tokenizer: Tokenizer, theirs: Any, file_ids: Mapping[int, int]
+) -> None:
+    """Compare a tokenizer with that of the library on a fixed list of texts.
+
+    `file_ids`: ids of the file that differ from those of the tokenizer.
+    """
+    framed = theirs.post_processor is not None
     first, last = (tokenizer.vocabulary.ids[name] for name in (CLS, SEP))
-    file_ids = {0: pad_id, pad_id: 0}
     settings = tokenizer.settings
     whole = (
         f"the {entry} {entry.lower()} {entry.upper()} a{entry}{entry}b"

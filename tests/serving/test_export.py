@@ -16,7 +16,7 @@ from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA
 from electra_tf.serving.signatures import IDS
 from electra_tf.serving.validate import TEXT_OPERATIONS
 from electra_tf.serving.warmup import FILE
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_files import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from serving.exports import LABELS, exported, graph_operations, model
 
@@ -78,6 +78,8 @@ def test_a_saved_model_has_files_for_clients(version):
     vocabulary = Vocabulary.read(extra / "vocab.txt")
     tokenizer = Tokenizer(vocabulary, exported("classifier").tokenizer.settings)
     tokenizer.check_identity(about["tokenization"], "the export")
+    read = Tokenizer.read(extra / "tokenizer.json")
+    assert read.identity() == tokenizer.identity()
 
 
 def test_warmup_requests_are_those_of_tf_serving(version):

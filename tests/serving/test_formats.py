@@ -5,14 +5,17 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
+import tokenizers
 
+import electra_tf
 from electra_tf.errors import InputError
 from electra_tf.serving import export
 from electra_tf.serving.export_options import check_arguments
 from electra_tf.serving.formats import litert, onnx
+from electra_tf.serving.formats.saved_model import ASSETS_EXTRA
 from electra_tf.serving.signatures import IDS
 from electra_tf.serving.validate import max_difference
-from serving.exports import exported
+from serving.exports import exported, model
 
 HEADS = ("tagger", "answerer", "separate_spans")
 SHAPES = [(1, 5), (3, 17), (1, 32), (3, 32), (0, 5), (1, 5)]
@@ -89,18 +92,61 @@ def test_onnx_file_is_valid_with_named_axes(files):
     assert {node.domain for node in model.graph.node} == {""}
 
 
+PAIRS = [("the file", "a list of values"), ("The user's FILES", "caf\u00e9")]
+
+
+def ids_of_library(path):
+    """Return the ids of `PAIRS` by the library `tokenizers`."""
+    fast = tokenizers.Tokenizer.from_file(os.path.join(path, "tokenizer.json"))
+    fast.enable_padding()
+    rows = fast.encode_batch(PAIRS)
+    arrays = [[getattr(row, n) for row in rows] for n in ("ids", "type_ids")]
+    arrays.append([row.attention_mask for row in rows])
+    return dict(zip(IDS, np.array(arrays, np.int32), strict=True))
+
+
 @pytest.mark.parametrize(
-    ("export_format", "files"),
-    [("litert", set(litert.FILES)), ("onnx", {onnx.FILE})],
+    ("name", "files"),
+    [("litert", {*litert.FILES}), ("onnx", {onnx.FILE}), ("savedmodel", None)],
 )
-def test_export_writes_the_function_of_ids(export_format, files, tmp_path):
-    lines = []
-    path = export.export(
-        exported("pairs"), str(tmp_path), export_format=export_format, log=lines.append
-    )
-    common = {"vocab.txt", "vocab.txt.settings.json", "about.json", "labels.txt"}
-    assert set(os.listdir(path)) == common | files
-    assert any("logits differs by" in line for line in lines)
+def test_a_model_writes_its_export(name, files, tmp_path, capsys):
+    classifier, path = model("pairs"), str(tmp_path / "out")
+    assert type(classifier) is electra_tf.TextClassifier  # sets `export`
+    assert classifier.export(path, format=name, verbose=True) == path
+    assert "logits differs by" in capsys.readouterr().out
+    expected = classifier.predict(PAIRS)
+    if name == "savedmodel":
+        run = tf.saved_model.load(path).signatures["serving_default"]
+        first, second = map(tf.constant, zip(*PAIRS, strict=True))
+        outputs = run(text=first, text_b=second)
+        files_of_tokenizer = os.path.join(path, ASSETS_EXTRA)
+        assert ids_of_library(files_of_tokenizer)["token_ids"].any()
+    else:
+        common = {"vocab.txt", "vocab.txt.settings.json", "about.json", "labels.txt"}
+        assert {*os.listdir(path)} == common | files | {"tokenizer.json"}
+        run = {"litert": litert.open_litert, "onnx": onnx.open_onnx}[name]
+        outputs = run(os.path.join(path, min(files)))(ids_of_library(path))
+    np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "words"),
+    [
+        ("out", {}, "'out', which exists"),
+        ("model.onnx", {"format": "onnx"}, "a local folder"),
+        ("s3://bucket/out", {}, "a local folder"),
+        ("new", {"format": "openvino"}, "saved_model, litert, onnx"),
+        ("new", {"input_signature": []}, "takes texts and ids"),
+        ("new", {"fromat": "onnx"}, "Did you mean format"),
+    ],
+)
+def test_exports_that_are_errors(path, options, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("out")
+    with pytest.raises(InputError, match=words):
+        export.export_model(model("pairs"), path, **options)
+    assert os.listdir() == ["out"]
 
 
 @pytest.mark.parametrize("export_format", ["litert", "onnx"])

@@ -464,7 +464,6 @@ def test_an_interrupted_training_resumes_from_its_backup(tmp_path):
             "validation_split=0.5 with a",
         ),
         (lambda m: m.fit(TEXTS, [[0.5, 0.5]] * 24), r"\[0.5, 0.5\] at index 0"),
-        (lambda m: m.export("served"), "electra-tf export --model=model.keras"),
         (lambda m: m.train_on_batch(tf.data.Dataset.range(3)), "a data set"),
     ],
 )  # fmt: skip

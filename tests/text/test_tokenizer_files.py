@@ -14,6 +14,7 @@ from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.huggingface import write_tokenizer
 from electra_tf.storage.objects import ObjectFolder
+from electra_tf.text.huggingface_tokenizer import write_json
 from electra_tf.text.tokenizer_files import (
     Tokenizer,
     find_tokenizer,
@@ -353,3 +354,32 @@ def test_ids_that_no_vocabulary_has_are_errors(content, folder):
     write(folder, "added_tokens.json", content)
     with pytest.raises(InputError, match=r"added_tokens\.json"):
         find_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize("accents", ["lowered", "always", "never"])
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_a_written_json_has_the_ids_of_the_library(lower_case, accents, tmp_path):
+    settings = TokenizationConfig(
+        lower_case=lower_case, strip_accents=accents, keep_whole=("The",)
+    )
+    vocabulary = Vocabulary((*Vocabulary.read(GOLDEN / "vocab.txt").tokens, "The"))
+    tokenizer = Tokenizer(vocabulary, settings)
+    path = str(tmp_path / "tokenizer.json")
+    write_json(tokenizer, path)
+    theirs = FastTokenizer.from_file(path)
+    for text in (
+        TEXT,
+        "The list, aTHEThe; don't \U0001f600 ab\u200bc",
+        "\u4e2d\u6587 caf\u00e9",
+    ):
+        assert ids_of(theirs, text) == tokenizer.encode(text)
+        assert Tokenizer.read(path).encode(text) == tokenizer.encode(text)
+
+
+def test_a_setting_that_the_library_lacks_is_an_error(tmp_path):
+    settings = TokenizationConfig(split_unspaced="characters")
+    tokens = (*SPECIAL_TOKENS, "\u0e20", "\u0e32", "\u0e20\u0e32")
+    tokenizer = Tokenizer(Vocabulary(tokens), settings)
+    with pytest.raises(InputError, match="other ids than in the library"):
+        write_json(tokenizer, str(tmp_path / "tokenizer.json"))
+    assert not any(tmp_path.iterdir())

@@ -17,6 +17,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.serving import validate
 from electra_tf.serving.signatures import ExportSpec, Signature
+from electra_tf.text.huggingface_tokenizer import TOKENIZER, write_json
 from electra_tf.text.records import VOCABULARY
 
 ASSETS_EXTRA = "assets.extra"
@@ -30,19 +31,23 @@ def write_saved_model(
     """Write a SavedModel and validate it in a fresh process.
 
     Returns:
-        The report: differences by signature and output, and the size.
+        The report: differences by signature and output, the size, and notes.
     """
     functions = {name: item.function for name, item in signatures.items()}
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(spec.module, folder, functions, options)
-    write_metadata(spec, os.path.join(folder, ASSETS_EXTRA))
+    notes = write_metadata(spec, os.path.join(folder, ASSETS_EXTRA))
     report = validate_export(folder, signatures)
     _check_report(report, spec.module)
-    return report
+    return report | {"notes": notes}
 
 
-def write_metadata(spec: ExportSpec, folder: str) -> None:
-    """Write the files of every format: vocabulary, tokenizer settings, labels."""
+def write_metadata(spec: ExportSpec, folder: str) -> list[str]:
+    """Write the files of every format: vocabulary, tokenizer settings, labels.
+
+    Returns:
+        A line for each file that the model cannot have.
+    """
     path = pathlib.Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     spec.tokenizer.save(path / VOCABULARY)
@@ -56,6 +61,11 @@ def write_metadata(spec: ExportSpec, folder: str) -> None:
     if "labels" in spec.metadata:
         lines = "".join(f"{label}\n" for label in spec.metadata["labels"])
         (path / "labels.txt").write_text(lines, encoding="utf-8")
+    try:
+        write_json(spec.tokenizer, os.path.join(folder, TOKENIZER))
+    except InputError as error:
+        return [f"no {TOKENIZER}: {error.received}"]
+    return []
 
 
 def validate_export(folder: str, signatures: Mapping[str, Signature]) -> dict[str, Any]:
