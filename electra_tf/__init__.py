@@ -98,16 +98,30 @@ def __getattr__(name: str) -> Any:
         _import_keras_classes()
     value = getattr(importlib.import_module(f"{__name__}.{modules[name]}"), name)
     if name == "Tokenizer":
-        value.from_preset = classmethod(_tokenizer_from_preset)
+        from electra_tf.text.tokenizer import Tokenizer
+
+        Tokenizer.from_preset = classmethod(_tokenizer_from_preset)
     globals()[name] = value
     return value
 
 
-def _tokenizer_from_preset(cls: type["Tokenizer"], *args: Any, **kwargs: Any) -> Any:
-    """Load the tokenizer of a model; importing the readers takes seconds."""
+def _tokenizer_from_preset(
+    cls: type["Tokenizer"], path_or_name: Any, vocabulary: Any = None
+) -> "Tokenizer":
+    """Load the tokenizer of a model.
+
+    Args:
+        path_or_name: A source as for `Encoder.from_preset`, or a vocabulary as for
+            `read`.
+        vocabulary: Path of the vocabulary; only for a config or another library.
+
+    Raises:
+        InputError: The source is damaged, or its kind is unknown.
+    """
+    # Importing the readers takes seconds.
     from electra_tf.sources import tokenizer_from_preset
 
-    return tokenizer_from_preset(cls, *args, **kwargs)
+    return tokenizer_from_preset(cls, path_or_name, vocabulary)
 
 
 def _import_keras_classes() -> None:

@@ -338,16 +338,7 @@ def tokenizer_from_preset(
     path_or_name: str | os.PathLike,
     vocabulary: str | os.PathLike | None = None,
 ) -> Tokenizer:
-    """Load the tokenizer of a model.
-
-    Args:
-        path_or_name: A source as for `Encoder.from_preset`, or a vocabulary as for
-            `read`.
-        vocabulary: Path of the vocabulary; only for a config or another library.
-
-    Raises:
-        InputError: The source is damaged, or its kind is unknown.
-    """
+    """Load a tokenizer; `Tokenizer.from_preset`."""
     path = os.fspath(path_or_name)
     if os.path.exists(path) and not is_config(path) and _format(path) is None:
         return cls.read(path)

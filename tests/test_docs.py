@@ -4,6 +4,7 @@ import configparser
 import copy
 import functools
 import importlib
+import inspect
 import json
 import os
 import re
@@ -296,6 +297,13 @@ def test_mkdocs_renders_reference_and_notebooks(site):
     reference = "".join(p.read_text() for p in (site / "reference").rglob("*.html"))
     for name in electra_tf.__all__:
         assert f'id="electra_tf.{name}"' in reference
+        public = getattr(electra_tf, name)
+        for method, value in vars(public).items() if inspect.isclass(public) else ():
+            function = getattr(value, "__func__", value)
+            # Methods of another module are attached, which its class does not show.
+            attached = getattr(function, "__module__", None) != public.__module__
+            if inspect.isfunction(function) and method[0] != "_" and attached:
+                assert f'id="electra_tf.{name}.{method}"' in reference
     assert "Example:" not in reference
     for path in DOCS.rglob("*.ipynb"):
         page = (

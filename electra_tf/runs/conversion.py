@@ -86,7 +86,7 @@ def convert_checkpoint(
             ones and rejects copies that differ.
         force: Keep the target even if its outputs differ by more than 1e-4.
         drop_head: Convert the encoder of a fine-tuned model without its head.
-        head: What the source does not say about the head of a fine-tuned model.
+        head: Facts about the head of a fine-tuned model that the source lacks.
 
     Returns:
         A report; `str` of it is for people.

@@ -158,7 +158,7 @@ def export_saved_model(
         max_length: Positions of a text, with special tokens, for a pre-trained
             checkpoint; a fine-tuned model has its own. Default: those of the run's
             records; 128 for a model of another library.
-        limits: Of a request, asserted in the graph.
+        limits: Limits of a request, which the graph checks.
 
     Returns:
         The version's folder.

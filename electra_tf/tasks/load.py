@@ -57,7 +57,7 @@ def load_model(path: str | os.PathLike) -> keras.Model:
         path: A `.keras` file, or a folder with `model.keras`, as finetune writes it.
 
     Returns:
-        The model: one of a task, or any Keras model with layers of this package.
+        A model of a task, or any Keras model with layers of this package.
 
     Raises:
         InputError: There is no such file, or it is damaged.

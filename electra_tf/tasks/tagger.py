@@ -223,7 +223,8 @@ class TokenClassifier(TextModel):
             batch_size: Examples per batch; None: the settings' value.
 
         Returns:
-            The entities of each text in order. `text[start:end]` is an entity's text.
+            The entities of each text in order. Slice the text from `start` to `end` to
+            get an entity's text.
 
         Raises:
             InputError: `texts` is one string, or has an element that is not a string.
