@@ -8,7 +8,9 @@ starting_tensorflow():`.
 import contextlib
 import gc
 import glob
+import itertools
 import os
+import shlex
 import signal
 import sys
 import warnings
@@ -33,6 +35,38 @@ try:
     backend.check()
 except ImportError as error:
     sys.exit(f"error: {error}")
+
+
+# Flags of other programs, by this package's flags and settings with their meaning.
+_MEANINGS = {
+    ("epochs",): "num_train_epochs num_epochs n_epochs max_epochs epoch",
+    ("learning_rate",): "lr",
+    ("batch_size",): "per_device_train_batch_size train_batch_size bs",
+    ("max_length",): "max_seq_length max_seq_len max_len sequence_length seq_length",
+    ("steps",): "max_steps num_train_steps train_steps num_steps epochs num_epochs "
+    "num_train_epochs",
+    ("warmup_share", "warmup_steps"): "warmup warmup_ratio warmup_proportion",
+    ("precision",): "fp16 bf16 mixed_precision amp",
+    ("seed",): "random_seed random_state",
+    ("early_stopping",): "patience early_stopping_patience",
+    ("trials",): "runs num_seeds",
+    ("workers",): "num_workers jobs processes",
+    ("config",): "config_file config_name config_path",
+    ("task",): "task_name",
+    ("vocab",): "vocab_file vocabulary tokenizer tokenizer_name",
+    ("evaluation_data",): "validation_file dev_file eval_file eval_data dev",
+    ("data", "input"): "data_dir dataset dataset_name train_file train_data input data "
+    "input_file corpus",
+    ("output", "model_dir", "to"): "output output_dir output_file out save_dir "
+    "model_dir",
+    ("checkpoint", "model", "init_checkpoint", "from"): "model model_name "
+    "model_name_or_path checkpoint init_checkpoint pretrained pretrained_model",
+}
+
+
+# Values in place of those of other programs, by setting and whether the flag counts
+# epochs.
+_UNITS = {("precision", False): "mixed_bfloat16", ("steps", True): "VALUE"}
 
 
 def define(
@@ -78,6 +112,7 @@ def define_config_flags(
         "own flag overrides both. docs/configuration.md lists all settings",
         flag_values=flag_values,
     )
+    flag_values["set"].root = root
     for flag, dotted in names.items():
         kind, choices, text, default = loader.describe_field(dotted, root)
         if choices:
@@ -282,8 +317,12 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
             )
         main()
     except flags.Error as error:
-        rule = "Flags and their values must be those of --help"
-        sys.exit(f"error: {InputError(rule, str(error), 'Run with --help')}")
+        rule, received = "Flags and their values must be those of --help", str(error)
+        remedy = None
+        if isinstance(error, flags.UnrecognizedFlagError):
+            remedy = _flag_remedy(error.flagname, error.flagvalue, flag_values)
+            received = received.partition(". Did")[0] if remedy else received
+        sys.exit(f"error: {InputError(rule, received, remedy or 'Run with --help')}")
     except InputError as error:
         sys.exit(f"error: {error}")
     except OSError as error:
@@ -292,6 +331,27 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
         sys.exit(f"error: {InputError(rule, str(error), remedy)}")
     except KeyboardInterrupt:
         sys.exit("interrupted; nothing was overwritten")
+
+
+def _flag_remedy(name: str, argument: str, flag_values: flags.FlagValues) -> str | None:
+    """Return the flag or setting with the meaning of an unknown flag, or None."""
+    _, equals, value = argument.partition("=")
+    if not equals:
+        rest = sys.argv[sys.argv.index(argument) + 1 :] if argument in sys.argv else []
+        value = next((v for v in rest[:1] if not v.startswith("-")), "VALUE")
+    name = name.replace("-", "_")
+    root = flag_values["set"].root if "set" in flag_values else None
+    groups = [m for m, others in _MEANINGS.items() if name in others.split()]
+    if value in loader.installed():
+        groups.insert(0, ("config",))
+    for meaning in (name, *itertools.chain.from_iterable(groups)):
+        if meaning in flag_values:
+            return f"Pass {shlex.quote(f'--{meaning}={value}')}"
+        setting = root and loader.setting_named(meaning, root)
+        if setting:
+            value = _UNITS.get((meaning, "epoch" in name), value)
+            return f"Set it with --set {shlex.quote(f'{setting}={value}')}"
+    return None
 
 
 class Terminated(KeyboardInterrupt):

@@ -96,6 +96,46 @@ def test_a_misspelt_flag_gets_a_suggestion(monkeypatch):
     assert "Did you mean: max_length" in end.value.code
 
 
+@pytest.mark.parametrize(
+    ("command", "argument", "remedy"),
+    [
+        ("finetune", "--epochs=2", "Set it with --set training.epochs=2"),
+        ("finetune", "--num_train_epochs=2", "Set it with --set training.epochs=2"),
+        ("finetune", "--lr=1e-4", "Set it with --set optimizer.learning_rate=1e-4"),
+        ("finetune", "--batch-size=8", "Set it with --set training.batch_size=8"),
+        ("finetune", "--max_length=64", "Set it with --set data.max_length=64"),
+        ("finetune", "--max_seq_length=64", "Set it with --set data.max_length=64"),
+        ("finetune", "--seed=3", "Set it with --set training.seed=3"),
+        ("finetune", "--output_dir=my run", "Pass '--output=my run'"),
+        ("finetune", "--model=bert", "Pass --checkpoint=bert"),
+        ("finetune", "--model=finetune_small", "Pass --config=finetune_small"),
+        ("finetune", "--text-columns=a", "Pass --text_columns=a"),
+        ("finetune", "--fp16", "Set it with --set training.precision=mixed_bfloat16"),
+        (
+            "pretrain",
+            "--learning_rate=1",
+            "Set it with --set optimizer.learning_rate=1",
+        ),
+        ("pretrain", "--batch_size=8", "Set it with --set input.batch_size=8"),
+        ("pretrain", "--seed=3", "Set it with --set training.seed=3"),
+        ("pretrain", "--epochs=3", "Set it with --set training.steps=VALUE"),
+        ("pretrain", "--output_dir=run", "Pass --model_dir=run"),
+        ("predict", "--checkpoint=m", "Pass --model=m"),
+        ("predict", "--data=lines.txt", "Pass --input=lines.txt"),
+        ("export", "--epochs=3", "Run with --help"),
+    ],
+)
+def test_flags_of_other_programs_get_the_right_name(here, command, argument, remedy):
+    result = here(command, argument)
+    assert result.returncode == 1
+    assert result.stderr.strip().endswith(f". {remedy}.")
+
+
+def test_the_value_of_an_unknown_flag_may_be_the_next_argument(here):
+    result = here("finetune", "--epochs", "2")
+    assert "--set training.epochs=2." in result.stderr
+
+
 def test_help_does_not_run_the_command(monkeypatch, capsys):
     run(monkeypatch, AssertionError("ran"), "--help")
     printed = capsys.readouterr().out

@@ -138,9 +138,10 @@ def to_config(
 
 
 def setting_named(name: str, root: type) -> str | None:
-    """Return the dotted name of the first setting with a name."""
-    for section, holder in root.__dataclass_fields__.items():
-        if name in holder.type.__dataclass_fields__:
+    """Return the dotted name of a setting, in `training` if several have its name."""
+    sections = root.__dataclass_fields__
+    for section in sorted(sections, key=lambda section: section != "training"):
+        if name in sections[section].type.__dataclass_fields__:
             return f"{section}.{name}"
     return None
 
