@@ -5,8 +5,11 @@ and does not start TensorFlow. The first use of one that needs Keras registers a
 classes of this package with Keras.
 """
 
+import difflib
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from electra_tf import errors
 
 if TYPE_CHECKING:
     from electra_tf.config.finetuning import FinetuningConfig
@@ -89,11 +92,26 @@ _SERVING = {
 }
 
 
+# Ends of the names of classes of transformers and KerasHub.
+_OTHER_LIBRARIES = {
+    "ForSequenceClassification": "TextClassifier",
+    "ForTokenClassification": "TokenClassifier",
+    "ForQuestionAnswering": "QuestionAnswerer",
+    "ForPreTraining": "Electra",
+    "ForMaskedLM": "MaskedLanguageModel",
+    "Tokenizer": "Tokenizer",
+    "TokenizerFast": "Tokenizer",
+    "Backbone": "Encoder",
+    "Model": "Encoder",
+}
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name; if it needs Keras, import all registered classes."""
     modules = _NO_KERAS | _KERAS | _SERVING
     if name not in modules:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(f"{message}{_suggestion(name)}")
     if name not in _NO_KERAS:
         _import_keras_classes()
     value = getattr(importlib.import_module(f"{__name__}.{modules[name]}"), name)
@@ -101,10 +119,12 @@ def __getattr__(name: str) -> Any:
         from electra_tf.text.tokenizer import Tokenizer
 
         Tokenizer.from_preset = classmethod(_tokenizer_from_preset)
+        _add_misnomers(Tokenizer)
     globals()[name] = value
     return value
 
 
+@errors.with_suggestions
 def _tokenizer_from_preset(
     cls: type["Tokenizer"], path_or_name: Any, vocabulary: Any = None
 ) -> "Tokenizer":
@@ -124,6 +144,20 @@ def _tokenizer_from_preset(
     return tokenizer_from_preset(cls, path_or_name, vocabulary)
 
 
+def _suggestion(name: str) -> str:
+    """Return a sentence with the public name that a name may mean."""
+    ends = [ours for end, ours in _OTHER_LIBRARIES.items() if name.endswith(end)]
+    near = ends or difflib.get_close_matches(name, __all__, n=1)
+    return f". Did you mean {near[0]!r}?" if near else ""
+
+
+def _add_misnomers(*classes: type) -> None:
+    """Let Hugging Face's names of methods raise errors that name this package's."""
+    for cls in classes:
+        cls.from_pretrained = errors.Misnomer("from_pretrained", "from_preset")
+        cls.save_pretrained = errors.Misnomer("save_pretrained", "save")
+
+
 def _import_keras_classes() -> None:
     """Import the classes, and set the methods that are above their layers."""
     for module in _KERAS.values():
@@ -136,14 +170,15 @@ def _import_keras_classes() -> None:
     from electra_tf.tasks.text_model import TextModel
 
     Encoder.from_preset = classmethod(encoder_from_preset)
-    Encoder.embed = pretrained_texts.embed
     Electra.from_preset = classmethod(pretrained_models.electra_from_preset)
-    Electra.replaced_tokens = pretrained_texts.replaced_tokens
     MaskedLanguageModel.from_preset = classmethod(
         pretrained_models.masked_lm_from_preset
     )
+    Encoder.embed = pretrained_texts.embed
+    Electra.replaced_tokens = pretrained_texts.replaced_tokens
     MaskedLanguageModel.fill_mask = pretrained_texts.fill_mask
     TextModel.export = export_model
+    _add_misnomers(TextModel, Encoder, Electra, MaskedLanguageModel)
 
 
 def __dir__() -> list[str]:

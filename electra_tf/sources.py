@@ -23,7 +23,7 @@ import numpy as np
 
 from electra_tf.config import loader
 from electra_tf.config.pretraining import EncoderConfig, PretrainingConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, with_suggestions
 from electra_tf.interop import (
     checkpoint,
     huggingface,
@@ -299,6 +299,7 @@ def path_below_encoder(path: str, name: str = "encoder") -> str:
     return path.split(f"{name}/", 1)[1]
 
 
+@with_suggestions
 def encoder_from_preset(
     cls: type[Encoder],
     path_or_name: str | os.PathLike,

@@ -4,6 +4,7 @@ import inspect
 import os
 import pathlib
 import pkgutil
+import re
 import shutil
 import subprocess
 import sys
@@ -81,8 +82,37 @@ def test_every_public_name_exists_and_is_listed():
         assert getattr(electra_tf, name) is not None
     modules = {module.name for module in pkgutil.iter_modules(electra_tf.__path__)}
     assert not modules & set(electra_tf.__all__)
-    with pytest.raises(AttributeError, match="'Elektra'"):
-        _ = electra_tf.Elektra
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("Elektra", "Electra"),
+        ("TextClasifier", "TextClassifier"),
+        ("load_modell", "load_model"),
+        ("AutoTokenizer", "Tokenizer"),
+        ("BertForSequenceClassification", "TextClassifier"),
+        ("TFElectraForPreTraining", "Electra"),
+        ("ElectraBackbone", "Encoder"),
+    ],
+)
+def test_an_unknown_name_gets_a_suggestion(name, suggestion):
+    message = f"{name!r}. Did you mean {suggestion!r}?"
+    with pytest.raises(AttributeError, match=re.escape(message)):
+        getattr(electra_tf, name)
+    assert not hasattr(electra_tf, name)
+    with pytest.raises(AttributeError, match=r"'quux'$"):
+        _ = electra_tf.quux
+
+
+@pytest.mark.parametrize("name", [*TASKS.values(), "Encoder", "Electra", "Tokenizer"])
+def test_names_of_other_libraries_get_a_suggestion(name):
+    cls = getattr(electra_tf, name)
+    with pytest.raises(AttributeError, match=f"{name} .*Did you mean 'from_preset'"):
+        cls.from_pretrained("anything")
+    with pytest.raises(electra_tf.InputError, match="Did you mean vocabulary"):
+        cls.from_preset("anything", vocabulary_=3)
+    assert not hasattr(cls, "from_pretrained")
 
 
 def test_type_checkers_see_every_name():

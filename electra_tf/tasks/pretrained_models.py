@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from electra_tf import sources
 from electra_tf.config.pretraining import ModelConfig, PretrainingConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, with_suggestions
 from electra_tf.interop.run_networks import plain_weights
 from electra_tf.model.electra import (
     Electra,
@@ -73,6 +73,7 @@ def load_networks(source: Source) -> Networks:
     return Networks(model, shapes, config, tokenizer, source.path, step)
 
 
+@with_suggestions
 def electra_from_preset(
     cls: type[Electra],
     path_or_name: str | os.PathLike,
@@ -117,6 +118,7 @@ def electra_from_preset(
     return electra
 
 
+@with_suggestions
 def masked_lm_from_preset(
     cls: type[MaskedLanguageModel],
     path_or_name: str | os.PathLike,

@@ -195,7 +195,7 @@ def _new_arguments(kind: Any, head: Mapping[str, Any], source: Source) -> Any:
         ) from error
 
 
-def check_arguments(kind: Any, base: Any, head: Mapping[str, Any]) -> None:
+def reject_unknown_arguments(kind: Any, base: Any, head: Mapping[str, Any]) -> None:
     """Raise an error for arguments that `from_preset` of a class does not have.
 
     `base`: the class of which `from_preset` has the arguments of all models.

@@ -51,9 +51,9 @@ from electra_tf.tasks.optimizer import (
     reset_optimizer,
 )
 from electra_tf.tasks.saved_models import (
-    check_arguments,
     from_source,
     read_saved_config,
+    reject_unknown_arguments,
 )
 from electra_tf.tasks.task_methods import TaskMethods
 from electra_tf.tasks.text_inputs import (
@@ -178,7 +178,7 @@ class TextModel(keras.Model, TaskMethods):
             InputError: The source is unknown or damaged, an argument is unknown, or
                 the arguments differ from those of the saved model.
         """
-        check_arguments(cls, TextModel, head)
+        reject_unknown_arguments(cls, TextModel, head)
         return from_source(
             cls,
             sources.open(path_or_name, vocabulary),

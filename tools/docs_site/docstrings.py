@@ -26,14 +26,15 @@ class Docstrings(griffe.Extension):
         """Add methods that a higher layer attaches; omit those of a new task."""
         names = ast.literal_eval(str(pkg["__all__"].value))
         public = {n: pkg[n].final_target for n in names if pkg[n].is_alias}
+        owners = {**public, "TextModel": pkg["tasks.text_model.TextModel"]}
         for module in _modules(pkg):
             for owner, name, value in _assignments(module):
-                if owner in public:
+                if owner in owners:
                     function = value.args[0] if isinstance(value, ast.Call) else value
                     method = _method(_resolve(pkg, module, ast.unparse(function)), name)
                     if function is not value:
                         method.labels.add("classmethod")
-                    public[owner].set_member(name, method)
+                    owners[owner].set_member(name, method)
         for name in pkg["tasks.task_methods.TaskMethods"].members:
             for model in (pkg["tasks.text_model.TextModel"], *public.values()):
                 model.members.pop(name, None)
