@@ -56,6 +56,8 @@ cli.define(
     predictions="File of predictions.",
     na_prob="For squad2: no-answer odds, a JSON object by question id.",
     output="File for the JSON report.",
+    save_predictions="With --model: CSV file for the texts with labels, predictions "
+    "and probabilities.",
 )
 cli.define(
     FLAGS,
@@ -81,12 +83,13 @@ flags.DEFINE_bool(
 )  # fmt: skip
 cli.define_device_flags(FLAGS)
 
+_COLUMNS = ("text_columns", "label_column", "split_column", "tag_names")
 # The flags of each mode, besides --data and --output. The mode is itself a flag.
 _MODES = {
     "blimp": ("task", "checkpoint"),
     "probe": ("task", "checkpoint", "untrained"),
     "task": ("predictions", "na_prob"),
-    "model": ("text_columns", "label_column", "split_column", "tag_names"),
+    "model": (*_COLUMNS, "save_predictions"),
     "checkpoint": ("batches", "generator", "strategy", "tpu", "cpu_replicas"),
 }
 
@@ -118,6 +121,7 @@ def _score_model(mode: str) -> dict[str, Any]:
         from electra_tf.runs.evaluation import evaluate_checkpoint
         from electra_tf.tasks import evaluation
         from electra_tf.tasks.load import load
+        from electra_tf.tasks.predictions import csv_lines
         from electra_tf.training import strategy
     if mode == "checkpoint":  # its records are fetched where they are opened
         devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
@@ -127,14 +131,20 @@ def _score_model(mode: str) -> dict[str, Any]:
     data = local_path(FLAGS.data)
     if mode == "model":
         source = sources.open(FLAGS.model)
-        columns = {name: FLAGS[name].value for name in _MODES["model"]}
+        model, predicted = load(source), {}
+        columns = {name: FLAGS[name].value for name in _COLUMNS}
         report = evaluation.evaluate_model(
-            load(source),
+            model,
             source.task,
             data,
             columns,
             training_rows=source.training_rows,
+            predicted=predicted,
         )
+        if FLAGS.save_predictions:
+            splits = {name: (one.split, one.details) for name, one in predicted.items()}
+            with staged(FLAGS.save_predictions) as path:
+                cli.write_lines(csv_lines(model, splits), path)
         print(evaluation.format_report(report))
     elif mode == "blimp":
         report = blimp.evaluate_blimp(FLAGS.checkpoint, data)

@@ -55,9 +55,14 @@ def main() -> None:
             from electra_tf.tasks.load import load
         found = sources.open(FLAGS.model)
         model = load(found)
-        stored = evaluation.stored_columns(found.task, model).text_columns
-        columns = FLAGS.text_columns or None
-        items = prediction_inputs.read_items(model, source, columns, stored)
+        stored = evaluation.stored_columns(found.task, model)
+        items = prediction_inputs.read_items(
+            model,
+            source,
+            FLAGS.text_columns or None,
+            stored.text_columns,
+            stored.label_column,
+        )
         lines = predictions.predict_items(model, items, FLAGS.format, FLAGS.nbest)
         cli.write_lines(lines, output)
 

@@ -1,5 +1,6 @@
 """The command: scores of a table; killed, stopped and resumed."""
 
+import csv
 import json
 import os
 import re
@@ -113,6 +114,18 @@ def test_output_and_files_of_a_run(whole):
     names |= {"trial_1", "trial_2", "training_rows.npy", ".lock"}
     assert {path.name for path in output.iterdir()} == names
     assert len((output / "trial_2" / "dev.tsv").read_text().splitlines()) == 9
+    with open(output / "trial_1" / "dev.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == [
+        "text",
+        "gold",
+        "prediction",
+        "probability_bad",
+        "probability_good",
+        "place",
+    ]
+    accuracy = np.mean([row["gold"] == row["prediction"] for row in rows])
+    assert 100 * accuracy == trials[0]["scores"]["dev_accuracy"]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +155,10 @@ def test_a_stopped_run_resumes_to_the_same_result(
 
 def test_evaluate_counts_the_texts_of_training(whole, table, here, tmp_path):
     model = f"--model={whole[0]}"
-    result = here("evaluate", model, f"--data={table}")
+    saved = tmp_path / "saved.csv"
+    given = [f"--data={table}", f"--save_predictions={saved}"]
+    result = here("evaluate", model, *given)
+    assert [row["text"] for row in csv.DictReader(saved.open())] == TEXTS
     assert "trained on the texts of 32 of the 40 examples of data" in result.stderr
     assert "confusion matrix" in result.stdout
     report = json.loads(result.stdout.splitlines()[-1])

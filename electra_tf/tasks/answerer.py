@@ -1,6 +1,7 @@
 """Keras model for extractive question answering."""
 
 import dataclasses
+import json
 import numbers
 import os
 from collections.abc import Mapping, Sequence
@@ -249,6 +250,29 @@ class QuestionAnswerer(TextModel):
         """Return question and context."""
         is_question = isinstance(item, Question)
         return (item.question, item.context) if is_question else tuple(item)
+
+    def text_cells(self, item: Any) -> dict[str, str]:
+        """Return the question, without its context."""
+        return {"question": self.texts_of(item)[0]}
+
+    def prediction_cells(self, prediction: QAPrediction) -> dict[str, Any]:
+        """Return the answer, its probability among the candidates, and the odds."""
+        best = next((c for c in prediction.nbest if c.text), None)
+        return {
+            "prediction": prediction.answer_text(self.null_threshold),
+            "probability": round(best.probability, 6) if best else "",
+            "null_odds": float(f"{prediction.null_odds:.6g}"),
+        }
+
+    def table_rows(
+        self, index: int, item: Any, prediction: Any, gold: Any = None
+    ) -> list[dict[str, Any]]:
+        """Return one row; gold answers are a JSON list."""
+        gold = getattr(item, "gold", gold)  # `located` of a split lacks some answers
+        if gold is not None:
+            texts = dict.fromkeys(answer.text for answer in gold)
+            gold = json.dumps(list(texts), ensure_ascii=False)
+        return super().table_rows(index, item, prediction, gold)
 
     def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
         """Return the answer to a question, with its `nbest` best candidates."""

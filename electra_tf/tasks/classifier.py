@@ -15,7 +15,7 @@ from electra_tf.model.heads import ClassificationHead
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, check_num_targets
 from electra_tf.tasks.losses import Loss, class_loss, score_loss
-from electra_tf.tasks.task_methods import Formatted
+from electra_tf.tasks.task_methods import Formatted, probability_cells
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.encoding import encode_rows
 from electra_tf.text.tokenizer import Tokenizer
@@ -134,6 +134,11 @@ class TextClassifier(TextModel):
     def table_header(self) -> str:
         """Columns of the table of predictions."""
         return "\t".join(["label", *self.labels])
+
+    def prediction_cells(self, prediction: Any) -> dict[str, Any]:
+        """Return the label and the probabilities."""
+        label = self.labels[int(np.argmax(prediction))]
+        return {"prediction": label} | probability_cells(self.labels, prediction)
 
     def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
         """Return the label and the probabilities of a text."""

@@ -23,7 +23,8 @@ ENDINGS = (".txt", ".tsv", *COLUMN_SUFFIXES, "", *JSON_SUFFIXES)
 """Endings of files of sentences: columns, or JSON."""
 WORD_KEYS = ("words", "tokens")
 """Usual keys of the words of a sentence in JSON."""
-_TAG_KEYS = ("ner_tags", "tags", "labels", "chunk_tags", "pos_tags", "upos", "xpos")
+TAG_KEYS = ("ner_tags", "tags", "labels", "chunk_tags", "pos_tags", "upos", "xpos")
+"""Usual keys of their tags."""
 _NO_COLUMNS = (".csv", ".parquet", ".xml", ".html")
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t"
@@ -275,7 +276,7 @@ def _keys(
     """Return the keys of words and tags."""
     known = list(dict.fromkeys(key for record in records for key in record))
     words = settings.text_columns or [key for key in WORD_KEYS if key in known]
-    tags = [key for key in _TAG_KEYS if key in known]
+    tags = [key for key in TAG_KEYS if key in known]
     if settings.label_column:
         tags = [settings.label_column]
     if len(words) == len(tags) == 1 and {words[0], tags[0]} <= set(known):

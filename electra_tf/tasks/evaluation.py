@@ -15,7 +15,13 @@ from electra_tf.tasks.class_report import ClassReport, format_class_report
 from electra_tf.tasks.conll import ENDINGS
 from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
 from electra_tf.tasks.question_data import question_split
-from electra_tf.tasks.score import AnswerScorer, LabelScorer, Scorer, TagScorer
+from electra_tf.tasks.score import (
+    AnswerScorer,
+    LabelScorer,
+    PredictedSplit,
+    Scorer,
+    TagScorer,
+)
 from electra_tf.tasks.splits import Split, check_split_column, find_splits
 from electra_tf.tasks.squad_json import PUBLISHED, read_squad_ignoring_offsets
 from electra_tf.tasks.squad_metrics import require_gold
@@ -45,6 +51,7 @@ def evaluate_model(
     columns: Mapping[str, Any] | None = None,
     log: Log = print_note,
     training_rows: np.ndarray | None = None,
+    predicted: dict[str, PredictedSplit] | None = None,
 ) -> dict[str, Any]:
     """Score a model on labelled data.
 
@@ -56,6 +63,7 @@ def evaluate_model(
         log: Receives notes.
         training_rows: `Source.training_rows` of the model, which are noted if the
             data has them.
+        predicted: Receives the predictions of each split by name.
 
     Returns:
         Task, data, number of examples of each split, and the scores by name, with the
@@ -99,7 +107,8 @@ def evaluate_model(
                 f"{len(part):,} examples of {split}, which are scored too: scores of "
                 "new texts may be lower"
             )
-    scores, classes = _scores(model, splits, scorer, log)
+    predicted = {} if predicted is None else predicted
+    scores, classes = _scores(model, splits, scorer, log, predicted)
     return report | scores | ({"classes": classes} if classes else {})
 
 
@@ -139,14 +148,21 @@ def _check_columns(model: TextModel, columns: Mapping[str, Any]) -> None:
 
 
 def _scores(
-    model: TextModel, splits: Mapping[str, Split], scorer: Scorer, log: Log
+    model: TextModel,
+    splits: Mapping[str, Split],
+    scorer: Scorer,
+    log: Log,
+    predicted: dict[str, PredictedSplit],
 ) -> tuple[dict[str, float | None], dict[str, ClassReport]]:
     scores: dict[str, float | None] = {}
     classes = {}
     for name, split in splits.items():
         for line in describe_inputs(model, name, model.examples(split.items)):
             log(line)
-        predictions = scorer.predict(model, split.items)
+        details = model.predict_details(split.items)
+        mistakes = scorer.worst(model, split, details)
+        predicted[name] = PredictedSplit(split, details, mistakes)
+        predictions = scorer.best(model, details)
         if description := scorer.degenerate(split, predictions):
             log(f"DEGENERATE: the model {description} on {name}")
         prefix = f"{name}_" if len(splits) > 1 else ""

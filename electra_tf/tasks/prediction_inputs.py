@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.conll import (
     COLUMN_SUFFIXES,
+    TAG_KEYS,
     is_column_file,
     read_conll,
     without_headers,
@@ -43,6 +44,8 @@ class Item:
     """An element of the argument `x` of `model.examples`."""
     id: str | int | None = None
     """Id of the record in the file; None: it has none."""
+    gold: Any = None
+    """Label, score, tags or answers in the file; None: it has none."""
 
 
 def check_input(path: str | None) -> None:
@@ -89,6 +92,7 @@ def read_items(
     path: str | None,
     columns: Sequence[str] | None = None,
     stored: Sequence[str] = (),
+    label: str | None = None,
 ) -> Iterator[Item]:
     """Read the inputs of a model from a file, or from standard input.
 
@@ -97,9 +101,10 @@ def read_items(
         path: The file; None: standard input.
         columns: Columns or keys of the texts; None: `stored` ones, or usual names.
         stored: Those that the model was trained with.
+        label: Column or key of the label that the model was trained with.
     """
     check_input(path)
-    yield from _Reader(model, path, columns, stored).items()
+    yield from _Reader(model, path, columns, stored, label).items()
 
 
 class _Reader:
@@ -111,7 +116,10 @@ class _Reader:
         path: str | None,
         columns: Sequence[str] | None = None,
         stored: Sequence[str] = (),
+        label: str | None = None,
     ):
+        self._label = label
+        self._tag_keys = TAG_KEYS if label is None else (label,)
         self._model, self._path, self._columns = model, path, columns
         self._name = path or "standard input"
         if columns is None:
@@ -190,10 +198,12 @@ class _Reader:
                 "Name the columns of its texts with --text_columns; a file of texts "
                 "without column names must not end with .csv or .tsv",
             ) from error
+        is_labelled = any(self._label in row.values for row in rows)
         for row in rows:
             texts = tuple(row.values[column] for column in columns)
             value = self._model.parse_record(texts, f"{row}")
-            yield Item(value, row.values.get(ID))
+            gold = row.values.get(self._label, "") if is_labelled else None
+            yield Item(value, row.values.get(ID), gold)
 
     def _json_items(self) -> Iterator[Item]:
         log = DataErrorLog("stop", "", "JSON must be readable")
@@ -206,7 +216,10 @@ class _Reader:
             if records is None:
                 yield self._parse_value(value, f"{self._path}, line {line}")
             else:
-                yield from (Item(record, item_id) for item_id, record in records)
+                yield from (
+                    Item(record, item_id, getattr(record, "gold", None))
+                    for item_id, record in records
+                )
         if is_empty:
             raise InputError(
                 "--input must have one or more records", f"{self._path!r} with none",
@@ -241,8 +254,12 @@ class _Reader:
         sentences = read_conll(path, *columns, log, notify=print_note)
         if with_tags:
             sentences = without_headers({"": sentences}, print_note)[""]
-        print_note(f"{path}: read as columns, word {columns[0]}; its tags are not used")
-        yield from (Item(list(sentence.words)) for sentence in sentences)
+        print_note(
+            f"{path}: read as columns, word {columns[0]}; its tags are not used, "
+            "but copied as gold with --format=csv and jsonl"
+        )
+        for sentence in sentences:
+            yield Item(list(sentence.words), gold=sentence.tags)
 
     def _check_lines(self, suffix: str, head: Sequence[str]) -> None:
         """Raise an error for lines that are parts of a JSON document, or columns."""
@@ -306,7 +323,22 @@ class _Reader:
                 "Correct the line",
             )
         texts = tuple(record[name] for name in names)
-        return Item(self._model.parse_record(texts, place), item_id)
+        value = self._model.parse_record(texts, place)
+        return Item(value, item_id, self._gold(record, texts[0]))
+
+    def _gold(self, record: Mapping[str, Any], words: Any) -> Any:
+        """Return the label of a record, or the tags of its words; None: it has none."""
+        if not self._model.takes_words:
+            label = record.get(self._label)
+            return label if isinstance(label, str | int | float) else None
+        tags = next((record[key] for key in self._tag_keys if key in record), None)
+        if not isinstance(words, list) or not isinstance(tags, list):
+            return None
+        names = self._model.settings.data.tag_names
+        if not all(isinstance(tag, str) for tag in tags) and names:
+            is_id = [isinstance(t, int) and 0 <= t < len(names) for t in tags]
+            tags = [names[tag] for tag in tags] if all(is_id) else []
+        return tags if len(tags) == len(words) else None
 
 
 def _parse_line(line: str, place: str, is_json: bool) -> Any:

@@ -1,19 +1,22 @@
 """Write the predictions of a fine-tuned model as lines."""
 
+import csv
+import io
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.prediction_inputs import Item
+from electra_tf.tasks.splits import Split
 from electra_tf.text.warnings import UnknownCounter
 
 if TYPE_CHECKING:  # `predict` needs the formats before TensorFlow
     from electra_tf.tasks.text_model import TextModel
 
-FORMATS = ("text", "jsonl", "tsv")
+FORMATS = ("text", "jsonl", "tsv", "csv")
 _CHUNK_ITEMS = 1024
 
 
@@ -31,21 +34,32 @@ def predict_items(
     """Yield the lines of predictions, computed for chunks of 1024 items.
 
     If the items have ids, each line begins with the id and a tab, or is a JSON object
-    with `id`.
+    with `id`, or the table has a column `id`. Records and tables of labelled items
+    also have the texts and `gold`; a CSV always has the texts.
     """
     _check_nbest(model, output_format, nbest)
     items = iter(items)
     first = list(itertools.islice(items, 1))
-    have_ids = any(item.id is not None for item in first)
+    kind = [(item.id is not None, item.gold is not None) for item in first]
+    have_ids, _ = kind = kind[0] if kind else (False, False)
     if output_format == "tsv" and (header := model.table_header):
         yield f"id\t{header}" if have_ids else header
     items = itertools.chain(first, items)
-    done, unknown = 0, UnknownCounter(model.tokenizer)
-    while chunk := list(itertools.islice(items, _CHUNK_ITEMS)):
+    unknown, table = UnknownCounter(model.tokenizer), _CsvLines()
+    for done in itertools.count(0, _CHUNK_ITEMS):
+        chunk = list(itertools.islice(items, _CHUNK_ITEMS))
+        if not chunk:
+            break
         if output_format != "jsonl":
-            _check_ids(chunk, have_ids, done)
-        yield from _predict_chunk(model, chunk, output_format, nbest, log, unknown)
-        done += len(chunk)
+            _check_columns(chunk, *kind, done, output_format)
+        predicted = zip(chunk, _details(model, chunk, log, unknown), strict=True)
+        for index, (item, details) in enumerate(predicted, done):
+            if output_format == "csv":
+                rows = model.table_rows(index, item.value, details, item.gold)
+                item_id = {"id": item.id} if have_ids else {}
+                yield from table.of(item_id | row for row in rows)
+            else:
+                yield from _lines(model, item, details, output_format, nbest)
     for line in unknown.lines("input"):
         log(line)
 
@@ -68,25 +82,35 @@ def _check_nbest(model: "TextModel", output_format: str, nbest: int | None) -> N
         )
 
 
-def _check_ids(chunk: Sequence[Item], have_ids: bool, done: int) -> None:
+def _check_columns(
+    chunk: Sequence[Item],
+    have_ids: bool,
+    have_gold: bool,
+    done: int,
+    output_format: str,
+) -> None:
+    """Raise an error for records that differ in the columns of a table."""
     for number, item in enumerate(chunk, done + 1):
-        if (item.id is not None) != have_ids:
-            raise InputError(
-                "All records must have an id, or none, for --format=text and tsv",
-                f"record {number} {'without' if have_ids else 'with'} an id, unlike "
-                "the first",
-                "Pass --format=jsonl, or give each record an id",
-            )
+        columns = [("an id", item.id, have_ids)]
+        if output_format == "csv":
+            columns.append(("a label", item.gold, have_gold))
+        for name, value, needed in columns:
+            if (value is not None) != needed:
+                raise InputError(
+                    f"All records must have {name}, or none, for "
+                    f"--format={output_format}",
+                    f"record {number} {'without' if needed else 'with'} {name}, "
+                    "unlike the first",
+                    f"Pass --format=jsonl, or give each record {name}",
+                )
 
 
-def _predict_chunk(
+def _details(
     model: "TextModel",
     items: Sequence[Item],
-    output_format: str,
-    nbest: int | None,
     log: Callable[[str], None],
     unknown: UnknownCounter,
-) -> Iterator[str]:
+) -> Sequence[Any]:
     values = [item.value for item in items]
     examples = model.examples(values)
     unknown.add(examples.ids)
@@ -95,15 +119,65 @@ def _predict_chunk(
             f"{examples.truncated:,} of {len(items):,} inputs were truncated to the "
             f"{model.settings.data.max_length} positions of training"
         )
-    details = model.decode_details(values, examples, model.outputs_of(examples))
-    for item, prediction in zip(items, details, strict=True):
-        formatted = model.format(item.value, prediction, nbest)
-        if output_format == "jsonl":
-            item_id = {} if item.id is None else {"id": item.id}
-            yield json.dumps(item_id | formatted.record, ensure_ascii=False)
-            continue
-        is_table = output_format == "tsv"
-        for line in formatted.rows if is_table else [formatted.text]:
-            # An empty line ends the rows of a sentence; it gets no id.
-            without_id = item.id is None or (is_table and not line)
-            yield line if without_id else f"{' '.join(str(item.id).split())}\t{line}"
+    return model.decode_details(values, examples, model.outputs_of(examples))
+
+
+def _lines(
+    model: "TextModel", item: Item, details: Any, output_format: str, nbest: int | None
+) -> Iterator[str]:
+    """Yield the lines of one item, with its id."""
+    formatted = model.format(item.value, details, nbest)
+    if output_format == "jsonl":
+        record = {} if item.id is None else {"id": item.id}
+        if item.gold is not None:
+            record |= model.text_cells(item.value) | {"gold": item.gold}
+        yield json.dumps(record | formatted.record, ensure_ascii=False)
+        return
+    is_table = output_format == "tsv"
+    for line in formatted.rows if is_table else [formatted.text]:
+        # An empty line ends the rows of a sentence; it gets no id.
+        without_id = item.id is None or (is_table and not line)
+        yield line if without_id else f"{' '.join(str(item.id).split())}\t{line}"
+
+
+class _CsvLines:
+    """Lines of a CSV, with a header from the first row."""
+
+    def __init__(self):
+        self._buffer = io.StringIO(newline="")
+        self._writer: csv.DictWriter | None = None
+
+    def of(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+        """Yield the lines of more rows, which have the columns of the first one."""
+        for row in rows:
+            if self._writer is None:
+                self._writer = csv.DictWriter(self._buffer, row, lineterminator="")
+                self._writer.writeheader()
+                yield self._line()
+            self._writer.writerow(row)
+            yield self._line()
+
+    def _line(self) -> str:
+        line = self._buffer.getvalue()
+        self._buffer.seek(0)
+        self._buffer.truncate()
+        return line
+
+
+def csv_lines(
+    model: "TextModel", splits: Mapping[str, tuple[Split, Sequence[Any]]]
+) -> Iterator[str]:
+    """Yield the lines of a CSV of labelled splits with what `predict_details` returned.
+
+    Columns are the texts, `gold`, `prediction`, the probabilities, `place` (FILE:LINE)
+    if it is known, and `split` if there are several.
+    """
+    table = _CsvLines()
+    has_places = any(split.places is not None for split, _ in splits.values())
+    for name, (split, details) in splits.items():
+        columns = split.items, details, split.targets
+        for index, row in enumerate(zip(*columns, strict=True)):
+            more = {"split": name} if len(splits) > 1 else {}
+            if has_places:
+                more["place"] = split.places[index] if split.places else ""
+            yield from table.of(cells | more for cells in model.table_rows(index, *row))

@@ -6,11 +6,12 @@ have the same form wherever they come from: labels, numbers, lists of tags, `Ans
 
 import abc
 import dataclasses
+import heapq
 import math
 import pathlib
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,29 @@ from electra_tf.tasks.class_report import (
 from electra_tf.tasks.schemes import OUTSIDE, conlleval_spans, is_span_scheme
 from electra_tf.tasks.spans import QAPrediction, write_predictions
 from electra_tf.tasks.splits import Split
-from electra_tf.tasks.squad_metrics import score_v1, score_v2
+from electra_tf.tasks.squad_metrics import exact, score_v1, score_v2
+
+_MAX_MISTAKES = 30
+
+
+class Mistake(NamedTuple):
+    """A wrong prediction."""
+
+    text: str
+    gold: str
+    predicted: str
+    size: float
+    """Probability of the prediction; of scores, the difference."""
+
+
+class PredictedSplit(NamedTuple):
+    """A labelled split with its predictions."""
+
+    split: Split
+    details: Sequence[Any]
+    """What the model's `predict_details` returned."""
+    mistakes: list[Mistake]
+    """The worst mistakes, the worst first."""
 
 
 class Scorer(abc.ABC):
@@ -60,6 +83,17 @@ class Scorer(abc.ABC):
         """Return the scores of each class and the confusions; None: no classes."""
         return None
 
+    def worst(self, model: Any, split: Split, details: Any) -> list[Mistake]:
+        """Return the worst mistakes: those that the model was most sure of."""
+        found = self._mistakes(model, split, details, self.best(model, details))
+        return heapq.nlargest(_MAX_MISTAKES, found, key=lambda mistake: mistake.size)
+
+    @abc.abstractmethod
+    def _mistakes(
+        self, model: Any, split: Split, details: Any, predictions: Any
+    ) -> Iterator[Mistake]:
+        """Yield all mistakes."""
+
     @abc.abstractmethod
     def degenerate(self, split: Split, predictions: Any) -> str | None:
         """Describe predictions of a degenerate model, such as a constant; else None."""
@@ -93,6 +127,19 @@ class LabelScorer(Scorer):
         if self.labels is None:
             return None
         return class_report(split.targets, predictions, self.labels)
+
+    def _mistakes(
+        self, model: Any, split: Split, details: Any, predictions: Any
+    ) -> Iterator[Mistake]:
+        """Yield wrong labels, or numbers that differ."""
+        rows = zip(split.items, split.targets, predictions, details, strict=True)
+        for item, gold, predicted, detail in rows:
+            text = " | ".join(model.texts_of(item))
+            if self.labels is None:
+                shown = f"{gold:g}", f"{predicted:.4g}"
+                yield Mistake(text, *shown, abs(float(gold - predicted)))
+            elif gold != predicted:
+                yield Mistake(text, gold, predicted, float(np.max(detail)))
 
     def all_scores(self, split: Split, predictions: Sequence[Any]) -> dict[str, float]:
         """Compute the metrics of the task."""
@@ -152,6 +199,33 @@ class TagScorer(Scorer):
         """Return the scores of each type of span, or of each tag."""
         sides = split.targets, predictions
         return span_report(*sides) if self._spans else tag_report(*sides, self._tags)
+
+    def _mistakes(
+        self, model: Any, split: Split, details: Any, predictions: Any
+    ) -> Iterator[Mistake]:
+        """Yield sentences with wrong spans, or wrong tags of words."""
+        rows = zip(split.items, split.targets, predictions, details, strict=True)
+        for sentence, gold, predicted, detail in rows:
+            marked = [self._marked(sentence.words, tags) for tags in (gold, predicted)]
+            if marked[0] == marked[1]:
+                continue
+            sides = [
+                ", ".join(name for name in mine if name not in other) or "nothing"
+                for mine, other in (marked, marked[::-1])
+            ]
+            wrong = [a != b for a, b in zip(gold, predicted, strict=True)]
+            size = float(np.max(detail.probabilities.max(-1)[wrong], initial=0))
+            yield Mistake(" ".join(sentence.words), *sides, size)
+
+    def _marked(self, words: Sequence[str], tags: Sequence[str]) -> dict[str, None]:
+        """Return the spans of a sentence as text, or the words with their tags."""
+        if not self._spans:
+            pairs = enumerate(zip(words, tags, strict=True), 1)
+            return dict.fromkeys(f"{word} {tag} ({n})" for n, (word, tag) in pairs)
+        return dict.fromkeys(
+            f"{' '.join(words[first : last + 1])} {kind} ({first + 1})"
+            for first, last, kind in conlleval_spans(tags)
+        )
 
     def all_scores(self, split: Split, predictions: Any) -> dict[str, Any]:
         """Compute the scores of conlleval, or the accuracy of tags."""
@@ -238,6 +312,19 @@ class AnswerScorer(Scorer):
             for question, p in pairs
         }
         return score_v2(split.items, texts, odds, predictions.threshold or 0.0)
+
+    def _mistakes(
+        self, model: Any, split: Split, details: Any, predictions: Answers
+    ) -> Iterator[Mistake]:
+        """Yield answers that equal no gold answer."""
+        for question, answer in zip(split.items, predictions.best, strict=True):
+            text = answer.answer_text(predictions.threshold)
+            golds = [gold.text for gold in question.answers] or [""]
+            if any(exact(gold, text) for gold in golds):
+                continue
+            sizes = (c.probability for c in answer.nbest if c.text == text)
+            shown = " / ".join(dict.fromkeys(golds)) or "no answer", text or "no answer"
+            yield Mistake(question.question, *shown, max(sizes, default=0.0))
 
     def degenerate(self, split: Split, predictions: Answers) -> str | None:
         """Describe predictions that are the same for all questions."""

@@ -53,6 +53,11 @@ class Question:
     """Number of the question in the file, from 1."""
 
     @property
+    def gold(self) -> tuple[Answer, ...] | None:
+        """Return the gold answers; None: the question is unlabelled."""
+        return self.answers if self.answers or self.impossible else None
+
+    @property
     def located(self) -> tuple[Answer, ...]:
         """Return the answers whose offset is right."""
         return tuple(

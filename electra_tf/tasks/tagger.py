@@ -34,7 +34,7 @@ from electra_tf.tasks.schemes import (
     learned_scheme,
     to_scheme,
 )
-from electra_tf.tasks.task_methods import Formatted
+from electra_tf.tasks.task_methods import Formatted, probability_cells
 from electra_tf.tasks.text_inputs import check_input, to_rows
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.tokenizer import Tokenizer
@@ -292,9 +292,30 @@ class TokenClassifier(TextModel):
             return (item.text,)
         return (" ".join(item.words if isinstance(item, Sentence) else item),)
 
+    def text_cells(self, item: Any) -> dict[str, str]:
+        """Return nothing: other columns have the words."""
+        return {}
+
+    def table_rows(
+        self, index: int, item: Any, prediction: Any, gold: Any = None
+    ) -> list[dict[str, Any]]:
+        """Return a row for each word, with the probabilities of the learned tags."""
+        words = item if isinstance(item, list | tuple) else item.words
+        rows = []
+        for number, word in enumerate(words):
+            row: dict[str, Any] = {"sentence": index, "word": word}
+            if isinstance(item, SplitText):
+                row["start"], row["end"] = item.offsets[number]
+            if gold is not None:
+                row["gold"] = gold[number]
+            row["prediction"] = prediction.tags[number]
+            probabilities_C = prediction.probabilities[number]
+            rows.append(row | probability_cells(self.tags, probabilities_C))
+        return rows
+
     def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
         """Return the words of a sentence with their tags, and entities of a text."""
-        tags, entities, _ = prediction
+        tags, entities, *_ = prediction
         words = item.words if isinstance(item, SplitText) else item
         rows = list(zip(words, tags, strict=True))
         table = [*map("\t".join, rows), ""]

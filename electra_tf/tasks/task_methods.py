@@ -27,6 +27,14 @@ class Formatted(NamedTuple):
     """JSON record."""
 
 
+def probability_cells(
+    names: Sequence[str], probabilities: Sequence[float]
+) -> dict[str, float]:
+    """Return the probability of each class or tag by column of a table."""
+    pairs = zip(names, map(float, probabilities), strict=True)
+    return {f"probability_{name}": round(value, 6) for name, value in pairs}
+
+
 class TaskMethods(abc.ABC):
     """Methods of a task, with defaults for one row of ids per text or pair of texts."""
 
@@ -102,6 +110,29 @@ class TaskMethods(abc.ABC):
     def texts_of(self, item: Any) -> tuple[str, ...]:
         """Return the texts of an element of `x`, as its columns in a table."""
         return (item,) if isinstance(item, str) else tuple(item)
+
+    def text_cells(self, item: Any) -> dict[str, str]:
+        """Return the texts of an element of `x` by column of a labelled table."""
+        texts = self.texts_of(item)
+        return dict(zip(("text", "text_b")[: len(texts)], texts, strict=True))
+
+    def prediction_cells(self, prediction: Any) -> dict[str, Any]:
+        """Return a prediction, as `format` takes it, by column of a table."""
+        return {"prediction": self.format(None, prediction, None).text}
+
+    def table_rows(
+        self, index: int, item: Any, prediction: Any, gold: Any = None
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a table: texts, `gold` if there is one, prediction.
+
+        Args:
+            index: Index of the item in its data.
+            item: An element of `x`.
+            prediction: As for `format`.
+            gold: The true label, score, tags or answers; None: not known.
+        """
+        gold_cell = {} if gold is None else {"gold": gold}
+        return [self.text_cells(item) | gold_cell | self.prediction_cells(prediction)]
 
     def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
         """Return the prediction for an element of `x` as text."""

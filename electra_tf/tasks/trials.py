@@ -39,6 +39,7 @@ from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
 from electra_tf.tasks.optimizer import int_value
+from electra_tf.tasks.predictions import csv_lines
 from electra_tf.tasks.task_data import TaskData, describe_inputs, text_hashes
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.checkpoint import (
@@ -254,7 +255,8 @@ class Trials:
         for name, split in self._task.splits.items():
             if name == "train":
                 continue
-            predictions = scorer.predict(model, split.items)
+            details = model.predict_details(split.items)
+            predictions = scorer.best(model, details)
             if split.targets is not None:
                 if not scores:
                     predictions = scorer.tune(model, split, predictions)
@@ -263,6 +265,9 @@ class Trials:
                     scores[f"{name}_{metric}"] = value
                 if report := scorer.class_report(split, predictions):
                     classes[name] = report
+                lines = csv_lines(model, {name: (split, details)})
+                path = os.path.join(folder, f"{name}.csv")
+                durable_files.write(path, "".join(f"{line}\n" for line in lines))
             scorer.write(split, predictions, os.path.join(folder, name))
         text = json.dumps(classes, ensure_ascii=False)
         durable_files.write(os.path.join(folder, _CLASSES), text)

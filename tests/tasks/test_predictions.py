@@ -1,5 +1,7 @@
 """Predictions as lines of text, of a table and of JSON, for every kind of model."""
 
+import csv
+import io
 import json
 
 import numpy as np
@@ -115,6 +117,96 @@ def test_a_tagger_finds_entities_in_texts(models, predict, records):
     line, _, record = spans.format(words, (tags, None), None)
     assert line == "the/B-X file/I-X '/O s/B-X user/I-X"
     assert record == {"words": words, "tags": tags}
+
+
+ODD = 'the "file",\nthe 🙂'  # quotes, a comma, a line break
+
+
+def table_of(lines):
+    return list(csv.DictReader(io.StringIO("\n".join(lines), newline="")))
+
+
+def test_a_csv_has_texts_labels_and_all_probabilities(models, write):
+    model, rows = models["classifier"], [["a", ODD, "good"], ["b", "user", ""]]
+    with open(write("new.csv", ""), "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["id", "text", "kind"], *rows])
+    items = list(read_items(model, file.name, label="kind"))
+    probabilities = model.predict([ODD, "user"])
+    best = [model.labels[n] for n in np.argmax(probabilities, -1)]
+    table = table_of(predict_items(model, items, "csv"))
+    for n, row in enumerate(table):
+        assert list(row)[:4] == ["id", "text", "gold", "prediction"]
+        assert list(row.values())[:4] == [*rows[n], best[n]]
+        values = [float(row[f"probability_{name}"]) for name in model.labels]
+        assert values == pytest.approx(probabilities[n], abs=1e-6)
+    assert len(table) == 2
+    record = json.loads(next(predict_items(model, items, "jsonl")))
+    assert list(record) == ["id", "text", "gold", "label", "probabilities"]
+    assert (record["text"], record["gold"]) == (ODD, "good")
+    unlabelled = predict_items(model, [Item("user")], "csv")
+    assert table_of(unlabelled)[0].keys() == table[0].keys() - {"id", "gold"}
+    with pytest.raises(InputError, match=r"a label.*--format=csv.*record 2 without"):
+        list(predict_items(model, [items[0], Item("user", "b")], "csv"))
+
+
+def test_a_csv_of_scores_of_pairs(models, write):
+    model = TextRegressor(tiny.start(128), 0, 5, pairs=True)
+    path = write("new.csv", "text,text_b,stars\nthe file,user,2.5\n")
+    (row,) = table_of(
+        predict_items(model, read_items(model, path, label="stars"), "csv")
+    )
+    score = float(row.pop("prediction"))
+    assert score == pytest.approx(model.predict([("the file", "user")])[0], rel=1e-5)
+    assert row == {"text": "the file", "text_b": "user", "gold": "2.5"}
+
+
+def test_a_csv_of_words_has_their_tags(models, predict, write):
+    model, words = models["tagger"], ["the", "file's", "user"]
+    gold = ["N", "V", "N"]
+    (tags,) = model.predict([words])
+    conll = "".join(f"{w} {t}\n" for w, t in zip(words, gold, strict=True))
+    records = [
+        {"words": words, "ner_tags": gold},
+        {"words": ["user"], "ner_tags": ["N"]},
+    ]
+    for path in (write("a.conll", conll), write("a.json", records)):
+        table = table_of(predict_items(model, read_items(model, path), "csv"))
+        columns = ("sentence", "word", "gold", "prediction")
+        found = [tuple(row[name] for name in columns) for row in table[:3]]
+        assert found == list(zip("000", words, gold, tags, strict=True))
+        for row in table:
+            values = [float(row[f"probability_{tag}"]) for tag in model.tags]
+            assert sum(values) == pytest.approx(1, abs=1e-5)
+            assert model.tags[np.argmax(values)] == row["prediction"]
+    assert (len(table), table[3]["sentence"]) == (4, "1")
+    (record, _) = map(
+        json.loads, predict_items(model, read_items(model, path), "jsonl")
+    )
+    assert record == {"words": words, "tags": tags, "gold": gold}
+    text = "the  file's user"
+    row = table_of(predict(model, [text], "csv"))[2]
+    assert (text[int(row["start"]) : int(row["end"])], row["word"]) == ("'", "'")
+    assert "gold" not in row
+
+
+def test_a_csv_of_answers(models, predict, write):
+    model = models["answerer"]
+    (record,) = map(json.loads, predict(model, [json.dumps(QUESTION)], "jsonl", 1))
+    (row,) = table_of(predict(model, [json.dumps(QUESTION)], "csv"))
+    assert (row["question"], row["prediction"]) == ("who?", record["answer"])
+    assert float(row["probability"]) == pytest.approx(
+        record["nbest"][0]["probability"], abs=1e-6
+    )
+    gold = [
+        {"text": "the user", "answer_start": 0},
+        {"text": "user", "answer_start": 4},
+    ]
+    question = {"id": "q1", "question": "who?", "answers": gold, "is_impossible": False}
+    paragraph = {"context": QUESTION["context"], "qas": [question]}
+    document = {"data": [{"title": "t", "paragraphs": [paragraph]}]}
+    items = read_items(model, write("squad.json", document))
+    (row,) = table_of(predict_items(model, items, "csv"))
+    assert (row["id"], json.loads(row["gold"])) == ("q1", ["the user", "user"])
 
 
 def test_an_answerer_writes_spans_of_the_context(models, predict, records):

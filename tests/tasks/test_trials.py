@@ -17,7 +17,7 @@ from electra_tf.tasks.conll import Sentence
 from electra_tf.tasks.score import LabelScorer, TagScorer
 from electra_tf.tasks.splits import Split
 from electra_tf.tasks.task_data import TaskData
-from electra_tf.tasks.trials import Trial, Trials, format_summary, summary
+from electra_tf.tasks.trials import Trial, Trials, best_trial, format_summary, summary
 from electra_tf.training.checkpoint import saved_steps
 
 # Data of a task.
@@ -67,9 +67,9 @@ class Scorer(LabelScorer):
 
     killed = False
 
-    def predict(self, model, items):
+    def best(self, model, details):
         self.model = model
-        return super().predict(model, items)
+        return super().best(model, details)
 
     def degenerate(self, split, predictions):
         return "made up" if int(self.model.seed) == 6 else None
@@ -230,9 +230,8 @@ def test_summary_by_hand():
     )
 
 
-def test_nan_is_the_lowest_score(tmp_path):
-    runner = make_trials(tmp_path)
-    runner._task.scorer.metric = "f1"
-    values = [runner._monitored(trial(1, value)) for value in (math.nan, 0.0, -1.0)]
-    assert sorted(values) == [values[0], -1.0, 0.0]
-    assert values[0] > -math.inf
+def test_the_first_of_the_highest_scores_is_the_best_and_nan_the_lowest():
+    trials = [trial(n, value) for n, value in enumerate((math.nan, -1.0, 0.0, 0.0))]
+    assert best_trial(trials).number == 2
+    assert best_trial(trials[:2]).number == 1
+    assert best_trial(trials[:1]).number == 0
