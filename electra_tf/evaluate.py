@@ -49,6 +49,8 @@ cli.define(
     model="The --output of finetune, or a .keras file.",
     label_column="With --model: column of the label or score, or key of the tags in "
     "JSON. Default: that of training.",
+    label_separator="With --model: separator of the classes of a text in "
+    "--label_column. Default: that of training.",
     split_column="With --model: column of a table with names of splits; dev and test "
     "are scored. Default: that of training.",
     generator="With --checkpoint: another run with the same vocabulary, whose "
@@ -83,7 +85,13 @@ flags.DEFINE_bool(
 )  # fmt: skip
 cli.define_device_flags(FLAGS)
 
-_COLUMNS = ("text_columns", "label_column", "split_column", "tag_names")
+_COLUMNS = (
+    "text_columns",
+    "label_column",
+    "label_separator",
+    "split_column",
+    "tag_names",
+)
 # The flags of each mode, besides --data and --output. The mode is itself a flag.
 _MODES = {
     "blimp": ("task", "checkpoint"),

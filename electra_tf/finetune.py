@@ -21,6 +21,7 @@ FLAGS = flags.FlagValues()
 SETTINGS = {
     "text_columns": "data.text_columns",
     "label_column": "data.label_column",
+    "label_separator": "data.label_separator",
     "score_column": "data.score_column",
     "split_column": "data.split_column",
     "tag_names": "data.tag_names",
@@ -31,6 +32,7 @@ SETTINGS = {
 _COLUMN_FLAGS = {  # tasks that have a flag
     "text_columns": ("csv", "chunking", "tagging"),
     "label_column": ("csv", "chunking", "tagging"),
+    "label_separator": ("csv",),
     "score_column": ("csv",),
     "split_column": ("csv",),
     "tag_names": ("chunking", "tagging"),

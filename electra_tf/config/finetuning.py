@@ -33,6 +33,9 @@ class DataConfig:
     of the list of words. A name with a comma needs quotes: --text_columns='"a, b"'."""
     label_column: str | None = None
     """`csv`: column of the class. `tagging` of JSON: key of the list of tags."""
+    label_separator: Annotated[str, Field(min_length=1)] | None = None
+    """`csv`: separator of the classes of a text in `label_column`. A text may then have
+    any number of classes, also none; a list of JSON needs no separators."""
     score_column: str | None = None
     """`csv`: column of the score, in place of a class."""
     split_column: str | None = None

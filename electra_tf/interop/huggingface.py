@@ -105,6 +105,7 @@ _NOT_READ = {
     r"qa_outputs\.": "a span head without two outputs",
 }
 _SPANS, _TAGS = "qa_outputs", "classifier"
+_MULTI_LABEL = "multi_label_classification"  # a value of `problem_type`
 _SCORE = "LABEL_0"  # transformers' name of a single output
 _OWN = "electra_tf"  # key of a config for this package's settings of a fine-tuned model
 
@@ -239,10 +240,13 @@ def _text_head(
     dropout = config.get("classifier_dropout")
     if dropout is None:
         dropout = config.get("hidden_dropout_prob")
+    problem = config.get("problem_type")
+    if problem == _MULTI_LABEL:
+        settings = {**settings, "multi_label": True}
     more = {"pooler": pooler, "dropout": dropout, "settings": settings}
-    if units == 1:
+    if units == 1 and problem != _MULTI_LABEL:
         return TaskHead("regressor", **more)
-    if config.get("problem_type") in ("regression", "multi_label_classification"):
+    if problem == "regression":
         return None
     return TaskHead("classifier", _labels(config, units, folder), **more)
 
@@ -373,7 +377,8 @@ def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
         own[_OWN] = dict(network.head.settings)
     if network.role in ("classifier", "regressor"):
         own["classifier_dropout"] = network.head.dropout
-        own["problem_type"] = "single_label_classification"
+        several = network.head.settings.get("multi_label")
+        own["problem_type"] = _MULTI_LABEL if several else "single_label_classification"
     outputs = {}
     if network.role == "regressor":
         own["problem_type"] = "regression"

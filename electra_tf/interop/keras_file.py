@@ -39,7 +39,7 @@ ORIGIN = "source.json"
 """File beside a converted model: config and dtypes of the other library."""
 # Arguments of the models that the weights of a head do not show.
 ARGUMENTS = (
-    *("settings", "pairs", "low", "high", "scheme", "null_threshold"),
+    *("settings", "pairs", "multi_label", "low", "high", "scheme", "null_threshold"),
     *("name", "trainable"),
 )
 SETTINGS = "config.yaml"

@@ -30,6 +30,7 @@ from electra_tf.serving.text_graph import GraphInputs
 from electra_tf.serving.windows_graph import GraphWindows
 from electra_tf.serving.words_graph import GraphWords, split_words
 from electra_tf.tasks.examples import EncodedExamples
+from electra_tf.tasks.label_sets import THRESHOLD
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import query_limit
 from electra_tf.text.graph_tokenizer import substrings
@@ -97,16 +98,23 @@ class _Classifier(_Texts):
     kind = "classifier"
 
     def named(self, outputs: Any) -> Outputs:
-        """Return `probabilities`, `logits` and `label` from logits [B, C]."""
+        """Return `probabilities`, `logits` and `label` from logits [B, C].
+
+        With `multi_label`, `labels` [B, C] has each name that applies, else b"".
+        """
+        labels, probabilities = self.model.labels, self.model.probabilities(outputs)
+        common = {"probabilities": probabilities, "logits": outputs}
+        if self.model.multi_label:
+            return {**common, "labels": tf.where(probabilities > THRESHOLD, labels, "")}
         best_B = tf.argmax(outputs, -1)
-        return {
-            "probabilities": tf.nn.softmax(outputs),
-            "logits": outputs,
-            "label": tf.gather(tf.constant(self.model.labels), best_B),
-        }
+        return {**common, "label": tf.gather(tf.constant(labels), best_B)}
 
     def metadata(self) -> dict[str, Any]:
-        return {"labels": list(self.model.labels), "pairs": bool(self.model.pairs)}
+        return {
+            "labels": list(self.model.labels),
+            "pairs": bool(self.model.pairs),
+            "multi_label": self.model.multi_label,
+        }
 
 
 class _Regressor(_Texts):

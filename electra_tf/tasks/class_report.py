@@ -9,6 +9,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from electra_tf.tasks.metrics import Tags, score_spans
 from electra_tf.tasks.schemes import OUTSIDE
 
@@ -20,7 +22,8 @@ _MAX_WIDTH = 100  # columns of a matrix with names as headers
 
 ClassReport = Mapping[str, Any]
 """`classes`: `precision`, `recall`, `f1` and `support` by class; `averages`: the same
-by name; `accuracy`; `confusion`: counts by gold and predicted class."""
+by name; `accuracy` where each example has one class; `confusion`: counts by gold and
+predicted class, empty for sets of classes."""
 
 
 def class_report(
@@ -31,25 +34,52 @@ def class_report(
 
     used = set(gold) | set(predicted)
     names = [label for label in labels if label in used]
-    options = {"labels": names, "zero_division": 0}
-    columns = metrics.precision_recall_fscore_support(gold, predicted, **options)
-    averages = {
-        f"{average} avg": metrics.precision_recall_fscore_support(
-            gold, predicted, average=average, **options
-        )[:3]
-        for average in ("macro", "weighted")
+    averages = ("macro", "weighted")
+    return {
+        **_class_rates(
+            gold, predicted, {name: name for name in names}, averages, len(gold)
+        ),
+        "accuracy": float(100 * metrics.accuracy_score(gold, predicted)),
+        "confusion": _confusion(zip(gold, predicted, strict=True), names),
+    }
+
+
+def label_set_report(
+    gold_NC: np.ndarray, predicted_NC: np.ndarray, labels: Sequence[str]
+) -> ClassReport:
+    """Compute the scores of classes from zeros and ones, each against its absence."""
+    columns = {label: number for number, label in enumerate(labels)}
+    averages, support = ("micro", "macro", "weighted"), int(gold_NC.sum())
+    rates = _class_rates(gold_NC, predicted_NC, columns, averages, support)
+    return {**rates, "confusion": {}}
+
+
+def _class_rates(
+    gold: Any,
+    predicted: Any,
+    names: Mapping[str, Any],
+    averages: Iterable[str],
+    support: int,
+) -> dict[str, Any]:
+    """Return `classes` and `averages`; `names` has scikit-learn's labels by name."""
+    from sklearn import metrics
+
+    sides = {"y_true": gold, "y_pred": predicted, "zero_division": 0}
+    sides["labels"] = list(names.values())
+    columns = metrics.precision_recall_fscore_support(**sides)
+    rows = {
+        average: metrics.precision_recall_fscore_support(**sides, average=average)[:3]
+        for average in averages
     }
     return {
         "classes": {
             name: _rates(row)
             for name, *row in zip(names, *(c.tolist() for c in columns), strict=True)
         },
-        "accuracy": float(100 * metrics.accuracy_score(gold, predicted)),
         "averages": {
-            name: _rates([*map(float, row), len(gold)])
-            for name, row in averages.items()
+            f"{name} avg": _rates([*map(float, row), support])
+            for name, row in rows.items()
         },
-        "confusion": _confusion(zip(gold, predicted, strict=True), names),
     }
 
 
@@ -92,9 +122,8 @@ def span_report(gold: Tags, predicted: Tags) -> ClassReport:
 def format_class_report(report: ClassReport) -> str:
     """Format the table of classes and the confusion matrix, or its largest errors."""
     of_words = "" if "accuracy" in report else " of words"
-    return (
-        f"{_format_table(report)}\n{_format_confusion(report['confusion'], of_words)}"
-    )
+    table, confusion = _format_table(report), report["confusion"]
+    return f"{table}\n{_format_confusion(confusion, of_words)}" if confusion else table
 
 
 def confused_pairs(confusion: Mapping[str, Any]) -> list[tuple[int, str, str]]:

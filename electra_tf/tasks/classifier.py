@@ -14,6 +14,13 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import ClassificationHead
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, check_num_targets
+from electra_tf.tasks.label_sets import (
+    SEPARATOR,
+    label_set_loss,
+    label_set_targets,
+    label_sets,
+    multi_hot,
+)
 from electra_tf.tasks.losses import Loss, class_loss, score_loss
 from electra_tf.tasks.task_methods import Formatted, probability_cells
 from electra_tf.tasks.text_model import TextModel
@@ -32,6 +39,9 @@ class TextClassifier(TextModel):
         settings: As for `TextModel`.
         seed: As for `TextModel`.
         pairs: Whether inputs are pairs of texts; None: set by the first training.
+        multi_label: Whether a text has any number of classes, also none. The loss is
+            then binary cross-entropy, and a probability that of its class alone. A
+            target is a list of names, or a row of zeros and ones.
         options: `name`, `dtype` and `trainable`, as for `TextModel`.
 
     Example:
@@ -44,10 +54,8 @@ class TextClassifier(TextModel):
     """
 
     kind = "classifier"
-    own_arguments = ("labels", "pairs")
+    own_arguments = ("labels", "pairs", "multi_label")
     head_arguments = ("labels",)
-    takes_columns = True
-    metric_kind = "classes"
 
     def __init__(
         self,
@@ -56,12 +64,15 @@ class TextClassifier(TextModel):
         settings: Any = None,
         seed: int = 0,
         pairs: bool | None = None,
+        multi_label: bool = False,
         **options: Any,
     ):
         self.labels, self.pairs = tuple(map(str, labels)), pairs
-        if len(set(self.labels)) != len(self.labels) or len(self.labels) < 2:
+        self.multi_label, count = bool(multi_label), len(self.labels)
+        if len(set(self.labels)) < max(count, 1 if multi_label else 2):
+            least = "one or more" if multi_label else "at least two"
             raise InputError(
-                "labels must be at least two distinct names",
+                f"labels must be {least} distinct names",
                 f"labels={self.labels}",
                 "Pass each class once",
             )
@@ -73,6 +84,7 @@ class TextClassifier(TextModel):
         path_or_name: str | os.PathLike,
         num_classes: int | None = None,
         labels: Sequence[str] | None = None,
+        multi_label: bool | None = None,
         **options: Any,
     ) -> "TextClassifier":
         """Load a saved model, or create one with a pre-trained encoder.
@@ -81,6 +93,8 @@ class TextClassifier(TextModel):
             path_or_name: As for `TextModel.from_preset`.
             num_classes: Number of classes, named "0", "1", ...
             labels: Names of the classes, in place of `num_classes`.
+            multi_label: Whether a text has any number of classes; None: exactly one, or
+                as the saved model.
             options: `vocabulary`, `settings`, `max_length`, `seed`, `name`, `dtype` and
                 `trainable`, as for `TextModel.from_preset`.
         """
@@ -92,6 +106,8 @@ class TextClassifier(TextModel):
             labels = range(num_classes)
         if labels is not None:
             options["labels"] = tuple(map(str, labels))
+        if multi_label is not None:
+            options["multi_label"] = multi_label
         return super().from_preset(path_or_name, **options)
 
     @classmethod
@@ -106,6 +122,27 @@ class TextClassifier(TextModel):
         """Names of the classes."""
         return self.labels
 
+    @property
+    def metric_name(self) -> str:
+        """Name of the share of texts whose class or classes are all correct."""
+        return "subset_accuracy" if self.multi_label else "accuracy"
+
+    @property
+    def metric_kind(self) -> str:
+        """Values that metrics of `compile` compare."""
+        return "label_sets" if self.multi_label else "classes"
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether targets of the shape [N, 1] are one target for each text."""
+        return not self.multi_label
+
+    @property
+    def data_columns(self) -> tuple[str, ...]:
+        """Settings of `DataConfig` about columns of the task's tables."""
+        columns = super().data_columns
+        return (*columns, "label_separator") if self.multi_label else columns
+
     def make_head(self, seed: int) -> ClassificationHead:
         """Return a head with one logit per class."""
         chosen, units = self.settings.model, len(self.labels)
@@ -115,41 +152,89 @@ class TextClassifier(TextModel):
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Compute the cross-entropy and the number of correct predictions."""
+        if self.multi_label:
+            return label_set_loss(outputs, targets, weights_B)
         return class_loss(outputs, targets, weights_B)
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None
     ) -> EncodedExamples:
         """Encode texts or pairs, with names or indices of classes as targets."""
-        class_ids = None if y is None else self._class_ids(y)
-        return encode_texts(self.tokenizer, x, self.settings.data.max_length, class_ids)
+        targets = None
+        if y is not None:
+            check_num_targets(x, y, "texts")
+            targets = (
+                multi_hot(y, self.labels) if self.multi_label else self._class_ids(y)
+            )
+        return encode_texts(self.tokenizer, x, self.settings.data.max_length, targets)
+
+    def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
+        """Return targets, logits and weights of texts."""
+        if self.multi_label:
+            targets = label_set_targets(targets, len(self.labels))
+        return targets, outputs, weights_B
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Return the probabilities of the classes, float32 [N, C]."""
         if not outputs:
             return np.zeros((0, len(self.labels)), np.float32)
-        return tf.nn.softmax(np.stack(outputs)).numpy()
+        return self.probabilities(np.stack(outputs)).numpy()
+
+    def probabilities(self, logits_BC: Any) -> tf.Tensor:
+        """Return the probabilities of the classes: together 1, or each its own."""
+        return tf.sigmoid(logits_BC) if self.multi_label else tf.nn.softmax(logits_BC)
+
+    def labels_of(self, probabilities_NC: np.ndarray) -> list[Any]:
+        """Return the best name of each text, or a tuple of its names."""
+        if self.multi_label:
+            return label_sets(probabilities_NC, self.labels)
+        return [self.labels[number] for number in np.argmax(probabilities_NC, -1)]
 
     @property
     def table_header(self) -> str:
         """Columns of the table of predictions."""
-        return "\t".join(["label", *self.labels])
+        return "\t".join(["labels" if self.multi_label else "label", *self.labels])
 
     def prediction_cells(self, prediction: Any) -> dict[str, Any]:
-        """Return the label and the probabilities."""
-        label = self.labels[int(np.argmax(prediction))]
-        return {"prediction": label} | probability_cells(self.labels, prediction)
+        """Return the label or labels, and the probabilities."""
+        [label] = self.labels_of(prediction[None])
+        cells = probability_cells(self.labels, prediction)
+        return {"prediction": self._cell(label)} | cells
+
+    def table_rows(
+        self, index: int, item: Any, prediction: Any, gold: Any = None
+    ) -> list[dict[str, Any]]:
+        """Return one row; several labels are in one cell."""
+        return super().table_rows(index, item, prediction, self._cell(gold))
+
+    def _cell(self, labels: Any) -> Any:
+        """Return the labels of a text as one string, and other values unchanged."""
+        if not isinstance(labels, tuple):
+            return labels
+        return (self.settings.data.label_separator or SEPARATOR).join(labels)
 
     def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
-        """Return the label and the probabilities of a text."""
-        label = self.labels[int(np.argmax(prediction))]
+        """Return the label or labels, and the probabilities, of a text."""
+        [label] = self.labels_of(prediction[None])
+        record = {"label": label}
+        if self.multi_label:
+            record = {"labels": list(label)}
+            label = self._cell(label)
         by_label = dict(zip(self.labels, map(float, prediction), strict=True))
         cells = "\t".join(f"{probability:.6f}" for probability in prediction)
-        record = {"label": label, "probabilities": by_label}
-        return Formatted(label, [f"{label}\t{cells}"], record)
+        return Formatted(
+            label, [f"{label}\t{cells}"], {**record, "probabilities": by_label}
+        )
 
     def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
         """Return the weight of each target's class."""
+        if self.multi_label:
+            raise InputError(
+                "class_weight must be left out for a classifier with multi_label, as a "
+                "text has any number of classes",
+                f"class_weight={of!r:.60}",
+                "Pass sample_weight, one number for each text",
+            )
         if not isinstance(of, Mapping):
             raise InputError(
                 "class_weight must be a dictionary of weights by class",

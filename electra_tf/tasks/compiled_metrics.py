@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import keras_metrics
+from electra_tf.tasks.label_sets import THRESHOLD
 from electra_tf.tasks.losses import class_targets
 
 
@@ -22,7 +23,7 @@ class Form(NamedTuple):
     targets: str
     """`given`, `ids`, `one_hot`; or `distribution`: one-hot, or the given shares."""
     predictions: str
-    """`probabilities`, `ids` or `logits`."""
+    """`probabilities`, `ids`, `logits`; or `sets`, zeros and ones."""
     binary: bool = False
     """Whether only class 1 of two is meant, as a sigmoid would give it."""
 
@@ -47,6 +48,15 @@ _CLASS_METRICS = {
         TrueNegatives TruePositives""",
     Form("distribution", "probabilities", True): """BinaryCrossentropy
         binary_focal_crossentropy""",
+}
+# Of models whose texts have any number of classes.
+_LABEL_SET_METRICS = {
+    Form("given", "sets"): "F1",
+    _CUSTOM: """AUC BinaryAccuracy BinaryCrossentropy BinaryIoU CosineSimilarity
+        F1Score FBetaScore FalseNegatives FalsePositives LogCoshError MeanAbsoluteError
+        MeanSquaredError Precision PrecisionAtRecall R2Score Recall RecallAtPrecision
+        RootMeanSquaredError SensitivityAtSpecificity SpecificityAtSensitivity
+        TrueNegatives TruePositives binary_focal_crossentropy huber log_cosh""",
 }
 _SCORE_METRICS = """LogCoshError MeanAbsoluteError MeanAbsolutePercentageError
     MeanSquaredError MeanSquaredLogarithmicError Pearson Poisson R2Score
@@ -82,6 +92,7 @@ def _key(name: str) -> str:
 
 _FORMS = {
     "classes": _by_key(_CLASS_METRICS),
+    "label_sets": _by_key(_LABEL_SET_METRICS),
     "scores": _by_key({_CUSTOM: _SCORE_METRICS}),
 }
 _REASONS = {_key(n): why for names, why in _REFUSED.items() for n in names.split()}
@@ -133,7 +144,8 @@ class CompiledMetrics:
         """Update all metrics.
 
         Args:
-            targets: Class ids [N] or shares of the classes [N, C]; scores [N, 1].
+            targets: Class ids [N] or shares of the classes [N, C]; zeros and ones
+                [N, C]; scores [N, 1].
             outputs: Logits [N, C]; predicted scores [N, 1].
             weights: float32 [N].
         """
@@ -146,11 +158,13 @@ class CompiledMetrics:
         values = targets, outputs
         if self._kind == "classes":
             values = _class_values(compiled.form, targets, outputs)
+        if self._kind == "label_sets":
+            values = targets, _label_set_values(compiled.form, outputs)
         arguments = {"sample_weight": weights} if compiled.is_weighted else {}
         compiled.metric.update_state(*values, **arguments)
 
     def _compile(self, identifier: Any, is_weighted: bool) -> _Compiled:
-        metric = _metric(identifier, self._num_outputs)
+        metric = _metric(identifier, self._num_outputs, self._kind)
         if self._kind is None:
             reason = "compares one value per text, which this task does not have"
             raise self._error(metric, reason, "Compile without metrics")
@@ -158,10 +172,13 @@ class CompiledMetrics:
         form = _FORMS[self._kind].get(key) if is_keras else _CUSTOM
         if form is None:
             other = next((kind for kind in _FORMS if key in _FORMS[kind]), None)
-            unknown = f"compares {other}" if other else "is not known"
+            values = {"classes": "one class per text"}.get(other, other)
+            unknown = f"compares {values}" if other else "is not known"
             raise self._error(metric, *_REASONS.get(key, (unknown, None)))
         if is_keras and self._kind == "classes":
             form = self._configured(form, metric, is_weighted)
+        if is_keras and self._kind == "label_sets":
+            form = self._configured_sets(form, metric)
         compiled = _Compiled(metric, form, is_weighted)
         self._try(compiled)
         return compiled
@@ -192,11 +209,23 @@ class CompiledMetrics:
             form = form._replace(predictions="logits")
         return form._replace(binary=one_class)
 
+    def _configured_sets(self, form: Form, metric: Any) -> Form:
+        """Apply the settings of a metric of sets of classes to its form."""
+        config = {**metric.get_config(), **getattr(metric, "_fn_kwargs", {})}
+        if "threshold" in config and config["threshold"] is None:
+            reason = "takes the best class alone, with threshold=None"
+            raise self._error(metric, reason, "Set threshold=0.5")
+        return (
+            form._replace(predictions="logits") if config.get("from_logits") else form
+        )
+
     def _try(self, compiled: _Compiled) -> None:
         """Update a metric, without effect on its state, to find errors and build it."""
         targets, outputs = tf.zeros([4, 1]), tf.zeros([4, self._num_outputs])
         if self._kind == "classes":
             targets = tf.zeros([4], tf.int32)
+        if self._kind == "label_sets":
+            targets = tf.zeros([4, self._num_outputs])
         weights = tf.ones([4])
         try:
             with keras.StatelessScope():
@@ -212,7 +241,8 @@ class CompiledMetrics:
         if type(metric) is not keras.metrics.MeanMetricWrapper:
             function = type(metric)
         name = getattr(function, "__name__", type(function).__name__)
-        counted = {"classes": f" of {self._num_outputs} classes"}
+        count = f" of {self._num_outputs} classes"
+        counted = {"classes": count, "label_sets": f"{count} with multi_label"}
         model = self._model + counted.get(self._kind, "")
         return InputError(
             f"A metric of compile must suit a {model}",
@@ -221,10 +251,15 @@ class CompiledMetrics:
         )
 
 
-def _metric(identifier: Any, num_outputs: int) -> keras.metrics.Metric:
+def _metric(
+    identifier: Any, num_outputs: int, kind: str | None
+) -> keras.metrics.Metric:
     """Return the metric of a name, a function, a class or a metric, as Keras does."""
+    is_set = kind == "label_sets"
     if isinstance(identifier, str) and identifier in keras_metrics.NAMES:
-        return keras_metrics.named_metric(identifier, num_outputs)
+        return keras_metrics.named_metric(identifier, num_outputs, is_set)
+    if identifier in ("accuracy", "acc") and is_set:
+        return keras.metrics.BinaryAccuracy(identifier)
     if identifier in ("accuracy", "acc"):
         return keras.metrics.SparseCategoricalAccuracy(identifier)
     try:
@@ -264,6 +299,16 @@ def _lookup(metric: keras.metrics.Metric) -> tuple[str, bool]:
             is_own = kind is not type(metric) and kind.__name__ in general
             return _key(kind.__name__), not is_own
     return "", False
+
+
+def _label_set_values(form: Form, logits_NC: Any) -> Any:
+    """Convert logits to the predictions of a form."""
+    if form.predictions == "logits":
+        return logits_NC
+    probabilities_NC = tf.sigmoid(logits_NC)
+    if form.predictions == "sets":
+        return tf.cast(probabilities_NC > THRESHOLD, tf.float32)
+    return probabilities_NC
 
 
 def _class_values(form: Form, targets: Any, logits_NC: Any) -> tuple[Any, Any]:

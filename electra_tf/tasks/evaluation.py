@@ -35,6 +35,7 @@ from electra_tf.tasks.text_data import (
     has_values,
     read_texts,
     split_rows,
+    text_scorer,
 )
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.data_errors import DataErrorLog
@@ -206,11 +207,25 @@ def _read_texts(
         splits = _read_glue_splits("mnli" if name == "ax" else name, data, columns)
         limits = UNBOUNDED if labels else (model.low, model.high)
         return name, splits, LabelScorer(row.metrics, labels, limits)
-    bounds = None if labels else UNBOUNDED
-    columns = Columns(settings.text_columns, settings.label_column, labels, bounds)
+    bounds, separator = None if labels else UNBOUNDED, None
+    if model.multi_label:
+        separator = _require_separator(settings)
+    texts = settings.text_columns
+    columns = Columns(texts, settings.label_column, labels, bounds, separator)
     splits = _read_tables(data, settings, columns, "split_column" in given, log)
     metrics = classification_metrics(labels) if labels else REGRESSION_METRICS
-    return name, splits, LabelScorer(metrics, labels)
+    return name, splits, text_scorer(columns, metrics)
+
+
+def _require_separator(settings: DataConfig) -> str:
+    if settings.label_separator is None:
+        raise InputError(
+            "The separator of a text's classes must be stored with the model or set by "
+            "a flag",
+            "no --label_separator, and none in the model's settings",
+            "Pass --label_separator=';'",
+        )
+    return settings.label_separator
 
 
 def _read_glue_splits(name: str, data: str, columns: Columns) -> dict[str, Split]:

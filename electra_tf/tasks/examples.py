@@ -39,8 +39,8 @@ class EncodedExamples:
     max_length: int
     """Largest number of positions of an example."""
     targets: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None
-    """A number for each example or each position, or a dictionary of such sequences;
-    None: unlabelled."""
+    """A number for each example or each position, or a dictionary of such sequences; a
+    float32 array with a row for each example; None: unlabelled."""
     truncated: int = 0
     """Number of examples that were truncated to `max_length`."""
     origins: Sequence[Any] = ()
@@ -77,6 +77,8 @@ class EncodedExamples:
         by_name = isinstance(self.targets, Mapping)
         targets = self.targets if by_name else {None: self.targets}
         for values in targets.values():
+            if _has_rows(values):
+                continue
             for ids, value in zip(self.ids, values, strict=True):
                 _check_target(ids, value)
         return {name: _dtype(values) for name, values in targets.items()}
@@ -85,8 +87,8 @@ class EncodedExamples:
         """Pad examples to a batch.
 
         Returns:
-            Inputs, targets (numbers [B], or [B, L] padded with `IGNORE_LABEL`; zeros
-            if there are none) and weights, float32 [B].
+            Inputs, targets (numbers [B], [B, L] padded with `IGNORE_LABEL`, or rows
+            [B, C]; zeros if there are none) and weights, float32 [B].
         """
         longest = max(len(self.ids[row]) for row in rows)
         length = min(padded_length(longest), max(self.max_length, longest))
@@ -245,6 +247,12 @@ def _spec(array: np.ndarray) -> tf.TensorSpec:
     return tf.TensorSpec(shape, array.dtype)
 
 
+def _has_rows(values: Any) -> bool:
+    """Return whether targets are a row of numbers for each example."""
+    is_array = isinstance(values, np.ndarray)
+    return is_array and values.ndim == 2 and values.dtype == np.float32
+
+
 def _dtype(values: Sequence[Any]) -> type:
     floats = any(isinstance(value, float | np.floating) for value in values)
     return np.float32 if floats else np.int32
@@ -263,6 +271,10 @@ def _check_target(ids: Sequence[int], value: Any) -> None:
 
 
 def _stack(values: list[Any], size: int, length: int, dtype: type) -> np.ndarray:
+    if np.ndim(values[0]) and np.asarray(values[0]).dtype.kind == "f":
+        padded = np.zeros((size, len(values[0])), np.float32)
+        padded[: len(values)] = values
+        return padded
     if np.ndim(values[0]):
         padded = np.full((size, length), IGNORE_LABEL, np.int32)
         for index, row in enumerate(values):

@@ -27,6 +27,7 @@ from electra_tf.tasks.examples import (
     single_batch,
     training_dataset,
 )
+from electra_tf.tasks.label_sets import check_rows
 from electra_tf.tasks.losses import squeeze_column
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.task_methods import TaskMethods
@@ -100,10 +101,17 @@ def prepare(
     if isinstance(x, Mapping):
         check_ids(x, model.shape.max_positions)
         require_targets(y)
-        if model.takes_columns and np.ndim(y) == 2 and np.shape(y)[1] == 1:
-            y = np.reshape(y, -1)
+        y = _targets_of_ids(model, y)
         sample_weight = to_weights(sample_weight, x["token_ids"].shape[0])
     return Prepared(x, y, sample_weight, class_weight)
+
+
+def _targets_of_ids(model: TaskMethods, y: Any) -> Any:
+    """Return the targets of ids, a column as values; check rows of classes."""
+    if model.multi_label:
+        check_rows(y, model.num_outputs)
+    is_column = np.ndim(y) == 2 and np.shape(y)[1] == 1
+    return np.reshape(y, -1) if model.takes_columns and is_column else y
 
 
 def prepare_batch(

@@ -35,15 +35,17 @@ class _ClassCounts(_Metric):
         self._counts_3C = self.add_variable((3, num_classes), "zeros", name="counts")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Add examples with class ids [N] as targets and predictions."""
+        """Add class ids [N] as targets and predictions, or zeros and ones [N, C]."""
         weights_N = self._weights(y_true, sample_weight)
-        gold_NC, predicted_NC = (
-            tf.one_hot(ids, self.num_classes, dtype=self.dtype) * weights_N[:, None]
-            for ids in (y_true, y_pred)
-        )
-        is_correct_N = tf.cast(tf.equal(y_true, y_pred), self.dtype)
-        counts_3NC = [is_correct_N[:, None] * gold_NC, gold_NC, predicted_NC]
-        self._counts_3C.assign_add(tf.reduce_sum(tf.stack(counts_3NC), 1))
+        gold_NC, predicted_NC = map(self._multi_hot, (y_true, y_pred))
+        counts_3NC = tf.stack([gold_NC * predicted_NC, gold_NC, predicted_NC])
+        self._counts_3C.assign_add(tf.reduce_sum(counts_3NC * weights_N[:, None], 1))
+
+    def _multi_hot(self, values: Any) -> tf.Tensor:
+        values = tf.convert_to_tensor(values)
+        if values.shape.rank == 2:
+            return tf.cast(values, self.dtype)
+        return tf.one_hot(values, self.num_classes, dtype=self.dtype)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
@@ -299,11 +301,13 @@ NAMES = (*_AVERAGE_OF, "mcc", "matthews_corrcoef", *_CORRELATIONS)
 """Names of metrics of this module in `compile`."""
 
 
-def named_metric(name: str, num_classes: int) -> keras.metrics.Metric:
+def named_metric(
+    name: str, num_classes: int, multi_label: bool = False
+) -> keras.metrics.Metric:
     """Return the metric of one of `NAMES`; `f1` of two classes is that of class 1."""
     if name in _CORRELATIONS:
         return _CORRELATIONS[name](name)
     if name not in _AVERAGE_OF:
         return MatthewsCorrelation(num_classes, name)
-    is_binary = name == "f1" and num_classes == 2
+    is_binary = name == "f1" and num_classes == 2 and not multi_label
     return F1(num_classes, "binary" if is_binary else _AVERAGE_OF[name], name)

@@ -53,6 +53,19 @@ def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
     return float(100 * scores)
 
 
+def micro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Compute the F1 of all decisions for a text and a class, multi-hot [N, C]."""
+    from sklearn import metrics
+
+    scores = metrics.f1_score(labels, predictions, average="micro", zero_division=0)
+    return float(100 * scores)
+
+
+def subset_accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Compute the share of texts with exactly the correct classes, multi-hot [N, C]."""
+    return accuracy(labels, predictions)
+
+
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Compute Pearson's correlation of scores (a metric of STS-B)."""
     from scipy import stats
@@ -77,9 +90,15 @@ def mse(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 METRICS: dict[str, Callable[[ArrayLike, ArrayLike], float]] = {
     metric.__name__: metric
-    for metric in (accuracy, mcc, f1, macro_f1, pearson, spearman, mse)
+    for metric in (
+        *(accuracy, mcc, f1, macro_f1, micro_f1, subset_accuracy),
+        *(pearson, spearman, mse),
+    )
 }
 """Functions of (labels, predictions) by name."""
+
+LABEL_SET_METRICS = ("micro_f1", "macro_f1", "subset_accuracy")
+"""Metrics of a table whose texts have any number of classes."""
 
 REGRESSION_METRICS = ("spearman", "pearson", "mse")
 """Metrics of a table with a column of scores."""

@@ -20,9 +20,11 @@ from electra_tf.tasks import metrics
 from electra_tf.tasks.class_report import (
     ClassReport,
     class_report,
+    label_set_report,
     span_report,
     tag_report,
 )
+from electra_tf.tasks.label_sets import label_sets, multi_hot
 from electra_tf.tasks.schemes import OUTSIDE, conlleval_spans, is_span_scheme
 from electra_tf.tasks.spans import QAPrediction, write_predictions
 from electra_tf.tasks.splits import Split
@@ -181,6 +183,52 @@ class LabelScorer(Scorer):
         if self.labels is None:
             return np.asarray(values, np.float64)
         return np.array([self._ids[value] for value in values])
+
+
+class LabelSetScorer(LabelScorer):
+    """Scores of sets of labels; the separator is that of files of predictions."""
+
+    def __init__(self, labels: Sequence[str], separator: str):
+        super().__init__(metrics.LABEL_SET_METRICS, labels)
+        self._separator = separator
+
+    def best(self, model: Any, details: Sequence[Any]) -> Sequence[Any]:
+        """Return the labels above the threshold."""
+        return label_sets(np.asarray(details), model.labels)
+
+    def class_report(self, split: Split, predictions: Any) -> ClassReport:
+        """Return the scores of each class, each against its absence."""
+        sides = map(self._numbers, (split.targets, predictions))
+        return label_set_report(*sides, self.labels)
+
+    def _mistakes(
+        self, model: Any, split: Split, details: Any, predictions: Any
+    ) -> Iterator[Mistake]:
+        """Yield wrong sets, with the probability of their most certain wrong class."""
+        gold_NC, predicted_NC = map(self._numbers, (split.targets, predictions))
+        errors_N = np.abs(np.asarray(details) - gold_NC).max(-1)
+        for index in np.flatnonzero((gold_NC != predicted_NC).any(-1)):
+            text = " | ".join(model.texts_of(split.items[index]))
+            sides = (
+                self._separator.join(side[index])
+                for side in (split.targets, predictions)
+            )
+            yield Mistake(text, *sides, float(errors_N[index]))
+
+    def degenerate(self, split: Split, predictions: Sequence[Any]) -> str | None:
+        """Describe predictions of one set for all texts."""
+        columns = predictions, split.targets
+        sets, gold = (set(map(frozenset, column)) for column in columns)
+        if len(sets) > 1 or sets == gold or len(predictions) < 2:
+            return None
+        return f"always predicts {format_list(sorted(sets.pop())) or 'no class'}"
+
+    def write(self, split: Split, predictions: Sequence[Any], path: str) -> None:
+        """Write `PATH.tsv`, the labels of a text in one cell."""
+        super().write(split, [self._separator.join(p) for p in predictions], path)
+
+    def _numbers(self, values: Sequence[Any]) -> np.ndarray:
+        return multi_hot(values, self.labels)
 
 
 class TagScorer(Scorer):

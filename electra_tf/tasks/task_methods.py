@@ -53,7 +53,10 @@ class TaskMethods(abc.ABC):
     metric_name = "accuracy"
     """Name of the metric that `fit` and `evaluate` report beside the loss."""
     metric_kind: str | None = None
-    """Values that metrics of `compile` compare: `classes`, `scores`; None: none."""
+    """Values that metrics of `compile` compare: `classes`, `label_sets`, `scores`;
+    None: none."""
+    multi_label = False
+    """Whether a text has any number of classes."""
     takes_words = False
     """Whether an input is a list of words, and a text is split into words."""
     takes_columns = False

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,9 +13,14 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import glue
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.label_sets import THRESHOLD, rarest_labels
 from electra_tf.tasks.labels import other_spelling, suspicious_labels
-from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
-from electra_tf.tasks.score import LabelScorer
+from electra_tf.tasks.metrics import (
+    LABEL_SET_METRICS,
+    REGRESSION_METRICS,
+    classification_metrics,
+)
+from electra_tf.tasks.score import LabelScorer, LabelSetScorer
 from electra_tf.tasks.splits import (
     Split,
     check_split_column,
@@ -40,25 +46,47 @@ class Columns(NamedTuple):
     """Classes; None: scores, or the classes are not known yet."""
     bounds: tuple[float, float] | None
     """Lowest and highest score; None: classes."""
+    separator: str | None = None
+    """Between the classes of a text, of any number; None: each text has one."""
 
     def parse(self, row: Row, is_labelled: bool) -> tuple[Any, Any, str, str]:
         """Return texts and target of a row, and kind and detail of an error."""
         missing = [column for column in self.texts if column not in row.values]
         if missing:
             return None, None, "no text", f"without {format_list(missing)}"
-        for column in (*self.texts, self.target):
+        may_be_list = self.separator is not None
+        for column in (*self.texts, *[self.target] * (not may_be_list)):
             if column in row.nested:
                 detail = f"{column!r} is a list or an object: {row.values[column]:.60}"
                 detail += " (of pandas: to_json(FILE, orient='records', lines=True))"
+                if column == self.target and self.bounds is None:
+                    detail += "; lists of classes need --label_separator"
                 return None, None, "a nested value", detail
         texts = tuple(row.values[column] for column in self.texts)
         texts = texts[0] if len(texts) == 1 else texts
         if not is_labelled:
             return texts, None, "", ""
+        if may_be_list:
+            return texts, *self._label_set(row)
         text = row.values.get(self.target) or ""
         parse = self._label if self.bounds is None else self._score
         value, kind, allowed = parse(text.strip())
         return texts, value, kind, f"{self.target!r} is {text!r}{allowed}"
+
+    def _label_set(self, row: Row) -> tuple[tuple[str, ...], str, str]:
+        """Return the classes of a row, none for an empty cell, and an error."""
+        text = row.values.get(self.target) or ""
+        names: Any = text.split(self.separator)
+        if self.target in row.nested:
+            names = json.loads(text)
+        if not isinstance(names, list) or any(type(n) not in (str, int) for n in names):
+            return (), "a nested value", f"{self.target!r} is {text:.60}"
+        names = tuple(dict.fromkeys(n for name in names if (n := str(name).strip())))
+        for name in names:
+            _, kind, allowed = self._label(name)
+            if kind:
+                return (), kind, f"{name!r} in {self.target!r}, {text!r:.60}{allowed}"
+        return names, "", ""
 
     def _label(self, text: str) -> tuple[str, str, str]:
         if not text:
@@ -157,8 +185,14 @@ def _text_task(
     unordered: bool = False,
 ) -> TaskData:
     labels, counts = columns.labels, {}
-    scorer = LabelScorer(metrics, labels, limits)
-    if labels is None:
+    scorer = text_scorer(columns, metrics, limits)
+    if columns.separator is not None:
+        model = functools.partial(TextClassifier, labels=labels, multi_label=True)
+        targets = splits["train"].targets
+        numbers = collections.Counter(label for names in targets for label in names)
+        counts = {f"class {label!r}": numbers[label] for label in labels}
+        counts["no class"] = sum(not names for names in targets)
+    elif labels is None:
         low, high = columns.bounds
         model = functools.partial(TextRegressor, low=low, high=high)
     else:
@@ -166,6 +200,15 @@ def _text_task(
         numbers = collections.Counter(splits["train"].targets)
         counts = {f"class {label!r}": numbers[label] for label in labels}
     return TaskData(name, splits, scorer, model, unordered, format_counts(counts))
+
+
+def text_scorer(
+    columns: Columns, metrics: Sequence[str], limits: tuple[float, float] = UNBOUNDED
+) -> LabelScorer:
+    """Return the scorer of the targets of columns; sets of classes have their own."""
+    if columns.separator is not None:
+        return LabelSetScorer(columns.labels, columns.separator)
+    return LabelScorer(metrics, columns.labels, limits)
 
 
 def read_glue(name: str, data: str, log: DataErrorLog) -> TaskData:
@@ -220,7 +263,7 @@ def read_csv(
                 split = _without_places(split, path, bad_rows)
             splits[part] = split  # train with its places, which a dev split needs
     if "dev" not in splits:
-        splits = _hold_out_rows(splits, settings, columns.labels is None, notify)
+        splits = _hold_out_rows(splits, settings, columns, notify)
     return _csv_task(splits, columns, notify)
 
 
@@ -252,8 +295,15 @@ def _columns(settings: DataConfig) -> Columns:
             f" --score_column={settings.score_column}",
             "Pass --text_columns=review --label_column=label, or --score_column=stars",
         )
+    separator = settings.label_separator
+    if settings.score_column and separator is not None:
+        raise InputError(
+            "--label_separator must be used with --label_column",
+            f"--label_separator={separator} with --score_column",
+            "Leave it out",
+        )
     bounds = None if settings.label_column else UNBOUNDED
-    return Columns(texts, targets[0], None, bounds)
+    return Columns(texts, targets[0], None, bounds, separator)
 
 
 def _with_values(
@@ -263,9 +313,17 @@ def _with_values(
     if columns.bounds is not None:
         return columns
     values = [row.values.get(columns.target, "") for row in rows]
+    targets = train.targets
+    if columns.separator is not None:
+        if all(len(names) < 2 for names in targets):
+            notify(
+                f"csv: warning: no row of {rows[0].source} has two classes or more in "
+                f"{columns.target!r}, separated by {columns.separator!r}"
+            )
+        targets = values = [name for names in targets for name in names]
     for line in suspicious_labels(values):
         notify(f"csv: warning: {rows[0].source}: {line}")
-    return columns._replace(labels=sorted(set(train.targets)))
+    return columns._replace(labels=sorted(set(targets)))
 
 
 def _csv_task(splits: dict[str, Split], columns: Columns, notify: Notify) -> TaskData:
@@ -282,6 +340,12 @@ def _csv_task(splits: dict[str, Split], columns: Columns, notify: Notify) -> Tas
         notify(
             f"csv: {columns.target!r} contains scores, scored by {', '.join(metrics)}; "
             "spearman compares trials"
+        )
+    elif columns.separator is not None and labels:
+        metrics = LABEL_SET_METRICS
+        notify(
+            f"csv: scored by {', '.join(metrics)}; a text has the classes whose "
+            f"probabilities exceed {THRESHOLD:g}; {metrics[0]} compares trials"
         )
     elif len(labels) < 2:
         raise InputError(
@@ -318,11 +382,13 @@ def _note_empty(split: Split, notify: Notify) -> None:
 
 
 def _hold_out_rows(
-    splits: dict[str, Split], settings: DataConfig, has_scores: bool, notify: Notify
+    splits: dict[str, Split], settings: DataConfig, columns: Columns, notify: Notify
 ) -> dict[str, Split]:
     """Move the same share of every class from train to dev."""
-    train = splits["train"]
+    train, has_scores = splits["train"], columns.labels is None
     classes = [0] * len(train) if has_scores else train.targets
+    if columns.separator is not None:
+        classes = rarest_labels(train.targets)
     dev, counts = hold_out(classes, settings.dev_share, settings.split_seed)
     if not dev:
         raise InputError(

@@ -1,0 +1,290 @@
+"""Texts with any number of classes: targets, loss, metrics, files, tables, formats."""
+
+import json
+
+import keras
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+import tiny
+from sklearn import metrics
+
+import electra_tf
+from electra_tf import TextClassifier
+from electra_tf.errors import InputError
+from electra_tf.runs.conversion import convert_checkpoint
+from electra_tf.serving.export import load_exportable
+from electra_tf.tasks.datasets import read_task
+from electra_tf.text.data_errors import DataErrorLog
+
+LABELS = ("good", "in", "long")
+TEXTS, _ = tiny.texts(30, seed=3)
+SETS = [
+    [name for name, applies in zip(LABELS, row, strict=True) if applies]
+    for row in ((tiny.GOOD in t, "in" in t.split(), len(t) > 40) for t in TEXTS)
+]
+ROWS = np.array([[label in names for label in LABELS] for names in SETS], np.int64)
+
+
+def new(seed=1, **settings):
+    settings = tiny.settings(**tiny.NO_DROPOUT, **settings)
+    return TextClassifier(tiny.start(), LABELS, settings, seed, multi_label=True)
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = new()
+    model.fit(TEXTS, SETS, epochs=2)
+    for kernel in model.encoder.trainable_variables:  # texts differ in probabilities
+        if len(kernel.shape) == 2:
+            kernel.assign(kernel * 10)
+    bias, odds = (
+        model.head.dense.bias,
+        model.predict(TEXTS) / (1 - model.predict(TEXTS)),
+    )
+    bias.assign(bias - np.log(odds).mean(0))
+    return model
+
+
+@pytest.fixture(scope="module")
+def probabilities(model):
+    return model.predict(TEXTS)
+
+
+def test_there_are_texts_of_no_class_and_of_several():
+    assert {0, 2} <= {len(names) for names in SETS}
+
+
+def test_loss_and_accuracy_are_those_of_independent_classes(model, probabilities):
+    result = model.evaluate(TEXTS, SETS, return_dict=True)
+    flat = ROWS.ravel(), probabilities.ravel().astype(np.float64)
+    np.testing.assert_allclose(result["loss"], metrics.log_loss(*flat), rtol=1e-5)
+    predicted = probabilities > 0.5
+    exact = metrics.accuracy_score(ROWS, predicted)
+    np.testing.assert_allclose(result["subset_accuracy"], exact, rtol=1e-6)
+    names = [tuple(np.array(LABELS)[row]) for row in predicted]
+    assert model.labels_of(probabilities) == names
+    assert len(set(names)) > 2
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        ROWS, ROWS.astype(bool), ROWS.tolist(), pd.DataFrame(ROWS), pd.Series(SETS),
+        [set(names) for names in SETS], [np.array(names) for names in SETS],
+        [[name.encode() for name in names] for names in SETS],
+    ],
+)  # fmt: skip
+def test_targets_in_any_container(y, model):
+    assert model.evaluate(TEXTS, y) == model.evaluate(TEXTS, SETS)
+
+
+def test_ids_take_rows(model):
+    ids = model.examples(TEXTS).batch(range(30), 30)[0]
+    expected = model.evaluate(TEXTS, SETS)
+    np.testing.assert_allclose(model.evaluate(ids, ROWS), expected, rtol=1e-5)
+    for y in (ROWS[:, :2], ROWS[:, 0]):
+        with pytest.raises(InputError, match="row of 3"):
+            model.evaluate(ids, y)
+
+
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [
+        (["Good"], "another spelling"),
+        (["good", 1], "not names"),
+        ("good", "not a list"),
+        (None, "not a list"),
+        ([0, 2, 1], "zeros and ones"),
+        ([1, 0], "zeros and ones"),
+        ([["good"]], "not names"),
+    ],
+)
+def test_other_targets_are_named_with_their_index(target, named, model):
+    with pytest.raises(InputError, match=f"at index 1: .*{named}"):
+        model.evaluate(TEXTS[:3], [[], target, ["in"]])
+
+
+def test_class_weights_are_refused(model):
+    with pytest.raises(InputError, match="sample_weight"):
+        model.fit(TEXTS, SETS, class_weight={"good": 2.0})
+
+
+@pytest.mark.parametrize("labels", [(), ("a", "a")])
+def test_labels_are_distinct_names(labels):
+    with pytest.raises(InputError, match="distinct"):
+        TextClassifier(tiny.start(), labels, tiny.settings(), multi_label=True)
+
+
+def test_one_class_may_apply_or_not():
+    model = TextClassifier(tiny.start(), ["x"], tiny.settings(), multi_label=True)
+    expected = model.evaluate(TEXTS[:4], [["x"], [], [], ["x"]])
+    assert model.evaluate(TEXTS[:4], np.array([[1], [0], [0], [1]])) == expected
+
+
+def test_metrics_of_keras_compare_each_class(model, probabilities):
+    predicted = (probabilities > 0.5).astype(int)
+    sides = ROWS, predicted
+    expected = {
+        "accuracy": (predicted == ROWS).mean(),
+        "f1": metrics.f1_score(*sides, average="macro", zero_division=0),
+        "f1_micro": metrics.f1_score(*sides, average="micro"),
+        "f1_score": metrics.f1_score(*sides, average="weighted", zero_division=0),
+        "precision": metrics.precision_score(*sides, average="micro"),
+        "recall_in": metrics.recall_score(ROWS[:, 1], predicted[:, 1]),
+        "auc": metrics.roc_auc_score(ROWS, probabilities),
+        "binary_crossentropy": metrics.log_loss(
+            ROWS.ravel(), probabilities.ravel().astype(np.float64)
+        ),
+    }
+    copy = TextClassifier.from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    copy.compile(
+        metrics=[
+            "accuracy", "f1", "f1_micro", keras.metrics.Precision(),
+            keras.metrics.F1Score("weighted", threshold=0.5),
+            keras.metrics.Recall(class_id=1, name="recall_in"),
+            keras.metrics.AUC(2000, multi_label=True), "binary_crossentropy",
+        ]
+    )  # fmt: skip
+    result = copy.evaluate(TEXTS, SETS, return_dict=True)
+    for name, value in expected.items():
+        tolerance = 0.03 if name == "auc" else 1e-5
+        np.testing.assert_allclose(result[name], value, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("metric", "named"),
+    [
+        (keras.metrics.F1Score(), "threshold=0.5"),
+        ("mcc", "one class per text"),
+        (keras.metrics.MeanIoU(3), "one class per text"),
+        ("categorical_accuracy", "one class per text"),
+    ],
+)
+def test_metrics_of_single_classes_are_refused(metric, named):
+    with pytest.raises(InputError, match=named):
+        new().compile(metrics=[metric])
+
+
+def test_saved_and_converted_models_keep_their_classes(model, probabilities, tmp_path):
+    model.save(tmp_path / "model.keras")
+    for same in (
+        electra_tf.load_model(tmp_path / "model.keras"),
+        TextClassifier.from_preset(tmp_path / "model.keras", multi_label=True),
+    ):
+        np.testing.assert_array_equal(same.predict(TEXTS), probabilities)
+    with pytest.raises(InputError, match="multi_label=False for True"):
+        TextClassifier.from_preset(tmp_path / "model.keras", multi_label=False)
+    pooled = new(model_pooler="gelu")
+    pooled.save(tmp_path / "pooled.keras")
+    convert_checkpoint(tmp_path / "pooled.keras", tmp_path / "theirs", "huggingface")
+    path = tmp_path / "theirs" / "config.json"
+    config = json.loads(path.read_text())
+    assert config["problem_type"] == "multi_label_classification"
+    config.pop("electra_tf")
+    path.write_text(json.dumps(config))
+    back = TextClassifier.from_preset(tmp_path / "theirs")
+    assert (back.multi_label, back.labels) == (True, LABELS)
+    np.testing.assert_array_equal(back.predict(TEXTS), pooled.predict(TEXTS))
+
+
+def test_exports_name_the_classes_that_apply(model, probabilities, tmp_path):
+    model.save(tmp_path / "model.keras")
+    spec = load_exportable(str(tmp_path / "model.keras"))
+    outputs = spec.text["serving_default"].function(tf.constant(TEXTS))
+    np.testing.assert_allclose(outputs["probabilities"], probabilities, atol=1e-6)
+    served = [[label.decode() for label in row if label] for row in
+              outputs["labels"].numpy()]  # fmt: skip
+    assert served == [list(names) for names in model.labels_of(probabilities)]
+    assert "label" not in outputs
+
+
+# Tables.
+
+
+def read(tmp_path, text, suffix="csv", log=None, **settings):
+    """Read a table of a command, with what it printed."""
+    (tmp_path / f"data.{suffix}").write_text(text, encoding="utf-8")
+    columns = {"data_text_columns": ("text",), "data_label_column": "labels"}
+    config = tiny.settings(**columns, **settings).data
+    lines = []
+    log = log or DataErrorLog("stop", "", "rule")
+    path = str(tmp_path / f"data.{suffix}")
+    return read_task("csv", path, config, log, lines.append), "\n".join(lines)
+
+
+TABLE = "text,labels,split\n" + "".join(
+    f"text {n},{cell},{'dev' if n % 4 == 0 else 'train'}\n"
+    for n, cell in enumerate(["b; a", "", "a", " c ;b;;b", "a;b"] * 4)
+)
+
+
+def test_cells_are_sets_of_classes(tmp_path):
+    data, printed = read(
+        tmp_path, TABLE, data_label_separator=";", data_split_column="split"
+    )
+    model = data.model(tiny.start(), settings=tiny.settings())
+    assert (model.labels, model.multi_label) == (("a", "b", "c"), True)
+    assert data.splits["dev"].targets[:2] == [("b", "a"), ("a", "b")]
+    assert data.splits["train"].targets[:3] == [(), ("a",), ("c", "b")]
+    assert "micro_f1" in printed
+    assert "3 of class 'c'" in data.label_counts
+    assert "3 of no class" in data.label_counts
+    assert data.monitor == "dev_micro_f1"
+
+
+def test_lists_of_json_are_sets_of_classes(tmp_path):
+    rows = [["b", "a"], [], None, ["a"], ["b", 1]] * 4
+    lines = [json.dumps({"text": f"t {n}", "labels": r}) for n, r in enumerate(rows)]
+    data, _ = read(tmp_path, "\n".join(lines), "jsonl", data_label_separator=";")
+    targets = [t for split in data.splits.values() for t in split.targets]
+    assert sorted(set(targets)) == [(), ("a",), ("b", "1"), ("b", "a")]
+    with pytest.raises(InputError, match="--label_separator"):
+        read(tmp_path, "\n".join(lines), "jsonl")
+
+
+def test_a_part_of_each_rarest_class_is_held_out(tmp_path):
+    cells = ["a"] * 40 + ["a;b"] * 20 + [""] * 20
+    table = "text,labels\n" + "".join(f"t{n},{c}\n" for n, c in enumerate(cells))
+    data, _ = read(tmp_path, table, data_label_separator=";")
+    held = data.splits["dev"].targets
+    assert [held.count(t) for t in (("a",), ("a", "b"), ())] == [4, 2, 2]
+
+
+def test_unknown_classes_are_named_with_their_row(tmp_path):
+    table = TABLE + "text,a;A,dev\n"
+    options = {"data_label_separator": ";", "data_split_column": "split"}
+    with pytest.raises(InputError, match=r":22.*'A' in 'labels'.*another spelling"):
+        read(tmp_path, table, **options)
+
+
+def test_a_separator_that_separates_nothing_is_reported(tmp_path):
+    table = "text,labels\n" + "t,a|b\nu,b\n" * 9
+    assert "no row" in read(tmp_path, table, data_label_separator=";")[1]
+    assert "no row" not in read(tmp_path, table, data_label_separator="|")[1]
+
+
+def test_the_commands_train_score_and_predict(pretrained, tmp_path, here):
+    (tmp_path / "data.csv").write_text(TABLE)
+    flags = [
+        "--task=csv", f"--data={tmp_path / 'data.csv'}", f"--checkpoint={pretrained}",
+        f"--output={tmp_path / 'out'}", "--text_columns=text", "--label_column=labels",
+        "--set=training.epochs=2", "--set=data.max_length=16",
+    ]  # fmt: skip
+    result = here("finetune", *flags, "--label_separator=;", "--split_column=split")
+    assert result.returncode == 0, result.stderr
+    assert "dev_subset_accuracy" in result.stdout
+    data = f"--data={tmp_path / 'data.csv'}"
+    scored = here("evaluate", f"--model={tmp_path / 'out'}", data)
+    assert scored.returncode == 0, scored.stderr
+    report = json.loads(scored.stdout.splitlines()[-1])
+    assert list(report["classes"]["dev"]["classes"]) == ["a", "b", "c"]
+    (tmp_path / "in.txt").write_text("text 1\n")
+    inputs = f"--model={tmp_path / 'out'}", f"--input={tmp_path / 'in.txt'}"
+    record = json.loads(here("predict", *inputs, "--format=jsonl").stdout)
+    above = [name for name, p in record["probabilities"].items() if p > 0.5]
+    assert record["labels"] == above
+    line = here("predict", *inputs).stdout.removesuffix("\n")
+    assert line == ";".join(above)
