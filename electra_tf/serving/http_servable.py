@@ -160,9 +160,14 @@ def _about(path: pathlib.Path) -> dict[str, Any]:
 
 def _of_model(path: str, name: str, output_kind: str | None) -> Servable:
     source = sources.open(path)
-    if output_kind is None and source.kind != "fine_tuned" and not source.fine_tuned:
-        output_kind = "electra"
-    return servable_of(load_exportable(path, output_kind), name)
+    if output_kind or source.kind == "fine_tuned" or source.fine_tuned:
+        return servable_of(load_exportable(path, output_kind), name)
+    try:
+        return servable_of(load_exportable(path, "electra"), name)
+    except InputError as error:
+        encoder = "pass --output_kind=encoder for vectors"
+        remedy = f"{error.remedy}; or {encoder}"
+        raise InputError(error.required, error.received, remedy) from error
 
 
 def servable_of(spec: ExportSpec, name: str) -> Servable:

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import errno
 import functools
 import html
 import importlib.resources
@@ -95,6 +96,7 @@ class RestServer:
         app = web.Application(
             middlewares=[self._errors], client_max_size=self._limits.bytes
         )
+        app.on_startup.append(_log_accept_errors_once)
         app.on_response_prepare.append(_add_headers)
         app.cleanup_ctx.append(self._batching)
         for path in _PAGE:
@@ -271,6 +273,22 @@ class _Metrics:
             "Requests that are not answered yet.",
             registry=registry,
         ).set_function(unanswered)
+
+
+async def _log_accept_errors_once(app: web.Application) -> None:
+    """Shorten the log while a process has too many connections: asyncio tries to accept
+    another one hundreds of times a second."""
+    logged = False
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal logged
+        if getattr(context.get("exception"), "errno", None) != errno.EMFILE:
+            loop.default_exception_handler(context)
+        elif not logged:
+            logged = True
+            _logger.warning("too many open connections; others have to wait")
+
+    asyncio.get_running_loop().set_exception_handler(handle)
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:

@@ -457,6 +457,19 @@ def test_a_full_queue_refuses_further_requests():
         assert client.metric('electra_tf_requests_total{code="200"}') == 2
 
 
+def test_requests_are_answered_before_the_server_stops():
+    held = Held()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with running(held.servable) as client:
+            sent = pool.submit(client.predict, {"instances": [4]})
+            while client.metric("electra_tf_unanswered_requests") < 1:
+                pass
+            threading.Timer(0.5, held.open.set).start()
+        assert sent.result() == (200, {"predictions": [8]})
+        with pytest.raises(ConnectionRefusedError):
+            client.predict({"instances": [4]})
+
+
 def test_a_client_that_has_gone_is_not_computed():
     held = Held()
     request = "POST", "/v1/models/held:predict", json.dumps({"instances": [1]})
