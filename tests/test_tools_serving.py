@@ -269,6 +269,19 @@ def test_versions_are_compared_by_their_responses(exports, tools):
         assert len(versions.compare(expected, received)[1]) == 1
 
 
+@pytest.mark.parametrize(
+    "options",
+    [["--fuzz=20"], pytest.param(["--attack", "--fuzz=500"], marks=pytest.mark.slow)],
+)
+def test_the_http_server_is_checked(exports, options):
+    pytest.importorskip("prometheus_client", reason="needs the extra `http`")
+    result = run("serve_check_http.py", f"--model={exports('tagger')}", *options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "every request had an expected result" in result.stdout
+    assert "SIGTERM: exit status 0" in result.stdout
+    assert re.search(r"4 clients, 0.1 minutes: [\d,]+ 200; p50", result.stdout)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_exports_have_equal_responses_in_an_old_tensorflow(exports, kind):

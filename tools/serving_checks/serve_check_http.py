@@ -1,10 +1,9 @@
 """Send real, hostile and random requests to `electra-tf serve`, then a load.
 
-python tools/serving_checks/serve_check_http.py --model=served --minutes=10
+python tools/serving_checks/serve_check_http.py --model=served --attack --minutes=10
 
-The requests are those of `serve_check --attack`, as JSON, where JSON can express them:
-it cannot declare a shape that its values do not have. It needs the extras `http` and
-`serving`.
+The hostile requests are those of `serve_check`, as JSON, which cannot declare a shape
+that its values do not have. It needs the extras `http` and `serving`.
 """
 
 import argparse
@@ -118,8 +117,8 @@ def _text(text: bytes) -> Any:
 class Load:
     """Clients that send one text after another over connections that stay open."""
 
-    def __init__(self, url: str, name: str, texts: list[str]):
-        self._host, self._texts = urllib.parse.urlsplit(url).netloc, texts
+    def __init__(self, url: str, name: str):
+        self._host = urllib.parse.urlsplit(url).netloc
         (first,) = (s for s in signatures_of(url, name) if s.name == "serving_default")
         self._inputs, self._path = first.inputs, f"/v1/models/{name}:predict"
         self.results: Counter[str] = Counter()
@@ -137,7 +136,7 @@ class Load:
         connection = http.client.HTTPConnection(self._host, timeout=_SECONDS)
         rng = np.random.default_rng(number)
         while (start := time.monotonic()) < end:
-            text = self._texts[rng.integers(len(self._texts))]
+            text = requests.TEXTS[rng.integers(len(requests.TEXTS))]
             body = json.dumps({"instances": [dict.fromkeys(self._inputs, text)]})
             try:
                 connection.request("POST", self._path, body)
@@ -188,24 +187,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
     parser.add_argument("--fuzz", type=int, default=200)
-    parser.add_argument("--minutes", type=float, default=0.0)
+    parser.add_argument("--attack", action="store_true")
+    parser.add_argument("--minutes", type=float, default=0.1)
     parser.add_argument("--clients", type=int, default=4)
     options = parser.parse_args()
     with run_server(options.model) as (url, process):
-        load = Load(url, "m", [*requests.TEXTS])
-        load.run(options.clients, 10)
+        Load(url, "m").run(options.clients, min(10, 60 * options.minutes))
         before = memory(process)
-        problems = [*hostile(url, "m", options.fuzz, attack=True)]
-        print("\n".join(problems) or "every request had an expected result")
-        print(f"memory: {before:.0f} MiB, peak {memory(process, 'VmHWM'):.0f} MiB")
-        if options.minutes:
-            before = memory(process)
-            load = Load(url, "m", [*requests.TEXTS])
-            load.run(options.clients, 60 * options.minutes)
-            after = memory(process)
-            print(f"{options.clients} clients, {options.minutes:g} minutes: {load}")
-            print(f"memory: {before:.0f} MiB before, {after:.0f} MiB after")
-            problems += [key for key in load.results if key != "200"]
+        problems = [*hostile(url, "m", options.fuzz, options.attack)]
+        peak = memory(process, "VmHWM")
+        print(f"memory: {before:.0f} MiB, peak of hostile requests {peak:.0f} MiB")
+        if peak > 2 * before:
+            problems.append("the peak of memory is more than twice the memory before")
+        before, load = memory(process), Load(url, "m")
+        load.run(options.clients, 60 * options.minutes)
+        print(f"{options.clients} clients, {options.minutes:g} minutes: {load}")
+        print(f"memory: {before:.0f} MiB before, {memory(process):.0f} MiB after")
+        problems += [key for key in load.results if key != "200"]
+    print("\n".join(problems) or "every request had an expected result")
     sys.exit(bool(problems))
 
 
