@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -253,13 +254,19 @@ def _weights(
 
 
 @contextlib.contextmanager
+def extracted_weights(path: str) -> Iterator[str]:
+    """Extract the HDF5 file in a .keras file, and yield its path.
+
+    HDF5 reads back and forth, and a step back within an archive reads its part again.
+    """
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(path) as archive:
+        yield archive.extract(WEIGHTS, folder)
+
+
+@contextlib.contextmanager
 def open_weights(path: str) -> Iterator[h5py.File]:
     """Open the weights of a .keras file."""
-    with (
-        zipfile.ZipFile(path) as archive,
-        archive.open(WEIGHTS) as part,
-        h5py.File(part, "r") as file,
-    ):
+    with extracted_weights(path) as part, h5py.File(part, "r") as file:
         yield file
 
 

@@ -55,7 +55,8 @@ def load_keras_model(path: str) -> keras.Model:
         if (needed := _weight_bytes(config)) > stored:
             raise keras_file.too_large(path, needed, stored)
         model = keras.saving.deserialize_keras_object(config, safe_mode=True)
-        model.load_weights(path)
+        with keras_file.extracted_weights(path) as weights:
+            model.load_weights(weights)
         return model
     except InputError as error:
         if path in str(error):
