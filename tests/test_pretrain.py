@@ -205,6 +205,7 @@ VARIANTS = {
             "objective.discriminator_weight_schedule=[[0.0, 0.0], [1.0, 1.0]]",
             "optimizer.generator_learning_rate=5e-4",
             "optimizer.name=muon",
+            "training.remat=true",
         ],
         (4,),
     ),

@@ -584,6 +584,9 @@ class TrainingConfig:
     accumulation: Positive = 1
     """Number of microbatches that a batch is split into, to save memory; the update is
     the same."""
+    remat: bool = False
+    """Compute each Transformer layer again in the backward pass, instead of storing its
+    intermediate values: less memory for more time; the update is the same."""
     log_every: Positive = 100
     """Steps between two logs of metrics."""
     save_every: Positive = 1000

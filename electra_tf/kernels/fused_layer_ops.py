@@ -10,13 +10,14 @@ Variables that start with `grad_` are gradients of the loss, and `upstream` is t
 gradient of the operation's output.
 """
 
+import copy
 import math
 from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
-from electra_tf.kernels.rng import DropoutSeeds, apply_dropout
+from electra_tf.kernels.rng import DropoutSeeds, RepeatedSeeds, apply_dropout
 from electra_tf.kernels.weak_functions import custom_gradient
 from electra_tf.model.layer_ops import LayerOps
 
@@ -48,6 +49,18 @@ class FusedLayerOps(LayerOps):
         super().__init__(training=dropout is not None)
         self._dropout, self._on_cpu = dropout, on_cpu
         self._tables: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
+
+    def repeatable(self) -> Callable[[], "FusedLayerOps"]:
+        """Return a function that returns operations with the same dropout each time."""
+        drawn: list[tf.Tensor] = []
+
+        def repeat() -> "FusedLayerOps":
+            repeated = copy.copy(self)
+            if self._dropout is not None:
+                repeated._dropout = RepeatedSeeds(self._dropout, drawn)
+            return repeated
+
+        return repeat
 
     def embedding_lookup(self, table_VE: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
         """Return the rows `ids` of a table, in float32."""

@@ -76,6 +76,20 @@ class DropoutSeeds:
         return self._seeds[:, index]
 
 
+class RepeatedSeeds:
+    """The seeds of some calls of `DropoutSeeds`, drawn once and then repeated."""
+
+    def __init__(self, source: DropoutSeeds, drawn: list[tf.Tensor]):
+        self._source, self._drawn, self._num_calls = source, drawn, 0
+
+    def seeds(self, x: tf.Tensor) -> tf.Tensor:
+        """Return the next seeds, uint32 [rows, 2]."""
+        if self._num_calls == len(self._drawn):
+            self._drawn.append(self._source.seeds(x))
+        self._num_calls += 1
+        return self._drawn[self._num_calls - 1]
+
+
 def apply_dropout(x: tf.Tensor, seeds: tf.Tensor | None, rate: float) -> tf.Tensor:
     """Set values to 0 with probability `rate` and scale the others by 1 / (1 - rate).
 

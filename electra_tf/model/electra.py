@@ -20,6 +20,7 @@ from electra_tf.model.transformer import (
     DisentangledEmbeddings,
     Encoder,
     InitializerFactory,
+    call_as_it_is,
     unpack_inputs,
 )
 from electra_tf.model.two_towers import TwoTowerGenerator
@@ -58,6 +59,7 @@ class MaskedLanguageModel(keras.layers.Layer):
     """Load a masked language model, or a generator, from any pre-trained model."""
     fill_mask: ClassVar[Callable[..., Any]]
     """Return the most likely tokens for each [MASK] of texts."""
+    rematerialized_call = call_as_it_is
 
     def __init__(
         self,
@@ -129,6 +131,8 @@ class MaskedLanguageModel(keras.layers.Layer):
 class Discriminator(keras.layers.Layer):
     """Encoder with a head that classifies each token as original or replaced."""
 
+    rematerialized_call = call_as_it_is
+
     def __init__(self, encoder: Encoder, seed: int = 0, dtype: Any = None):
         super().__init__(name="discriminator", dtype="float32")
         self.encoder = encoder
@@ -197,6 +201,7 @@ class Electra(keras.layers.Layer):
     """Load a discriminator, and its generator, from any pre-trained model."""
     replaced_tokens: ClassVar[Callable[..., Any]]
     """Return the probability that each token of texts was replaced."""
+    rematerialized_call = call_as_it_is
 
     def __init__(
         self,
@@ -287,6 +292,8 @@ class MaskedLMPair(keras.layers.Layer):
     The networks of Replace MLM and All-Tokens MLM; `gate` is the vector with which the
     latter decides between copying and predicting.
     """
+
+    rematerialized_call = call_as_it_is
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ All layers take `layer_ops`, which implements matmuls, attention and element-wis
 operations including dropout (see `layer_ops.py`), and `dtype`, a Keras dtype policy.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -254,6 +255,26 @@ class Block(keras.layers.Layer):
         self.output_dense.build((None, None, self.inner))
         self.output_layer_norm.build(hidden)
 
+    def rematerialized_call(
+        self, layer_call: Callable[..., Tensor], *args: Any, **kwargs: Any
+    ) -> Callable[..., Tensor]:
+        """Return the call for a layer that was created in a `keras.RematScope`."""
+        if super().rematerialized_call(layer_call) is layer_call:
+            return layer_call  # the scope is for other layers
+
+        def call(
+            x_BLD: Tensor,
+            bias_B11K: Tensor,
+            training: bool | None = None,
+            layer_ops: LayerOps | None = None,
+        ) -> Tensor:
+            def call_once(x_BLD: Tensor, layer_ops: LayerOps) -> Tensor:
+                return layer_call(x_BLD, bias_B11K, layer_ops=layer_ops)
+
+            return (layer_ops or LayerOps(training)).recompute(call_once, x_BLD)
+
+        return call
+
     def call(
         self,
         x_BLD: Tensor,
@@ -307,6 +328,32 @@ def unpack_inputs(
     return tuple(inputs[name] for name in names)
 
 
+def call_as_it_is(
+    layer: keras.layers.Layer, layer_call: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Callable[..., Any]:
+    """Return a layer's call; a `rematerialized_call` of layers with an encoder.
+
+    In a `keras.RematScope`, each of the encoder's blocks is recomputed on its own. All
+    of them together would need the memory that the scope is to save.
+    """
+    return layer_call
+
+
+def _remat_scope_of_blocks(
+    encoder: keras.layers.Layer, blocks: list[str]
+) -> contextlib.AbstractContextManager:
+    """Return the scope in which an encoder creates its parts.
+
+    Keras would recompute each dense layer and each dropout, with other random numbers.
+    """
+    mode = encoder._remat_mode  # of the scope in which the encoder is created
+    if mode is None or mode.mode is None:
+        return contextlib.nullcontext()
+    if mode.mode == "list_of_layers" and encoder.name not in mode.layer_names:
+        blocks = mode.layer_names
+    return keras.RematScope("list_of_layers", layer_names=blocks)
+
+
 @keras.saving.register_keras_serializable(PACKAGE)
 class Encoder(keras.layers.Layer):
     """Transformer encoder (BERT; ELECTRA paper, section 2).
@@ -338,6 +385,7 @@ class Encoder(keras.layers.Layer):
     embed: ClassVar[Callable[..., Any]]
     """Return a vector for each text (`tasks/pretrained_texts.py`)."""
 
+    rematerialized_call = call_as_it_is
     tokenizer: Any = None
     """The `Tokenizer` of `from_preset`, which is not part of the config; None: none."""
 
@@ -353,16 +401,16 @@ class Encoder(keras.layers.Layer):
         super().__init__(name=name, dtype=dtype)
         self.shape, self.seed = shape, seed
         seeds = InitializerFactory(seed, shape.initializer_range)
-        self.embeddings = embeddings or Embeddings(shape, seeds, dtype)
-        self.embeddings_project = None
-        if self.embeddings.width != shape.width:
-            self.embeddings_project = keras.layers.Dense(
-                shape.width, kernel_initializer=seeds.glorot(),
-                name="embeddings_project", dtype=dtype,
-            )  # fmt: skip
-        self.blocks = [
-            Block(shape, seeds, f"layer_{i}", dtype) for i in range(shape.depth)
-        ]
+        names = [f"layer_{i}" for i in range(shape.depth)]
+        with _remat_scope_of_blocks(self, names):
+            self.embeddings = embeddings or Embeddings(shape, seeds, dtype)
+            self.embeddings_project = None
+            if self.embeddings.width != shape.width:
+                self.embeddings_project = keras.layers.Dense(
+                    shape.width, kernel_initializer=seeds.glorot(),
+                    name="embeddings_project", dtype=dtype,
+                )  # fmt: skip
+            self.blocks = [Block(shape, seeds, name, dtype) for name in names]
         self._has_own_tables = embeddings is None
         self.trainable = trainable
 

@@ -8,7 +8,7 @@ from keras import ops
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.model.heads import MaskedLMHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
-from electra_tf.model.transformer import Embeddings, Encoder
+from electra_tf.model.transformer import Embeddings, Encoder, call_as_it_is
 
 _RIGHT_TOWER = 2**32  # added to the seed of the left tower
 
@@ -22,6 +22,8 @@ class TwoTowerGenerator(keras.layers.Layer):
 
     Both towers share `embeddings`; with None each has its own.
     """
+
+    rematerialized_call = call_as_it_is
 
     def __init__(
         self,

@@ -197,19 +197,11 @@ class TokenClassifier(TextModel):
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Return one list of tags for each sentence, in the scheme of the model."""
-        learned = self.learned_tags(x, examples, outputs)
+        logits = self.word_logits(x, examples, outputs)
+        tags = [[self.tags[index] for index in row.argmax(-1)] for row in logits]
         if self.scheme == BIOES:  # also the value for tags that mark no spans
-            return learned
-        return [to_scheme(tags, self.scheme) for tags in learned]
-
-    def learned_tags(
-        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
-    ) -> list[list[str]]:
-        """Return one list of tags for each sentence, in the scheme of training."""
-        return [
-            [self.tags[tag_id] for tag_id in np.argmax(logits_WC, -1)]
-            for logits_WC in self.word_logits(x, examples, outputs)
-        ]
+            return tags
+        return [to_scheme(row, self.scheme) for row in tags]
 
     def entities(self, texts: Any, batch_size: int | None = None) -> list[list[Entity]]:
         """Find the entities of raw texts.

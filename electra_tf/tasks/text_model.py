@@ -20,7 +20,7 @@ from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.model.transformer import Encoder
+from electra_tf.model.transformer import Encoder, call_as_it_is
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
 from electra_tf.tasks.examples import (
@@ -90,6 +90,7 @@ class TextModel(keras.Model, TaskMethods):
 
     export: ClassVar[Callable[..., str]]
     """Write a SavedModel, LiteRT or ONNX; `electra_tf/__init__.py`, above, sets it."""
+    rematerialized_call = call_as_it_is
     has_own_optimizer = False
     """Whether `compile` got an optimizer, which each `fit` continues to use."""
     _user_metrics: CompiledMetrics | None = None
@@ -119,7 +120,8 @@ class TextModel(keras.Model, TaskMethods):
             warn_of_global_policy(policy.name)
         self.encoder = Encoder(self.shape, seed, dtype=policy)
         self.encoder.tokenizer = start.tokenizer
-        self.head = self.make_head(seed)
+        with keras.RematScope(None):
+            self.head = self.make_head(seed)
         self.encoder.build()
         self.head.build()
         if chosen.weights == "random":

@@ -7,6 +7,8 @@ import tensorflow as tf
 from tiny import config
 
 from electra_tf.errors import InputError
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps
+from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.layer_ops import LayerOps, gelu
 from electra_tf.model.transformer import Encoder
 
@@ -37,10 +39,11 @@ def batch(lengths=(12, 9, 1, 5), length=12, seed=0):
     }
 
 
-def functional_model(dtype=None, **changes):
+def functional_model(dtype=None, encoder=None, **changes):
     """Return a Keras model with the encoder as a layer, for texts of any length."""
+    encoder = encoder or Encoder(shape_of(depth=1, **changes), dtype=dtype)
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in INPUTS}
-    states_BLD = Encoder(shape_of(depth=1, **changes), dtype=dtype)(**inputs)
+    states_BLD = encoder(**inputs)
     logits = keras.layers.Dense(2, dtype="float32")(states_BLD[:, 0])
     model = keras.Model(inputs, logits)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -198,3 +201,60 @@ def test_mixed_precision_has_float32_weights_and_close_outputs(encoder):
     difference = np.abs(tf.cast(states_BLD, tf.float32) - encoder(**inputs))
     assert 0 < difference.max() < 0.1
     assert functional_model(dtype="mixed_bfloat16")(inputs).dtype == tf.float32
+
+
+def stored_bytes(encoder, inputs, make_ops):
+    """Return the size of the values that the backward pass uses of the forward pass."""
+    boundary = []
+
+    @tf.function(autograph=False)
+    def gradients():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(encoder(inputs, layer_ops=make_ops()))
+        boundary.append(loss.op)
+        return tape.gradient(loss, [v.value for v in encoder.trainable_variables])
+
+    operations = gradients.get_concrete_function().graph.get_operations()
+    end = operations.index(boundary[0])
+    forward, backward = operations[:end], operations[end + 1 :]
+    produced = {output.ref() for op in forward for output in op.outputs if op.inputs}
+    used = {value.ref() for op in backward for value in op.inputs} & produced
+    tensors = [reference.deref() for reference in used]
+    tensors = [t for t in tensors if t.dtype != tf.resource and t.op.type not in READS]
+    return sum(t.shape.num_elements() * t.dtype.size for t in tensors)
+
+
+READS = {"ReadVariableOp", "Identity"}
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_remat_scope_stores_the_inputs_of_layers_alone(fused):
+    def make_ops():
+        rng = make_rng(0, TRAINING, 0)
+        return FusedLayerOps(rng.dropout(), True) if fused else LayerOps(True)
+
+    shape, inputs = shape_of(depth=4, dropout=0.1), batch(lengths=[12] * 4)
+    sizes = []
+    for mode in (None, "full"):
+        with keras.RematScope(mode):
+            encoder = Encoder(shape)
+        encoder.build()
+        sizes.append(stored_bytes(encoder, inputs, make_ops))
+    states = 4 * 12 * 16 * 4  # bytes of the input of a layer; five, masks and ids
+    assert sizes[1] <= 7 * states < sizes[0] / 3
+
+
+def test_a_remat_scope_does_not_change_training():
+    """Dropout included, whose numbers are the same in the recomputed forward pass."""
+    inputs = batch(lengths=[12] * 32)
+    labels = (inputs["token_ids"][:, 0] > 24).astype(np.int32)
+    weights = []
+    for mode in (None, "full"):
+        keras.utils.set_random_seed(0)
+        with keras.RematScope(mode):
+            encoder = Encoder(shape_of(depth=1, dropout=0.5, attention_dropout=0.5))
+        model = functional_model(encoder=encoder)
+        model.fit(inputs, labels, epochs=2, batch_size=16, shuffle=False, verbose=0)
+        weights.append(model.get_weights())
+    for ours, theirs in zip(*weights, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)

@@ -142,6 +142,13 @@ def test_accumulation_gives_equal_results(trained):
     assert_equal_weights(accumulated, trained[0], atol=2e-4)
 
 
+def test_remat_gives_the_same_bits(trained):
+    """Also with dropout, whose random numbers are drawn once."""
+    remat = make_pretrainer(training={"remat": True})
+    assert train(remat) == trained[1]
+    assert_equal_weights(remat, trained[0], rtol=0)
+
+
 def test_metrics_have_the_names_of_the_released_code(trained):
     generator = {"masked_lm_loss", "masked_lm_accuracy", "sampled_masked_lm_accuracy"}
     discriminator = {f"disc_{n}" for n in ("loss", "accuracy", "precision", "recall")}
@@ -180,6 +187,7 @@ KINDS = {
     "whole_word": {"masking": {"scheme": "whole_word"}},
     "mlm": {"objective": {"name": "mlm"}, "masking": {"replacement": "bert"}},
     "parts": {"training": {"accumulation": 2}},
+    "remat": {"training": {"remat": True, "accumulation": 2}},
     "bfloat16": {"training": {"precision": "mixed_bfloat16"}},
 }
 
@@ -212,7 +220,7 @@ def test_the_step_does_not_call_python_and_has_static_shapes(kind):
                 assert output.shape.is_fully_defined(), op.name
 
 
-@pytest.mark.parametrize("kind", ["paper", "parts"])
+@pytest.mark.parametrize("kind", ["paper", "parts", "remat"])
 def test_the_compiled_step_stays_on_the_device(kind):
     training = KINDS[kind].get("training", {})
     pretrainer = make_pretrainer(

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, ROOT, failure
+from generated_texts import random_texts
 
 from electra_tf import sources
 from electra_tf.serving import http_json
@@ -558,3 +559,20 @@ def test_the_extra_is_named_where_it_is_missing():
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT
     )
     assert "tools/install http" in failure(result)
+
+
+# ---- Entities.
+
+
+def test_offsets_of_entities_are_characters_of_the_text_that_was_sent():
+    texts = random_texts(60, seed=2)
+    with running(servable_of(exported("tagger"), "tagger")) as client:
+        _, answer = client.predict({"signature_name": "entities", "instances": texts})
+    entities = model("tagger").entities(texts)
+    assert sum(map(len, entities)) > 60
+    for text, row, found in zip(texts, answer["predictions"], entities, strict=True):
+        assert row["count"] == len(found)
+        for index, one in enumerate(found):
+            start, end = row["starts"][index], row["ends"][index]
+            assert text[start:end] == row["texts"][index] == one.text
+            assert (start, end, row["types"][index]) == (one.start, one.end, one.type)

@@ -1,9 +1,11 @@
 """Types and functions that all objectives share."""
 
+import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
@@ -32,9 +34,10 @@ class Objective:
         training = config.training
         self.settings = config.objective
         self.mask = Masker(config.masking, tokens, config.records.max_length)
-        self.model = pretraining_model(
-            config.model, config.objective, training.seed, training.precision
-        )
+        with _remat_scope(training.remat):
+            self.model = pretraining_model(
+                config.model, config.objective, training.seed, training.precision
+            )
         self._xla = training.xla
 
     def begin(self, step: int) -> None:
@@ -114,6 +117,14 @@ def uses_jit(xla: str) -> bool:
     if xla == "auto":
         return bool(tf.config.list_logical_devices("GPU"))
     return xla == "on"
+
+
+def _remat_scope(remat: bool) -> contextlib.AbstractContextManager:
+    """Return the scope in which the networks are created."""
+    if not remat:
+        return contextlib.nullcontext()
+    encoders = ["encoder", "left_encoder", "right_encoder"]
+    return keras.RematScope("list_of_layers", layer_names=encoders)
 
 
 def encoder_inputs(masked: MaskedBatch) -> dict[str, tf.Tensor]:
