@@ -13,6 +13,7 @@ from keras import ops
 
 from electra_tf.config.pretraining import ModelConfig, ObjectiveConfig
 from electra_tf.errors import InputError
+from electra_tf.model.calls import call_as_it_is, unpack_inputs
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.saving import PACKAGE, build_layer, policy_config
@@ -20,8 +21,6 @@ from electra_tf.model.transformer import (
     DisentangledEmbeddings,
     Encoder,
     InitializerFactory,
-    call_as_it_is,
-    unpack_inputs,
 )
 from electra_tf.model.two_towers import TwoTowerGenerator
 

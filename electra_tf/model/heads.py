@@ -11,8 +11,9 @@ from keras import ops
 
 from electra_tf.config.finetuning import Pooler
 from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.model.calls import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps, Tensor, gelu
-from electra_tf.model.transformer import InitializerFactory, call_as_it_is, layer_norm
+from electra_tf.model.transformer import InitializerFactory, layer_norm
 
 _EXCLUDED = -1e9  # a logit whose softmax is exactly 0
 _OUTSIDE = -1000.0  # added to the logits of positions outside the context

@@ -4,10 +4,9 @@ All layers take `layer_ops`, which implements matmuls, attention and element-wis
 operations including dropout (see `layer_ops.py`), and `dtype`, a Keras dtype policy.
 """
 
-import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import keras
@@ -15,6 +14,11 @@ from keras import ops
 
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
+from electra_tf.model.calls import (
+    call_as_it_is,
+    remat_scope_of_blocks,
+    unpack_inputs,
+)
 from electra_tf.model.layer_ops import AttentionRecorder, LayerOps, Tensor
 from electra_tf.model.saving import PACKAGE, build_layer
 
@@ -255,6 +259,18 @@ class Block(keras.layers.Layer):
         self.output_dense.build((None, None, self.inner))
         self.output_layer_norm.build(hidden)
 
+    @property
+    def dense_layers(self) -> list[keras.layers.Dense]:
+        """Return the layers with a kernel."""
+        attention = self.attention
+        projections = [attention.query, attention.key, attention.value]
+        return [
+            *projections,
+            attention.output_dense,
+            self.intermediate,
+            self.output_dense,
+        ]
+
     def rematerialized_call(
         self, layer_call: Callable[..., Tensor], *args: Any, **kwargs: Any
     ) -> Callable[..., Tensor]:
@@ -300,58 +316,6 @@ class Block(keras.layers.Layer):
             self.output_drop,
             self.output_layer_norm,
         )
-
-
-def unpack_inputs(
-    token_ids: Tensor | Mapping[str, Tensor],
-    segment_ids: Tensor | None,
-    padding_mask: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the inputs of an encoder, given one by one or as one dictionary."""
-    inputs: Mapping[str, Tensor] = {
-        "token_ids": token_ids,
-        "segment_ids": segment_ids,
-        "padding_mask": padding_mask,
-    }
-    names = [*inputs]
-    if isinstance(token_ids, Mapping):
-        others = {n: x for n, x in inputs.items() if n != "token_ids" and x is not None}
-        inputs = {**token_ids, **{f"{name}=": x for name, x in others.items()}}
-    if {*inputs} != {*names} or any(inputs[name] is None for name in names):
-        given = [str(name) for name, value in inputs.items() if value is not None]
-        raise InputError(
-            f"An encoder must be called with {', '.join(names)}, or with one "
-            "dictionary of these",
-            ", ".join(given) or "none of them",
-            "Pass these three; a tokenizer called with texts returns them",
-        )
-    return tuple(inputs[name] for name in names)
-
-
-def call_as_it_is(
-    layer: keras.layers.Layer, layer_call: Callable[..., Any], *args: Any, **kwargs: Any
-) -> Callable[..., Any]:
-    """Return a layer's call; a `rematerialized_call` of layers with an encoder.
-
-    In a `keras.RematScope`, each of the encoder's blocks is recomputed on its own. All
-    of them together would need the memory that the scope is to save.
-    """
-    return layer_call
-
-
-def _remat_scope_of_blocks(
-    encoder: keras.layers.Layer, blocks: list[str]
-) -> contextlib.AbstractContextManager:
-    """Return the scope in which an encoder creates its parts.
-
-    Keras would recompute each dense layer and each dropout, with other random numbers.
-    """
-    mode = encoder._remat_mode  # of the scope in which the encoder is created
-    if mode is None or mode.mode is None:
-        return contextlib.nullcontext()
-    if mode.mode == "list_of_layers" and encoder.name not in mode.layer_names:
-        blocks = mode.layer_names
-    return keras.RematScope("list_of_layers", layer_names=blocks)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -402,7 +366,7 @@ class Encoder(keras.layers.Layer):
         self.shape, self.seed = shape, seed
         seeds = InitializerFactory(seed, shape.initializer_range)
         names = [f"layer_{i}" for i in range(shape.depth)]
-        with _remat_scope_of_blocks(self, names):
+        with remat_scope_of_blocks(self, names):
             self.embeddings = embeddings or Embeddings(shape, seeds, dtype)
             self.embeddings_project = None
             if self.embeddings.width != shape.width:
@@ -503,6 +467,41 @@ class Encoder(keras.layers.Layer):
         for block in self.blocks:
             x = block(x, bias_B11K, layer_ops=layer_ops)
             yield x
+
+    def enable_lora(
+        self, rank: int, target_layer_names: Sequence[str] = ("query", "value")
+    ) -> None:
+        """Freeze the encoder, and train low-rank changes of some kernels (LoRA).
+
+        The changes are 0 at first. Files of `save` have them added to the kernels, so
+        a loaded model has no LoRA.
+
+        Args:
+            rank: Rank of the change of a kernel: rank x (inputs + outputs) weights.
+            target_layer_names: Dense layers of each block: `query`, `key`, `value`,
+                `output` (of attention and of the feed-forward network) and
+                `intermediate`.
+
+        Raises:
+            InputError: A name is unknown, the rank is not positive, or the encoder has
+                LoRA already.
+        """
+        names = {*target_layer_names}
+        layers = [layer for block in self.blocks for layer in block.dense_layers]
+        known = {layer.name for layer in layers}
+        chosen = [layer for layer in layers if layer.name in names]
+        if rank < 1 or not names or names - known or chosen[0].lora_enabled:
+            raise InputError(
+                "enable_lora must be called once, with a rank of 1 or more and some of "
+                f"the layers {', '.join(sorted(known))}",
+                f"rank={rank!r}, target_layer_names={target_layer_names!r}"
+                + ", with LoRA already" * any(layer.lora_enabled for layer in layers),
+                "Pass other arguments, or load the encoder again",
+            )
+        for weight in self.weights:
+            weight.trainable = False
+        for layer in chosen:
+            layer.enable_lora(rank)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of an equal encoder, as JSON.

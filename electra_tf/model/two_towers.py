@@ -6,9 +6,10 @@ import keras
 from keras import ops
 
 from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.model.calls import call_as_it_is
 from electra_tf.model.heads import MaskedLMHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
-from electra_tf.model.transformer import Embeddings, Encoder, call_as_it_is
+from electra_tf.model.transformer import Embeddings, Encoder
 
 _RIGHT_TOWER = 2**32  # added to the seed of the left tower
 

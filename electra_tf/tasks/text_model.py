@@ -19,8 +19,9 @@ from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
+from electra_tf.model.calls import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.model.transformer import Encoder, call_as_it_is
+from electra_tf.model.transformer import Encoder
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
 from electra_tf.tasks.examples import (
@@ -134,10 +135,7 @@ class TextModel(keras.Model, TaskMethods):
         self.built = True
         # The name of this attribute is part of paths in saved models.
         self._mean_quality = keras.metrics.Mean(self.metric_name, "float32")
-        ids = tf.TensorSpec([None, None], tf.int32)
-        names = ("token_ids", "segment_ids", "padding_mask")
-        signature = [dict.fromkeys(names, ids)]
-        self._infer = tf.function(self._inference, input_signature=signature)
+        self._infer, self._traced_weights = None, 0
         self.trainable = trainable
 
     @classmethod
@@ -363,6 +361,8 @@ class TextModel(keras.Model, TaskMethods):
         """Return the head's outputs for each example, structures of NumPy arrays."""
         size = batch_size or self.settings.training.batch_size
         outputs_by_row: list[Any] = [None] * len(examples)
+        if self._traced_weights != len(self.weights):  # more since `enable_lora`
+            self._trace_inference()
         for rows in prediction_batch_indices(examples.lengths, size):
             inputs, _, _ = examples.batch(rows, len(rows))
             outputs = tf.nest.map_structure(lambda t: t.numpy(), self._infer(inputs))
@@ -534,6 +534,13 @@ class TextModel(keras.Model, TaskMethods):
     def _set_pairs(self, pairs: bool | None) -> None:
         if pairs is not None:
             self.pairs = pairs
+
+    def _trace_inference(self) -> None:
+        ids = tf.TensorSpec([None, None], tf.int32)
+        names = ("token_ids", "segment_ids", "padding_mask")
+        signature = [dict.fromkeys(names, ids)]
+        self._infer = tf.function(self._inference, input_signature=signature)
+        self._traced_weights = len(self.weights)
 
     def _inference(self, inputs: Inputs) -> Outputs:
         return self._forward(inputs, LayerOps(training=False))
