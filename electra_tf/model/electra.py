@@ -17,6 +17,7 @@ from electra_tf.model.calls import call_as_it_is, unpack_inputs
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.saving import PACKAGE, build_layer, policy_config
+from electra_tf.model.summary import rows_of, summary
 from electra_tf.model.transformer import (
     DisentangledEmbeddings,
     Encoder,
@@ -74,6 +75,14 @@ class MaskedLanguageModel(keras.layers.Layer):
         width = encoder.embeddings.width
         self.head = MaskedLMHead(encoder.shape, width, seed, dtype)
         self.trainable = trainable
+
+    summary = summary
+    output_shape = rows_of(lambda layer: layer.encoder.shape.vocabulary_size)
+
+    @property
+    def layers(self) -> list[keras.layers.Layer]:
+        """Return the parts in the order of the computation."""
+        return [self.encoder, self.head]
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights, except those of an encoder that is already built."""
@@ -136,6 +145,13 @@ class Discriminator(keras.layers.Layer):
         super().__init__(name="discriminator", dtype="float32")
         self.encoder = encoder
         self.head = ReplacedTokenHead(encoder.shape, seed, dtype)
+
+    output_shape = rows_of()
+
+    @property
+    def layers(self) -> list[keras.layers.Layer]:
+        """Return the parts in the order of the computation."""
+        return [self.encoder, self.head]
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights, except those of an encoder that is already built."""
@@ -248,6 +264,15 @@ class Electra(keras.layers.Layer):
         """Return the discriminator's encoder, which fine-tuning uses."""
         return self.discriminator.encoder
 
+    summary = summary
+    output_shape = rows_of()
+
+    @property
+    def layers(self) -> list[keras.layers.Layer]:
+        """Return the parts that exist, the generator first."""
+        parts = self.generator, self.cloze, self.discriminator, self.corrector
+        return [part for part in (*parts, self.baseline) if part is not None]
+
     def build(self, input_shape: Any = None) -> None:
         """Create all weights. Shared weights have the discriminator's names."""
         _build(self.discriminator, self.generator, self.cloze, self.corrector)
@@ -314,6 +339,8 @@ class MaskedLMPair(keras.layers.Layer):
     def encoder(self) -> Encoder:
         """Return the main network's encoder, which fine-tuning uses."""
         return self.main.encoder
+
+    output_shape = rows_of(lambda layer: layer.encoder.shape.vocabulary_size)
 
     def build(self, input_shape: Any = None) -> None:
         """Create all weights. Shared weights have the main network's names."""
@@ -408,7 +435,7 @@ def _build(*layers: keras.layers.Layer | None) -> None:
     """Build layers that exist and are not built."""
     for layer in layers:
         if layer is not None and not layer.built:
-            layer.build()
+            layer.build((None, None))
 
 
 def _part_seed(seed: int, part: int) -> int:

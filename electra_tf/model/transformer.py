@@ -21,6 +21,7 @@ from electra_tf.model.calls import (
 )
 from electra_tf.model.layer_ops import AttentionRecorder, LayerOps, Tensor
 from electra_tf.model.saving import PACKAGE, build_layer
+from electra_tf.model.summary import rows_of, summary
 
 DELTA = "_delta"
 """End of the names of `DisentangledEmbeddings`' weights."""
@@ -111,6 +112,8 @@ class Embeddings(keras.layers.Layer):
         )
         x_BLE = self.layer_norm(words_BLE + segments_BLE + positions_LE)
         return layer_ops.dropout(x_BLE, self.dropout)
+
+    output_shape = rows_of(lambda layer: layer.width)
 
     def _look_up_words(self, token_ids: Tensor, layer_ops: LayerOps) -> Tensor:
         return layer_ops.embedding_lookup(self.word_embeddings, token_ids)
@@ -250,10 +253,12 @@ class Block(keras.layers.Layer):
         self.attention_drop = keras.layers.Dropout(shape.dropout, dtype=dtype)
         self.output_drop = keras.layers.Dropout(shape.dropout, dtype=dtype)
 
+    output_shape = rows_of(lambda layer: layer.width)
+
     def build(self, input_shape: Any = None) -> None:
         """Create the weights of attention, feed-forward network and norms."""
         hidden = (None, None, self.width)
-        self.attention.build()
+        self.attention.build(hidden)
         self.attention_layer_norm.build(hidden)
         self.intermediate.build(hidden)
         self.output_dense.build((None, None, self.inner))
@@ -378,14 +383,23 @@ class Encoder(keras.layers.Layer):
         self._has_own_tables = embeddings is None
         self.trainable = trainable
 
+    summary = summary
+    output_shape = rows_of(lambda layer: layer.shape.width)
+
+    @property
+    def layers(self) -> list[keras.layers.Layer]:
+        """Return the parts in the order of the computation."""
+        project = [self.embeddings_project] * (self.embeddings_project is not None)
+        return [self.embeddings, *project, *self.blocks]
+
     def build(self, input_shape: Any = None) -> None:
         """Create all weights, except those of shared embeddings that are built."""
         if not self.embeddings.built:
-            self.embeddings.build()
+            self.embeddings.build((None, None))
         if self.embeddings_project is not None:
             self.embeddings_project.build((None, None, self.embeddings.width))
         for block in self.blocks:
-            block.build()
+            block.build((None, None, self.shape.width))
 
     def call(
         self,

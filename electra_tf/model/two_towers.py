@@ -9,6 +9,7 @@ from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.model.calls import call_as_it_is
 from electra_tf.model.heads import MaskedLMHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
+from electra_tf.model.summary import rows_of
 from electra_tf.model.transformer import Embeddings, Encoder
 
 _RIGHT_TOWER = 2**32  # added to the seed of the left tower
@@ -45,10 +46,12 @@ class TwoTowerGenerator(keras.layers.Layer):
         width = self.left.embeddings.width
         self.head = MaskedLMHead(shape, width, head_seed, dtype, width=2 * shape.width)
 
+    output_shape = rows_of(lambda layer: layer.left.shape.vocabulary_size)
+
     def build(self, input_shape: Any = None) -> None:
         """Create the weights, except those of embeddings that are already built."""
         for part in (self.left, self.right, self.head):
-            part.build()
+            part.build((None, None))
 
     def call(
         self,

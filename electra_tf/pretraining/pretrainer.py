@@ -69,7 +69,7 @@ class Pretrainer(keras.Model):
         self.config, self.tokens = config, tokens
         self.objective = OBJECTIVES[config.objective.name](config, tokens)
         self.core = self.objective.model
-        self.core.build()
+        self.core.build((None, None))
         self.built = True
         self.begin(0)
 

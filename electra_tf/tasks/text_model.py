@@ -123,8 +123,8 @@ class TextModel(keras.Model, TaskMethods):
         self.encoder.tokenizer = start.tokenizer
         with keras.RematScope(None):
             self.head = self.make_head(seed)
-        self.encoder.build()
-        self.head.build()
+        self.encoder.build((None, None))
+        self.head.build((None, None, self.shape.width))
         if chosen.weights == "random":
             start = start.untrained()
         start.load_into(self.encoder)
