@@ -10,6 +10,7 @@ from absl import flags
 
 from electra_tf import cli, model_names
 from electra_tf.serving.export_options import OUTPUT_KINDS, check_installed
+from electra_tf.serving.request_limits import ServerLimits
 
 FLAGS = flags.FlagValues()
 cli.define(
@@ -34,12 +35,13 @@ flags.DEFINE_enum(
     "or encoder (hidden states). Default: electra.",
     flag_values=FLAGS,
 )  # fmt: skip
-for _name, _default, _text in (
-    ("max_waiting", 64, "Unanswered requests; further ones get the status 503."),
-    ("max_request_bytes", 2**22, "Bytes of a request; larger ones get the status 413."),
-    ("max_batch_rows", 32, "Texts of several requests that are computed together."),
-    ("threads", 2, "Batches that are computed at the same time."),
-):
+_LIMITS = {
+    "max_waiting": (ServerLimits.waiting, "Unanswered requests; more get status 503."),
+    "max_request_bytes": (ServerLimits.bytes, "Of a request; larger get status 413."),
+    "max_batch_rows": (ServerLimits.batch_rows, "Texts that are computed together."),
+    "threads": (ServerLimits.threads, "Batches that are computed at the same time."),
+}
+for _name, (_default, _text) in _LIMITS.items():
     flags.DEFINE_integer(_name, _default, _text, lower_bound=1, flag_values=FLAGS)
 
 
@@ -51,12 +53,11 @@ def main() -> None:
     with cli.starting_tensorflow():
         from electra_tf.serving import http_server
         from electra_tf.serving.http_servable import open_servable
+    listener = http_server.bind(FLAGS.host, FLAGS.port)
     servable = open_servable(FLAGS.model, FLAGS.name, FLAGS.output_kind)
     servable.warm_up()
-    limits = http_server.ServerLimits(
-        FLAGS.max_waiting, FLAGS.max_request_bytes, FLAGS.max_batch_rows, FLAGS.threads
-    )
-    http_server.serve(servable, FLAGS.host, FLAGS.port, limits)
+    limits = ServerLimits(*(FLAGS[name].value for name in _LIMITS))
+    http_server.serve(servable, listener, limits)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Open a model or an export for the HTTP server: signatures that map arrays."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -70,7 +71,9 @@ class Servable:
             if signature.takes_texts:
                 names = [*signature.inputs]
                 for request in warmup_requests(names, _WARMUP_LENGTHS):
-                    signature(request)
+                    # The limits of an export may be smaller.
+                    with contextlib.suppress(tf.errors.InvalidArgumentError):
+                        signature(request)
 
 
 def open_servable(

@@ -1,7 +1,6 @@
 """HTTP server with TF Serving's REST API, metrics and a page, for one machine."""
 
 import asyncio
-import dataclasses
 import errno
 import functools
 import html
@@ -19,6 +18,7 @@ from typing import Any
 import prometheus_client
 import tensorflow as tf
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from tensorflow.core.framework import types_pb2
 
 from electra_tf.errors import InputError
@@ -26,11 +26,18 @@ from electra_tf.serving import http_json
 from electra_tf.serving.http_batching import Batcher
 from electra_tf.serving.http_json import RequestError
 from electra_tf.serving.http_servable import Servable
+from electra_tf.serving.request_limits import ServerLimits
 
 _logger = logging.getLogger(__name__)
+_http_logger = _logger.getChild("http")
+# A line for each request that is no HTTP would fill the log.
+_http_logger.addFilter(
+    lambda record: not isinstance((record.exc_info or "  ")[1], HttpProcessingError)
+)
 BODY_SECONDS = 10.0
 """Time in which the body of a request must arrive."""
-CONNECTIONS = {
+CONNECTIONS: dict[str, Any] = {
+    "logger": _http_logger,
     "handler_cancellation": True,  # of clients that have gone
     "keepalive_timeout": 30.0,  # seconds in which the header of a request must arrive
     "shutdown_timeout": 30.0,  # seconds for requests to end after SIGTERM
@@ -52,20 +59,6 @@ _HEADERS = {
 _LOCAL = re.compile(r"(localhost|127(\.\d+){3}|\[::1\])(:\d+)?")
 _MODEL = "/v1/models/{name:[^/:]+}"
 _VERSION = "/versions/{version:[0-9]{1,18}}"
-
-
-@dataclasses.dataclass(frozen=True)
-class ServerLimits:
-    """Limits of the server, in addition to those in the graph."""
-
-    waiting: int = 64
-    """Unanswered requests; further ones are refused with 503."""
-    bytes: int = 2**22
-    """Bytes of a request's body; larger ones are refused with 413."""
-    batch_rows: int = 32
-    """Rows of a batch of several requests."""
-    threads: int = 2
-    """Batches that are computed at the same time."""
 
 
 class RestServer:
@@ -136,10 +129,8 @@ class RestServer:
         except RequestError as error:
             status, message = error.status, error.message
         except web.HTTPException as error:
-            status, message = (
-                error.status,
-                f"{error.reason}: {request.method} {request.path[:200]}",
-            )
+            status = error.status
+            message = f"{error.reason}: {request.method} {request.path[:200]}"
             headers = {k: v for k, v in error.headers.items() if k == "Allow"}
         except (ConnectionError, asyncio.CancelledError):
             raise
@@ -230,6 +221,8 @@ class RestServer:
             raise RequestError("The body must arrive in 10 seconds", 408) from error
         except web.HTTPRequestEntityTooLarge as error:
             raise self._too_large() from error
+        except web.RequestPayloadError as error:
+            raise RequestError("The chunks of the body are invalid") from error
         decoded = http_json.decode(body, self._inputs)
         response = await self._batcher.predict(
             decoded.signature,
@@ -320,32 +313,43 @@ def _page_file(name: str) -> str:
     return (folder / "page" / name).read_text(encoding="utf-8")
 
 
-def serve(
-    servable: Servable, host: str, port: int, limits: ServerLimits = ServerLimits()
-) -> None:
-    """Serve a model until SIGTERM or SIGINT; requests that run are then answered.
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket at an address, which does not listen yet.
 
     Args:
-        servable: The model.
-        host: Address to listen at.
+        host: Name or address.
         port: 0: any free one.
-        limits: Of the server.
 
     Raises:
         InputError: The address is not one of this machine, or the port is used.
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address[:2], family=family)
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
     except OSError as error:
         raise InputError(
             "--host must be an address of this machine, and --port a free port",
             f"--host={host} --port={port}: {error.strerror or error}",
             "Pass another --port, or --port=0 for any free one",
         ) from error
-    local = ipaddress.ip_address(address[0]).is_loopback
-    name, port = f"[{host}]" if ":" in host else host, listener.getsockname()[1]
-    _announce(servable, f"http://{name}:{port}", local)
+    return listener
+
+
+def serve(servable: Servable, listener: socket.socket, limits: ServerLimits) -> None:
+    """Serve a model until SIGTERM or SIGINT; requests that run are then answered.
+
+    Args:
+        servable: The model.
+        listener: A socket of `bind`.
+        limits: Of the server.
+    """
+    listener.listen()
+    address, port = listener.getsockname()[:2]
+    local = ipaddress.ip_address(address).is_loopback
+    host = f"[{address}]" if ":" in address else address
+    _announce(servable, f"http://{host}:{port}", local)
     web.run_app(
         RestServer(servable, limits, local).app(),
         sock=listener,
@@ -364,17 +368,13 @@ def _announce(servable: Servable, url: str, local: bool) -> None:
             "no encryption; use --host=127.0.0.1, or a proxy with both",
             file=sys.stderr,
         )
-    signature = servable.signatures[http_json.DEFAULT]
-    example = {
-        n: "A text." for n, s in signature.inputs.items() if s.dtype == tf.string
-    }
-    body = json.dumps({"instances": [example]})
     print(
         f"Serving {servable.name}, version {servable.version}, for one machine; for "
         "more, export the model for TF Serving, Triton or KServe.\n"
-        f"  page     {url}/\n"
-        f"  predict  curl {url}/v1/models/{servable.name}:predict -d '{body}'\n"
-        f"  metrics  {url}/metrics\n"
-        "Ctrl-C or SIGTERM stops it.",
-        flush=True,
+        f"  page     {url}/"
     )
+    signature = servable.signatures[http_json.DEFAULT]
+    if signature.takes_texts:
+        body = json.dumps({"instances": [{n: "A text." for n in signature.inputs}]})
+        print(f"  predict  curl {url}/v1/models/{servable.name}:predict -d '{body}'")
+    print(f"  metrics  {url}/metrics\nCtrl-C or SIGTERM stops it.", flush=True)

@@ -10,6 +10,7 @@ import threading
 from aiohttp import web
 
 from electra_tf.serving import http_server
+from electra_tf.serving.request_limits import ServerLimits
 
 
 class Client:
@@ -63,7 +64,7 @@ def running(servable, **limits):
     started = threading.Event()
 
     async def main():
-        app = http_server.RestServer(servable, http_server.ServerLimits(**limits)).app()
+        app = http_server.RestServer(servable, ServerLimits(**limits)).app()
         runner = web.AppRunner(app, access_log=None, **http_server.CONNECTIONS)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)

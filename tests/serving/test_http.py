@@ -296,7 +296,7 @@ def test_large_requests_are_refused_before_they_are_read():
         assert client.predict({"instances": ["a"]})[0] == 200
 
 
-def test_slow_and_broken_clients_are_closed(classifier, monkeypatch):
+def test_slow_and_broken_clients_are_closed(classifier, monkeypatch, caplog):
     from electra_tf.serving import http_server
 
     monkeypatch.setattr(http_server, "BODY_SECONDS", 0.2)
@@ -310,6 +310,9 @@ def test_slow_and_broken_clients_are_closed(classifier, monkeypatch):
                    b"GET / HTTP/9.9\r\n\r\n",
                    head + b"Content-Length: -1\r\n\r\n"):  # fmt: skip
         assert classifier.raw(broken).startswith(b"HTTP/1.")
+    chunks = b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\nnone\r\n"
+    assert b" 400 " in classifier.raw(head + chunks)
+    assert not caplog.records
     # Clients that go before the answer, or keep a connection half open.
     open_ = [
         socket.create_connection(("127.0.0.1", classifier.port)) for _ in range(50)
