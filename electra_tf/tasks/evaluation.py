@@ -143,7 +143,8 @@ def _check_columns(model: TextModel, columns: Mapping[str, Any]) -> None:
         names = ", ".join(f"--{name}" for name in sorted(wrong))
         raise InputError(
             f"{names} must be used with a model that reads such columns",
-            f"a {type(model).__name__}",
+            f"a {type(model).__name__}"
+            + " without multi_label" * ("label_separator" in wrong),
             f"Leave {names} out",
         )
 

@@ -127,7 +127,7 @@ class _Reader:
             return
         self._choices = [tuple(columns)]
         count = len(model.input_choices[0])
-        if len(columns) != count:
+        if len(columns) not in map(len, model.input_choices):
             raise InputError(
                 f"--text_columns must name {count} column{'s' * (count > 1)} for this "
                 f"{type(model).__name__}",
@@ -283,10 +283,10 @@ class _Reader:
             )
 
     def _choose(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the first choice whose columns all exist, or else the first one."""
-        existing = set(names)
-        choices = self._choices
-        return next((c for c in choices if existing.issuperset(c)), choices[0])
+        """Return the first choice of most columns that all exist, or the first one."""
+        existing, choices = set(names), self._choices
+        found = (choice for choice in choices if existing.issuperset(choice))
+        return max(found, key=len, default=choices[0])
 
     def _parse_value(self, value: Any, place: str) -> Item:
         """Convert a JSON object or a text."""

@@ -145,21 +145,26 @@ class TaskMethods(abc.ABC):
     @property
     def input_choices(self) -> Sequence[tuple[str, ...]]:
         """Keys or columns of the texts of a record, in order of preference."""
-        return [("text", "text_b") if self.pairs else ("text",)]
+        single, pair = ("text",), ("text", "text_b")
+        return (
+            [single, pair] if self.pairs is None else [pair if self.pairs else single]
+        )
 
     def parse_line(self, line: str, place: str) -> Any:
         """Convert a line of text to an element of `x`.
 
         Args:
-            line: A text, or two texts of a pair with a tab between them.
+            line: A text, or two texts of a pair with a tab between them, if the model
+                takes pairs or may take them.
             place: Place of the line, for errors.
         """
-        if not self.pairs:
+        if self.pairs is False or (self.pairs is None and "\t" not in line):
             return line
         texts = line.split("\t")
         if len(texts) != 2:
             raise InputError(
-                "A line must be two texts separated by a tab, as the model takes pairs",
+                "A line must be two texts separated by a tab, as the model "
+                + ("takes pairs" if self.pairs else "may take pairs"),
                 f"{place}, with {len(texts)}",
                 "Correct the line, or write JSON objects with text and text_b",
             )

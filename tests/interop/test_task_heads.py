@@ -236,6 +236,14 @@ def test_errors_name_the_head_of_the_source(classifier):
 
 
 def test_pairs_are_what_the_user_says(classifier, tmp_path, here):
+    model, pair = electra_tf.TextClassifier.from_preset(classifier[0]), ("a b", "c")
+    expected = [model.labels[n] for n in np.argmax(model.predict([pair, pair]), -1)]
+    (tmp_path / "in.txt").write_text('a b\tc\n{"text": "a b", "text_b": "c"}\n')
+    flags = f"--model={classifier[0]}", f"--input={tmp_path / 'in.txt'}"
+    assert here("predict", *flags).stdout.split() == expected
+    (tmp_path / "in.csv").write_text("x,y\na b,c\n")
+    flags = f"--model={classifier[0]}", f"--input={tmp_path / 'in.csv'}"
+    assert here("predict", *flags, "--text_columns=x,y").stdout.split() == expected[:1]
     flags = f"--from={classifier[0]}", f"--to={tmp_path / 'ours'}", "--pairs"
     result = here("convert", *flags)
     assert result.returncode == 0, result.stderr

@@ -25,8 +25,8 @@ const percent = (number) => `${(100 * number).toFixed(1)}%`;
 
 // ---- Views of the outputs of one text.
 
-function showClasses({ probabilities, label }) {
-  const best = [label].flat();
+function showClasses({ probabilities, label, labels }) {
+  const best = [label ?? labels].flat();
   const rows = probabilities
     .map((probability, index) => [probability, facts.labels?.[index] ?? `${index}`])
     .sort((a, b) => b[0] - a[0])
