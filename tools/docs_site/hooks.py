@@ -4,7 +4,7 @@ import re
 
 
 def on_page_content(html: str, **arguments: object) -> str:
-    """Wrap options such as `--model_dir=run` of inline code in unbreakable spans.
+    """Wrap the names of options in inline code, such as `--model_dir`, in spans.
 
     A browser may break a line after any hyphen, so also after the two of an option.
     """
@@ -14,5 +14,5 @@ def on_page_content(html: str, **arguments: object) -> str:
 
 
 def _wrap_options(match: re.Match[str]) -> str:
-    code = re.sub(r"(--\S+)", r'<span class="option">\1</span>', match["code"])
+    code = re.sub(r"(--[\w\[\]-]+)", r'<span class="option">\1</span>', match["code"])
     return f"<code>{code}</code>"
