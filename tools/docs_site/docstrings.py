@@ -26,6 +26,7 @@ class Docstrings(griffe.Extension):
         """Add methods that a higher layer attaches; omit those of a new task."""
         names = ast.literal_eval(str(pkg["__all__"].value))
         public = {n: pkg[n].final_target for n in names if pkg[n].is_alias}
+        public["TextModel"] = pkg["tasks.text_model.TextModel"]
         owners = {**public, "TextModel": pkg["tasks.text_model.TextModel"]}
         for module in _modules(pkg):
             for owner, name, value in _assignments(module):
@@ -36,7 +37,7 @@ class Docstrings(griffe.Extension):
                         method.labels.add("classmethod")
                     owners[owner].set_member(name, method)
         for name in pkg["tasks.task_methods.TaskMethods"].members:
-            for model in (pkg["tasks.text_model.TextModel"], *public.values()):
+            for model in public.values():
                 model.members.pop(name, None)
 
 
@@ -48,11 +49,16 @@ def _modules(module: griffe.Module) -> Iterator[griffe.Module]:
 
 
 def _assignments(module: griffe.Module) -> Iterator[tuple[str, str, ast.expr]]:
-    """Yield the assignments of functions and class methods to attributes of names."""
+    """Yield class, attribute and value of what is assigned to attributes of classes."""
     for node in ast.walk(ast.parse(module.filepath.read_text(encoding="utf-8"))):
         match node:
             case ast.Assign([ast.Attribute(ast.Name(owner), name)], value):
                 yield owner, name, value
+            case ast.ClassDef(owner):
+                for statement in node.body:
+                    match statement:
+                        case ast.Assign([ast.Name(name)], ast.Name() as value):
+                            yield owner, name, value
 
 
 def _resolve(pkg: griffe.Module, module: griffe.Module, path: str) -> griffe.Function:
