@@ -277,6 +277,21 @@ def check_paths(flag_values: flags.FlagValues, *names: str) -> None:
                 )
 
 
+def check_new_files(flag_values: flags.FlagValues, *names: str) -> None:
+    """Raise an InputError for a flag that names a local file that cannot be written."""
+    for name in names:
+        path = flag_values[name].value or ""
+        parent = os.path.dirname(path) or "."
+        if "://" in path or (os.path.isdir(parent) and not os.path.isdir(path)):
+            continue
+        reason = "a folder" if os.path.isdir(path) else f"{parent!r} does not exist"
+        raise InputError(
+            f"--{name} must be a file in a folder that exists",
+            f"{path!r}: {reason}",
+            "Name another file, or create the folder",
+        )
+
+
 @contextlib.contextmanager
 def starting_tensorflow() -> Iterator[None]:
     """Return the context of imports that need TensorFlow, after a command's checks.

@@ -58,6 +58,7 @@ cli.define(
     predictions="File of predictions.",
     na_prob="For squad2: no-answer odds, a JSON object by question id.",
     output="File for the JSON report.",
+    report="With --model: HTML file with scores of classes and the worst mistakes.",
     save_predictions="With --model: CSV file for the texts with labels, predictions "
     "and probabilities.",
 )
@@ -97,7 +98,7 @@ _MODES = {
     "blimp": ("task", "checkpoint"),
     "probe": ("task", "checkpoint", "untrained"),
     "task": ("predictions", "na_prob"),
-    "model": (*_COLUMNS, "save_predictions"),
+    "model": (*_COLUMNS, "save_predictions", "report"),
     "checkpoint": ("batches", "generator", "strategy", "tpu", "cpu_replicas"),
 }
 
@@ -106,6 +107,7 @@ def main() -> None:
     """Print a table of scores, then the scores as JSON; with --task the JSON alone."""
     mode = _mode()
     cli.check_paths(FLAGS, "data", "predictions", "na_prob")
+    cli.check_new_files(FLAGS, "report", "save_predictions")
     for flag in ("model", "checkpoint", "generator"):
         model_names.check_exists(FLAGS[flag].value)
     report = _score_predictions() if mode == "task" else _score_model(mode)
@@ -127,6 +129,7 @@ def _score_model(mode: str) -> dict[str, Any]:
         from electra_tf import sources
         from electra_tf.runs import blimp, probe
         from electra_tf.runs.evaluation import evaluate_checkpoint
+        from electra_tf.runs.html_report import write_evaluation
         from electra_tf.tasks import evaluation
         from electra_tf.tasks.load import load
         from electra_tf.tasks.predictions import csv_lines
@@ -154,6 +157,9 @@ def _score_model(mode: str) -> dict[str, Any]:
             with staged(FLAGS.save_predictions) as path:
                 cli.write_lines(csv_lines(model, splits), path)
         print(evaluation.format_report(report))
+        if FLAGS.report:
+            with staged(FLAGS.report) as path:
+                write_evaluation(path, report, predicted)
     elif mode == "blimp":
         report = blimp.evaluate_blimp(FLAGS.checkpoint, data)
         print(blimp.format_report(report), file=sys.stderr)

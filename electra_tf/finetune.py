@@ -14,7 +14,7 @@ from absl import flags
 from electra_tf import cli, model_names
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
-from electra_tf.storage.mirror import local_path, synced
+from electra_tf.storage.mirror import local_path, staged, synced
 from electra_tf.tasks.task_names import TASK_NAMES
 
 FLAGS = flags.FlagValues()
@@ -48,6 +48,7 @@ cli.define(
     checkpoint="Required: a checkpoint or run of pretrain, or a model of another "
     "library (Hugging Face folder or hub id, TensorFlow 1, KerasHub, Model Garden).",
     output="Required: output folder.",
+    report="HTML file with curves, scores of classes and the worst mistakes.",
 )
 flags.DEFINE_integer("trials", 1, "Number of seeds.", lower_bound=1, flag_values=FLAGS)
 cli.define_device_flags(FLAGS)
@@ -67,13 +68,17 @@ def _finetune() -> None:
     cli.require(FLAGS, "task", "data", "checkpoint", "output")
     _check_column_flags()
     cli.check_paths(FLAGS, "data")
+    cli.check_new_files(FLAGS, "report")
     model_names.check_exists(FLAGS.checkpoint)
     cli.resolve(FLAGS, SETTINGS, root=FinetuningConfig)
     with cli.starting_tensorflow():
         from electra_tf.runs import finetuning
         from electra_tf.training import strategy
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
-    with synced(FLAGS.output, "--output", last=(finetuning.RESULTS,)) as output:
+    with (
+        staged(FLAGS.report) as report,
+        synced(FLAGS.output, "--output", last=(finetuning.RESULTS,)) as output,
+    ):
         finetuning.run_finetuning(
             FLAGS.task,
             local_path(FLAGS.data),
@@ -82,6 +87,7 @@ def _finetune() -> None:
             FLAGS.trials,
             lambda published: cli.resolve(FLAGS, SETTINGS, published, FinetuningConfig),
             devices,
+            report,
         )
     print(finetuning.describe_model(FLAGS.task, FLAGS.output))
 

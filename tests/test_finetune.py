@@ -74,7 +74,8 @@ def run(arguments, number=0, stop_at=None):
 def whole(pretrained, table, tmp_path_factory):
     """An uninterrupted run."""
     output = tmp_path_factory.mktemp("whole") / "run"
-    code, out, err = run(given(pretrained, table, output))
+    report = output.with_name("report.html")
+    code, out, err = run(given(pretrained, table, output, report=report))
     assert code == 0, err
     return output, out
 
@@ -134,7 +135,7 @@ def test_output_and_files_of_a_run(whole):
 def test_a_stopped_run_resumes_to_the_same_result(
     pretrained, table, whole, tmp_path, number, trial, code
 ):
-    arguments = given(pretrained, table, tmp_path / "run")
+    arguments = given(pretrained, table, tmp_path / "run", report=tmp_path / "r.html")
     saved = tmp_path / "run" / f"trial_{trial}" / "checkpoints"
     stopped, out, err = run(arguments, number, saved)
     assert stopped == code, err
@@ -150,15 +151,26 @@ def test_a_stopped_run_resumes_to_the_same_result(
         (path / "results.json").read_text() for path in (tmp_path / "run", whole[0])
     ]
     assert results[0] == results[1]
+    report = (tmp_path / "r.html").read_text()
+    assert report == whole[0].with_name("report.html").read_text()
+    assert report.count("<figure>") == 4  # the loss and three metrics
+    loss = re.search('points="(.*?)"', report)[1]
+    assert len(loss.split()) == 9
     tiny.assert_same_bits(tiny.load(str(tmp_path / "run")), tiny.load(str(whole[0])))
 
 
 def test_evaluate_counts_the_texts_of_training(whole, table, here, tmp_path):
     model = f"--model={whole[0]}"
     saved = tmp_path / "saved.csv"
-    given = [f"--data={table}", f"--save_predictions={saved}"]
+    report = tmp_path / "report.html"
+    given = [f"--data={table}", f"--save_predictions={saved}", f"--report={report}"]
     result = here("evaluate", model, *given)
-    assert [row["text"] for row in csv.DictReader(saved.open())] == TEXTS
+    with saved.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == TEXTS
+    wrong = {row["text"] for row in rows if row["gold"] != row["prediction"]}
+    page = report.read_text()
+    assert sum(f">{text}</td>" in page for text in wrong) == min(len(wrong), 30)
     assert "trained on the texts of 32 of the 40 examples of data" in result.stderr
     assert "confusion matrix" in result.stdout
     report = json.loads(result.stdout.splitlines()[-1])
@@ -178,6 +190,7 @@ def test_invalid_input_is_an_error(pretrained, table, whole, tmp_path, here):
         ),
         (given(pretrained, table, whole[0], keep="last"), ["keep: last"]),
         (given(tmp_path, table, output), [str(tmp_path)]),
+        (given(pretrained, table, output, report=tmp_path), ["--report", "a folder"]),
         (given(pretrained, table, output, label_column="knid"), ["knid"]),
     ):
         message = failure(here("finetune", *arguments))

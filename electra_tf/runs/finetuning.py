@@ -16,10 +16,12 @@ from electra_tf.config.finetuning import FinetuningConfig, TaskOptimizerConfig
 from electra_tf.config.pretraining import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.task_heads import MODEL
+from electra_tf.runs.html_report import Section, SplitReport, write_report
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import glue
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.datasets import read_task
+from electra_tf.tasks.score import Mistake
 from electra_tf.tasks.trials import (
     STATISTICS,
     Trial,
@@ -27,7 +29,7 @@ from electra_tf.tasks.trials import (
     best_trial,
     format_summary,
     pluralize,
-    read_classes,
+    read_report,
     summary,
     trial_folder,
 )
@@ -61,8 +63,12 @@ def run_finetuning(
     trials: int,
     make_config: MakeConfig,
     devices: tf.distribute.Strategy,
+    report: str | None = None,
 ) -> None:
-    """Lock the output folder and fine-tune on a task, or on all tasks of GLUE."""
+    """Lock the output folder and fine-tune on a task, or on all tasks of GLUE.
+
+    `report`: path of an HTML file for the best trial of each task.
+    """
     pretrained = sources.open_pretrained(checkpoint).encoder
     settings = make_config({})
     _warn_of_rates(pretrained.shape, settings.optimizer)
@@ -77,9 +83,50 @@ def run_finetuning(
     )
     with run_lock(output, "--output"):
         if name == "glue":
-            _run_glue(data, output, run)
+            trials_by_task = _run_glue(data, output, run)
+            folders = {task: os.path.join(output, task) for task in trials_by_task}
         else:
-            run(name, output=output)
+            trials_by_task, folders = {name: run(name, output=output)}, {name: output}
+        if report:
+            sections = [
+                _section(task, done, folders[task])
+                for task, done in trials_by_task.items()
+            ]
+            write_report(report, f"Fine-tuning on {name}", sections)
+
+
+def _section(task: str, trials: list[Trial], folder: str) -> Section:
+    """Return the part of the report on a task."""
+    best = best_trial(trials)
+    report, scores = read_report(folder, best.number), list(best.scores)
+    steps = report.get("epoch_steps", 0)
+    curves = {"loss": report.get("losses", [])}
+    for score in best.epochs[0] if best.epochs and steps else ():
+        curves[score] = [
+            (number * steps, epoch[score])
+            for number, epoch in enumerate(best.epochs, 1)
+        ]
+    mistakes, classes = report.get("mistakes", {}), report.get("classes", {})
+    note = "" if report else "An earlier version trained it: only scores are stored."
+    return Section(
+        title=f"{task}: trial {best.number} of {len(trials)}, the best on dev",
+        header=["trial", "seed", *scores, ""],
+        rows=[
+            [
+                t.number,
+                t.seed,
+                *(f"{t.scores[s]:.2f}" for s in scores),
+                t.degenerate or "",
+            ]
+            for t in trials
+        ],
+        splits=[
+            SplitReport(name, classes.get(name), [Mistake(*row) for row in rows])
+            for name, rows in mistakes.items()
+        ],
+        curves=curves,
+        note=note,
+    )
 
 
 def _warn_of_rates(shape: EncoderConfig, optimizer: TaskOptimizerConfig) -> None:
@@ -118,7 +165,9 @@ def describe_model(task: str, output: str) -> str:
     )
 
 
-def _run_glue(data: str, output: str, run: Callable[..., list[Trial]]) -> None:
+def _run_glue(
+    data: str, output: str, run: Callable[..., list[Trial]]
+) -> dict[str, list[Trial]]:
     """Fine-tune on each GLUE task that has data; write the table and the submission."""
     stems = {
         name: ("train", *row.dev[:1]) for name, row in glue.TASKS.items() if row.dev
@@ -149,6 +198,7 @@ def _run_glue(data: str, output: str, run: Callable[..., list[Trial]]) -> None:
     print(f"leaderboard submission: {path}")
     if placeholders:
         print(f"without predictions, one label for all rows: {', '.join(placeholders)}")
+    return trials_by_task
 
 
 def run_task(
@@ -177,7 +227,7 @@ def run_task(
         print(f"{pluralize(number, 'data error')}: {kind} (see {path})")
     done = Trials(task, pretrained, settings, output, devices).run(trials)
     best = best_trial(done)
-    classes = read_classes(output, best.number)
+    classes = read_report(output, best.number).get("classes", {})
     for split, report in classes.items():
         print(f"{name} {split}, trial {best.number} of {trials}:")
         print(format_class_report(report))

@@ -40,7 +40,8 @@ class Mistake(NamedTuple):
     gold: str
     predicted: str
     size: float
-    """Probability of the prediction; of scores, the difference."""
+    """Value of `measure`, by which mistakes are compared."""
+    measure: str = "probability"
 
 
 class PredictedSplit(NamedTuple):
@@ -139,7 +140,8 @@ class LabelScorer(Scorer):
             text = " | ".join(model.texts_of(item))
             if self.labels is None:
                 shown = f"{gold:g}", f"{predicted:.4g}"
-                yield Mistake(text, *shown, abs(float(gold - predicted)))
+                size = abs(float(gold - predicted))
+                yield Mistake(text, *shown, size, "difference")
             elif gold != predicted:
                 yield Mistake(text, gold, predicted, float(np.max(detail)))
 
@@ -254,26 +256,27 @@ class TagScorer(Scorer):
         """Yield sentences with wrong spans, or wrong tags of words."""
         rows = zip(split.items, split.targets, predictions, details, strict=True)
         for sentence, gold, predicted, detail in rows:
-            marked = [self._marked(sentence.words, tags) for tags in (gold, predicted)]
-            if marked[0] == marked[1]:
-                continue
+            spans = [self._spans_of(tags) for tags in (gold, predicted)]
             sides = [
-                ", ".join(name for name in mine if name not in other) or "nothing"
-                for mine, other in (marked, marked[::-1])
+                ", ".join(
+                    f"{' '.join(sentence.words[first : last + 1])}/{kind}"
+                    for first, last, kind in mine
+                    if (first, last, kind) not in other
+                )
+                for mine, other in (spans, spans[::-1])
             ]
+            if not any(sides):
+                continue
             wrong = [a != b for a, b in zip(gold, predicted, strict=True)]
             size = float(np.max(detail.probabilities.max(-1)[wrong], initial=0))
-            yield Mistake(" ".join(sentence.words), *sides, size)
+            shown = (side or "nothing" for side in sides)
+            yield Mistake(" ".join(sentence.words), *shown, size)
 
-    def _marked(self, words: Sequence[str], tags: Sequence[str]) -> dict[str, None]:
-        """Return the spans of a sentence as text, or the words with their tags."""
-        if not self._spans:
-            pairs = enumerate(zip(words, tags, strict=True), 1)
-            return dict.fromkeys(f"{word} {tag} ({n})" for n, (word, tag) in pairs)
-        return dict.fromkeys(
-            f"{' '.join(words[first : last + 1])} {kind} ({first + 1})"
-            for first, last, kind in conlleval_spans(tags)
-        )
+    def _spans_of(self, tags: Sequence[str]) -> list[tuple[int, int, str]]:
+        """Return the first word, the last word and the type of spans, or of words."""
+        if self._spans:
+            return list(map(tuple, conlleval_spans(tags)))
+        return [(number, number, tag) for number, tag in enumerate(tags)]
 
     def all_scores(self, split: Split, predictions: Any) -> dict[str, Any]:
         """Compute the scores of conlleval, or the accuracy of tags."""

@@ -52,7 +52,8 @@ from electra_tf.training.checkpoint import (
 from electra_tf.training.disk_errors import reraise_full_disk
 from electra_tf.training.optimizer import create_optimizer
 
-_TRIALS, _CLASSES = "trials.jsonl", "classes.json"
+_TRIALS, _REPORT = "trials.jsonl", "report.json"
+_LOSSES = 200  # values of the loss that a trial stores
 STATISTICS = ("median", "mean", "sd", "min", "max")
 _BEST = "best"
 _FULL_DISK = (
@@ -93,9 +94,15 @@ def _monitored(trial: Trial) -> float:
     return value if math.isfinite(value) else -sys.float_info.max
 
 
-def read_classes(output: str | os.PathLike, number: int) -> dict[str, Any]:
-    """Return the class report of each split of a trial; empty: not known."""
-    path = pathlib.Path(trial_folder(output, number), _CLASSES)
+def read_report(output: str | os.PathLike, number: int) -> dict[str, Any]:
+    """Return what a trial stored beside its scores.
+
+    Returns:
+        `losses`: pairs of a step and the mean loss since the pair before;
+        `epoch_steps`: steps of an epoch; `classes` and `mistakes` by split. Empty, if
+        an earlier version trained it.
+    """
+    path = pathlib.Path(trial_folder(output, number), _REPORT)
     return json.loads(path.read_text("utf-8")) if path.exists() else {}
 
 
@@ -115,6 +122,7 @@ class Trials:
         self._output, self._devices, self._log = pathlib.Path(output), devices, log
         self._model: TextModel | None = None
         self._examples: EncodedExamples | None = None
+        self._epoch_steps = 0
 
     def run(self, count: int) -> list[Trial]:
         """Train and evaluate with one seed after the other."""
@@ -189,7 +197,8 @@ class Trials:
                 verbose=1 if os.isatty(1) else 0,
             )
         checkpoint.finish(model)
-        scores, degenerate = self._evaluate(model, number)
+        report = {"losses": checkpoint.losses, "epoch_steps": self._epoch_steps}
+        scores, degenerate = self._evaluate(model, number, report)
         seed, seconds = int_value(model.seed), time.monotonic() - begin
         return Trial(number, seed, scores, degenerate, checkpoint.history, seconds)
 
@@ -209,6 +218,7 @@ class Trials:
             batches = len(
                 prediction_batch_indices(self._examples.lengths, training.batch_size)
             )
+            self._epoch_steps = batches
             steps, depth = batches * training.epochs, model.shape.depth
             model.compile(create_optimizer(self._settings.optimizer, steps, depth))
             model.optimizer.build(model.trainable_variables)
@@ -243,15 +253,16 @@ class Trials:
         return {f"{name}_{metric}": value for metric, value in scores.items()}
 
     def _evaluate(
-        self, model: TextModel, number: int
+        self, model: TextModel, number: int, report: dict[str, Any]
     ) -> tuple[dict[str, float], str | None]:
-        """Write predictions for all splits.
+        """Write predictions for all splits, and the report of the trial.
 
         Returns the scores, and what is degenerate in the predictions for dev.
         """
         folder, scorer = trial_folder(self._output, number), self._task.scorer
         os.makedirs(folder, exist_ok=True)
-        scores, degenerate, classes = {}, None, {}
+        scores, degenerate = {}, None
+        report |= {"classes": {}, "mistakes": {}}
         for name, split in self._task.splits.items():
             if name == "train":
                 continue
@@ -263,14 +274,14 @@ class Trials:
                     degenerate = scorer.degenerate(split, predictions)
                 for metric, value in scorer.score(split, predictions).items():
                     scores[f"{name}_{metric}"] = value
-                if report := scorer.class_report(split, predictions):
-                    classes[name] = report
+                if classes := scorer.class_report(split, predictions):
+                    report["classes"][name] = classes
+                report["mistakes"][name] = scorer.worst(model, split, details)
                 lines = csv_lines(model, {name: (split, details)})
                 path = os.path.join(folder, f"{name}.csv")
                 durable_files.write(path, "".join(f"{line}\n" for line in lines))
             scorer.write(split, predictions, os.path.join(folder, name))
-        text = json.dumps(classes, ensure_ascii=False)
-        durable_files.write(os.path.join(folder, _CLASSES), text)
+        durable_files.write(os.path.join(folder, _REPORT), json.dumps(report))
         return scores, degenerate
 
     def _save_model(self) -> None:
@@ -351,6 +362,8 @@ class TrialCheckpoint(keras.callbacks.Callback):
         )
         self.history: list[dict[str, float]] = []
         """Scores of each epoch so far."""
+        self.losses: list[tuple[int, float]] = []
+        """Steps, and the mean loss since the one before."""
 
     def resume(self, model: keras.Model) -> int:
         """Restore an interrupted trial, and return its number of finished epochs."""
@@ -361,6 +374,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
             return 0
         restore(model, checkpoint)
         self.history = [dict(scores) for scores in checkpoint.metadata["history"]]
+        self.losses = [tuple(pair) for pair in checkpoint.metadata.get("losses", ())]
         return len(self.history)
 
     @property
@@ -369,6 +383,27 @@ class TrialCheckpoint(keras.callbacks.Callback):
         if not self._patience or len(self.history) <= self._patience:
             return False
         return len(self.history) - 1 - self._best_epoch() >= self._patience
+
+    def on_epoch_begin(
+        self, epoch: int, logs: Mapping[str, float] | None = None
+    ) -> None:
+        """Begin a new mean of the loss."""
+        self._sums = 0.0, 0.0
+
+    def on_train_batch_end(
+        self, batch: int, logs: Mapping[str, float] | None = None
+    ) -> None:
+        """Store the mean loss of the last batches."""
+        steps, epoch = self.params["steps"], len(self.history)
+        interval = max(1, steps * self.params["epochs"] // _LOSSES)
+        if (batch + 1) % interval and batch + 1 < steps:
+            return
+        mean = self.model.metrics[0]
+        sums = float(mean.total), float(mean.count)
+        total, weight = (now - then for now, then in zip(sums, self._sums, strict=True))
+        self._sums = sums
+        if weight:
+            self.losses.append((epoch * steps + batch + 1, total / weight))
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Evaluate, add the scores to Keras's logs, and save."""
@@ -380,7 +415,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
         self._log(f"  epoch {epoch + 1}: {_format(values, '.4g')}")
         weights, slots = training_state(self.model)
         step = int_value(self.model.optimizer.iterations)
-        metadata = {"history": self.history}
+        metadata = {"history": self.history, "losses": self.losses}
         if self._keeps_best and self._best_epoch() == epoch:
             self._best.save(step, weights, {}, {}, metadata)
         self._newest.save(step, weights, slots, {}, metadata)
