@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from electra_tf.tasks.schemes import conlleval_spans
+from electra_tf.tasks.conll import Sentence
+from electra_tf.tasks.schemes import conlleval_spans, is_span_scheme, write_spans
 from electra_tf.text.tokenizer import Tokenizer
 
 
@@ -39,6 +40,24 @@ def split_text(text: str, tokenizer: Tokenizer) -> SplitText:
     """Split a text into words, with `Tokenizer.word_offsets`."""
     offsets = tokenizer.word_offsets(text)
     return SplitText(text, tuple(text[slice(*word)] for word in offsets), offsets)
+
+
+def split_sentence(sentence: Sentence, tokenizer: Tokenizer) -> Sentence:
+    """Split the words of a sentence as those of a text; spans cover the same text."""
+    words, tags, firsts = [], [], []
+    for word, tag in zip(sentence.words, sentence.tags, strict=True):
+        parts = split_text(word, tokenizer).words or (word,)
+        firsts.append(len(words))
+        words += parts
+        tags += [tag] * len(parts)
+    if is_span_scheme(tags):
+        firsts.append(len(words))
+        spans = [
+            span._replace(first=firsts[span.first], last=firsts[span.last + 1] - 1)
+            for span in conlleval_spans(sentence.tags)
+        ]
+        tags = write_spans(spans, len(words))
+    return Sentence(tuple(words), tuple(tags), sentence.source, sentence.line, True)
 
 
 def find_entities(

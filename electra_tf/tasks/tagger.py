@@ -15,7 +15,13 @@ from electra_tf.model.heads import TokenClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.conll import WORD_KEYS, Sentence
-from electra_tf.tasks.entities import Entity, SplitText, find_entities, split_text
+from electra_tf.tasks.entities import (
+    Entity,
+    SplitText,
+    find_entities,
+    split_sentence,
+    split_text,
+)
 from electra_tf.tasks.examples import (
     IGNORE_LABEL,
     EncodedExamples,
@@ -179,6 +185,9 @@ class TokenClassifier(TextModel):
         for index, words in enumerate(x):
             tags = None if y is None else tuple(y[index])
             sentence = _sentence(words, tags, index)
+            if targets is not None and data.split_words:
+                self._tag_ids(sentence)  # names the line of a wrong tag
+                sentence = split_sentence(sentence, self.tokenizer)
             parts = encode_words(sentence.words, self.tokenizer, data.max_length)
             origins += [(index, part) for part in parts]
             if targets is not None:

@@ -13,7 +13,9 @@ from generated_texts import random_texts
 from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.serving.task_models import task_export
-from electra_tf.tasks.entities import find_entities, split_text
+from electra_tf.tasks.conll import Sentence
+from electra_tf.tasks.entities import find_entities, split_sentence, split_text
+from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.tasks.schemes import as_span_tags
 from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.text.normalization import SPACES, UNIT, CharacterTable
@@ -87,6 +89,38 @@ def test_words_of_random_texts(name, number):
     found = zip(graph.starts.to_list(), graph.ends.to_list(), strict=True)
     pairs = [list(zip(*row, strict=True)) for row in found]
     assert pairs == [one.word_offsets(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("words", "tags", "split", "expected"),
+    [
+        # Any scheme, to BIOES.
+        (["U.S.", "a"], "I-X O", "U . S . a", "B-X I-X I-X E-X O"),
+        (["of", "A-b", "c", "d!"], "O B-X I-X B-X", None, "O B-X I-X I-X E-X B-X E-X"),
+        (["\u200b", "(a"], "S-X O", "\u200b ( a", "S-X O O"),
+        (["a.", "b"], "NN DT", "a . b", "NN NN DT"),  # no spans
+    ],
+)
+def test_sentences_are_split_for_training(words, tags, split, expected):
+    given = Sentence(tuple(words), tuple(tags.split()), "file", 7)
+    found = split_sentence(given, tokenizer("uncased"))
+    assert found.words == tuple((split or "of A - b c d !").split(" "))
+    assert " ".join(found.tags) == expected
+    assert found.line_of(3) == 7
+
+
+def test_split_words_adds_targets_to_training_only():
+    settings = tiny.settings(data_split_words=True)
+    model = TokenClassifier(tiny.start(), TAGS, settings)
+    words = ["the", "e.g."]
+    examples = model.examples([words], [["O", "B-PER"]])
+    (targets,) = examples.targets
+    names = [TAGS[index] for index in targets if index != IGNORE_LABEL]
+    assert names == ["O", "B-PER", "I-PER", "I-PER", "E-PER"]
+    assert model.examples([words]).ids == examples.ids
+    assert [len(tags) for tags in model.predict([words])] == [2]
+    with pytest.raises(InputError, match=r"sentences:2 with 'B-OTHER'"):
+        model.examples([words], [["O", "B-OTHER"]])
 
 
 @pytest.fixture(scope="module")
