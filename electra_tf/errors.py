@@ -45,6 +45,16 @@ def format_list(values: Iterable[object], limit: int = 10) -> str:
     return ", ".join(words[:limit] + more)
 
 
+def check_type(argument: str, value: object, kind: type, remedy: str) -> None:
+    """Raise an InputError for an argument of another type."""
+    if not isinstance(value, kind):
+        raise InputError(
+            f"{argument} must be of the type {kind.__name__}",
+            f"{type(value).__name__} {value!r:.60}",
+            remedy,
+        )
+
+
 def unknown_arguments(
     function: str,
     given: Mapping[str, object],

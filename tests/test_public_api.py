@@ -332,6 +332,40 @@ def test_layers_accept_name_dtype_and_trainable(small):
         assert again.get_config() == layer.get_config()
 
 
+@pytest.mark.parametrize(
+    ("create", "words"),
+    [
+        (
+            lambda c: electra_tf.Electra(c),
+            "ModelConfig.*Received: Pretr.*config.model",
+        ),
+        (lambda c: electra_tf.Encoder("tiny"), r"EncoderConfig.*'tiny'.*model.encoder"),
+        (lambda c: electra_tf.MaskedLanguageModel("tiny"), "Encoder.from_preset"),
+        (
+            lambda c: electra_tf.Pretrainer.from_vocabulary(
+                electra_tf.FinetuningConfig(), electra_tf.Vocabulary.read(VOCABULARY)
+            ),
+            "PretrainingConfig.*FinetuningConfig",
+        ),
+        (lambda c: electra_tf.create_optimizer(c, 10), "config.optimizer"),
+        (lambda c: electra_tf.Tokenizer(VOCABULARY), "Tokenizer.read"),
+        (lambda c: electra_tf.load_config(c), "PretrainingConfig"),
+    ],
+)
+def test_arguments_of_another_type_are_errors(create, words, small):
+    with pytest.raises(electra_tf.InputError, match=f"(?s){words}"):
+        create(small)
+
+
+def test_an_encoder_refuses_more_positions_than_it_has():
+    encoder = electra_tf.Encoder.from_preset(DISCRIMINATOR)
+    long = "a " * 40
+    with pytest.raises(electra_tf.InputError, match=r"42 positions.*max_length=16"):
+        encoder(encoder.tokenizer([long]))
+    ids = encoder.tokenizer([long], max_length=16)
+    assert encoder(ids).shape == (1, 16, encoder.shape.width)
+
+
 def test_a_pretrainer_is_saved_as_a_layer(small, tmp_path):
     vocabulary = electra_tf.Vocabulary.read(VOCABULARY)
     pretrainer = electra_tf.Pretrainer.from_vocabulary(small, vocabulary)

@@ -46,8 +46,8 @@ def installed() -> list[str]:
 
 
 def load_config(
-    path: str | None = None,
-    sets: Iterable[str] = (),
+    path: str | os.PathLike | None = None,
+    sets: Iterable[str] | Mapping[str, Any] = (),
     overrides: Mapping[str, Any] | None = None,
     base: Mapping[str, Any] | None = None,
     root: type[Root] | None = None,
@@ -57,7 +57,7 @@ def load_config(
     Args:
         path: YAML file or name of an installed config (`tiny`); a file has precedence.
             None: the defaults.
-        sets: Overrides as strings, `records.max_length=512`.
+        sets: Overrides as strings, `records.max_length=512`, or as a dictionary.
         overrides: Overrides as typed values by dotted name.
         base: Values by dotted name that replace defaults.
         root: Class of the settings. None: the one that has the names of the settings;
@@ -78,6 +78,9 @@ def load_config(
         tuning = electra_tf.load_config("finetune_small")  # a FinetuningConfig
     """
     tree: dict[str, Any] = {}
+    if isinstance(sets, Mapping):
+        sets, overrides = (), flatten(sets) | dict(overrides or {})
+    path = None if path is None else _checked_path(path)
     for name, value in (base or {}).items():
         _put(tree, name, value)
     file = _read_file(_find(path), ()) if path else {}
@@ -100,6 +103,16 @@ def load_config(
     return _validate(tree, " and ".join(sources), root)
 
 
+def _checked_path(path: Any) -> str:
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(
+            "path must be the name of a config or the path of a file",
+            f"{type(path).__name__} {path!r:.60}",
+            'Pass for example load_config("small", {"training.steps": 1000})',
+        )
+    return os.fspath(path)
+
+
 def to_config(
     settings: Any,
     root: type[Root],
@@ -119,7 +132,7 @@ def to_config(
         base, settings = settings, None
     values = {} if base is None else flatten(dataclasses.asdict(base))
     if isinstance(settings, str | os.PathLike) and os.fspath(settings):
-        return load_config(os.fspath(settings), (), overrides, values, root)
+        return load_config(settings, (), overrides, values, root)
     if isinstance(settings, Mapping):
         overrides = flatten(settings) | dict(overrides or {})
     elif settings is not None:

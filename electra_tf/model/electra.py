@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from electra_tf.config.pretraining import ModelConfig, ObjectiveConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, check_type
 from electra_tf.model.calls import call_as_it_is, unpack_inputs
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
@@ -70,6 +70,7 @@ class MaskedLanguageModel(keras.layers.Layer):
         trainable: bool = True,
     ):
         super().__init__(name=name, dtype="float32")
+        check_type("encoder", encoder, Encoder, "Pass Encoder.from_preset(...)")
         self.encoder, self._seed = encoder, seed
         self._policy = policy_config(dtype)
         width = encoder.embeddings.width
@@ -232,6 +233,7 @@ class Electra(keras.layers.Layer):
     ):
         super().__init__(name=name, dtype="float32")
         self._policy = policy_config(dtype)
+        check_type("settings", settings, ModelConfig, "Pass config.model")
         self.settings, self.seed = settings, seed
         has_one_tower = generator and not two_towers
         encoder, masked_lm = _networks(settings, seed, has_one_tower, dtype)

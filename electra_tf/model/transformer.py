@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from electra_tf.config.pretraining import EncoderConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, check_type
 from electra_tf.model.calls import (
     call_as_it_is,
     remat_scope_of_blocks,
@@ -102,6 +102,13 @@ class Embeddings(keras.layers.Layer):
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
         """Embed token and segment ids [B, L] as [B, L, E]."""
+        length, longest = token_ids.shape[1], self._rows["position_embeddings"]
+        if length is not None and length > longest:
+            raise InputError(
+                f"An input must have at most the encoder's {longest} positions",
+                f"{length} positions",
+                f"Cut the texts: tokenizer(texts, max_length={longest})",
+            )
         layer_ops = layer_ops or LayerOps(training)
         words_BLE = self._look_up_words(token_ids, layer_ops)
         segments_BLE = ops.take(self.segment_embeddings, segment_ids, axis=0)
@@ -368,6 +375,7 @@ class Encoder(keras.layers.Layer):
         trainable: bool = True,
     ):
         super().__init__(name=name, dtype=dtype)
+        check_type("shape", shape, EncoderConfig, "Pass config.model.encoder")
         self.shape, self.seed = shape, seed
         seeds = InitializerFactory(seed, shape.initializer_range)
         names = [f"layer_{i}" for i in range(shape.depth)]

@@ -16,7 +16,12 @@ import numpy as np
 
 from electra_tf import durable_files
 from electra_tf.config.pretraining import TokenizationConfig
-from electra_tf.errors import InputError, format_list, unknown_arguments
+from electra_tf.errors import (
+    InputError,
+    check_type,
+    format_list,
+    unknown_arguments,
+)
 from electra_tf.text.encoding import encode_rows, to_array, to_list, to_rows
 from electra_tf.text.normalization import UNIT, CharacterTable, end_of_marks
 from electra_tf.text.vocab import (
@@ -81,6 +86,9 @@ class Tokenizer:
         vocabulary: Vocabulary,
         settings: TokenizationConfig = TokenizationConfig(),
     ):
+        check_type(
+            "vocabulary", vocabulary, Vocabulary, "Call Tokenizer.read(PATH) for a file"
+        )
         if settings.pad_id >= len(vocabulary):
             raise InputError(
                 "tokenization.pad_id must be below the size of the vocabulary",

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.config.pretraining import OptimizerConfig as Settings
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, check_type
 from electra_tf.training.muon import muon_update, uses_muon
 from electra_tf.training.schedule import (
     GeneratorMultipliers,
@@ -82,6 +82,7 @@ def create_optimizer(
             clip_norm=settings.clip_norm,
         )
     else:
+        check_type("settings", settings, Settings, "Pass the section config.optimizer")
         rule, warmup_steps = settings, settings.warmup_steps
         if settings.generator_learning_rate is not None:
             multipliers = GeneratorMultipliers(

@@ -235,6 +235,8 @@ def test_a_config_has_the_kind_of_its_settings(tmp_path):
         sets=["data.max_length=64"], root=FinetuningConfig
     )
     assert isinstance(load(), PretrainingConfig)
+    assert load("tiny", {"training.steps": 3}) == load("tiny", ["training.steps=3"])
+    assert load(sets={"data": {"max_length": 64}}).data.max_length == 64
     assert load("finetune_small", ["training.epochs=7"]).training.epochs == 7
     path = tmp_path / "mine.yaml"
     path.write_text("extends: finetune_small\ntraining: {epochs: 2}")
