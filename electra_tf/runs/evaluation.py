@@ -79,9 +79,9 @@ def _open(path: str, devices: tf.distribute.Strategy, data: str | None = None) -
     with source.checkpoint() as checkpoint:
         is_ours = source.kind == "checkpoint"
         experiment = Experiment.from_checkpoint(checkpoint)
+        _check_complete(experiment, checkpoint, source.path)
         if data is not None and not is_ours:
             experiment = _with_length_of(experiment, data, source.path)
-        _check_complete(experiment, checkpoint, source.path)
         pretrainer = experiment.pretrainer(devices)
         restore_weights(pretrainer, checkpoint)
         pretrainer.optimizer.iterations.assign(checkpoint.step)
@@ -91,9 +91,17 @@ def _open(path: str, devices: tf.distribute.Strategy, data: str | None = None) -
 
 
 def _check_complete(experiment: Experiment, checkpoint: Checkpoint, path: str) -> None:
-    """Reject a discriminator alone: its objective evaluates a generator too."""
+    """Reject an encoder, and a discriminator without its generator."""
+    names = checkpoint.weights()
+    if not any("/head/" in name for name in names):
+        raise InputError(
+            "A model to evaluate must have the head that it was pre-trained with",
+            f"{path!r}, an encoder without a head",
+            "Pass --task=probe to train linear probes on its layers; or fine-tune it "
+            "with electra-tf finetune, and pass the --output as --model",
+        )
     needed = experiment.config.objective.facts.generator
-    if needed and not any("/generator/" in name for name in checkpoint.weights()):
+    if needed and not any("/generator/" in name for name in names):
         raise InputError(
             "A model to evaluate must have the generator, which fills the masked "
             "positions",

@@ -63,9 +63,11 @@ def load_networks(source: Source) -> Networks:
     model.build()
     main = model.discriminator if isinstance(model, Electra) else model
     if missing := sorted({v.path for v in main.weights} - weights.keys()):
+        is_encoder = all("/head/" in name for name in missing)
+        state = "an encoder without a head" if is_encoder else f"without {missing[0]}"
         raise InputError(
             "A pre-trained model must have a head to score or complete texts",
-            f"{source.path} without {missing[0]}",
+            f"{source.path!r}, {state}",
             "Name a discriminator or a masked language model",
         )
     assign({v.path: v for v in model.weights}, weights, source.path)

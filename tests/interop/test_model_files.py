@@ -23,6 +23,7 @@ from electra_tf.interop.tensor_files import WEIGHTS
 from electra_tf.runs import evaluation
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.evaluation import evaluate_checkpoint
+from electra_tf.runs.scoring import TextScorer
 from electra_tf.serving.export import load_exportable
 from electra_tf.training.checkpoint import FILES
 
@@ -273,3 +274,20 @@ def test_model_card_of_a_converted_model_shows_no_settings(foreign, tmp_path):
     card = (tmp_path / "there" / "README.md").read_text()
     assert "Converted from" in card
     assert "learning_rate" not in card
+
+
+def test_an_encoder_without_a_head_is_named(tmp_path):
+    path = tmp_path / "encoder"
+    tiny.huggingface(
+        path, lambda a: {n: v for n, v in a.items() if "predictions" not in n}
+    )
+    name = str(path)
+    devices = tf.distribute.get_strategy()
+    for call in (
+        lambda: evaluate_checkpoint(name, RECORDS, 2, devices),
+        lambda: TextScorer.from_preset(name),
+        lambda: load_exportable(name, "electra"),
+    ):
+        with pytest.raises(InputError, match="encoder without a head") as error:
+            call()
+        assert repr(name) in error.value.received
