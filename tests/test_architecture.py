@@ -170,6 +170,18 @@ def test_a_command_imports_at_its_top_or_where_it_starts_tensorflow(path):
             assert ast.unparse(node).endswith((" beam", " cli")), ast.unparse(node)
 
 
+def test_commands_start_without_tensorflow():
+    # --help and errors of flags take a tenth of the time; test_command_start.py.
+    names = ", ".join(f"electra_tf.{name}" for name in COMMANDS)
+    program = f"import sys, {names}; print(*sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    modules = {name.split(".")[0] for name in result.stdout.split()}
+    assert not {"tensorflow", "keras", "tensorflow_datasets", "scipy"} & modules
+
+
 def functions(path):
     """Yield (name, node, docstring) of functions, public classes and their methods.
 

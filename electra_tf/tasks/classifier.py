@@ -14,14 +14,14 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import ClassificationHead
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, check_num_targets
-from electra_tf.tasks.label_sets import (
-    SEPARATOR,
+from electra_tf.tasks.label_sets import SEPARATOR, label_sets, multi_hot
+from electra_tf.tasks.losses import (
+    Loss,
+    class_loss,
     label_set_loss,
     label_set_targets,
-    label_sets,
-    multi_hot,
+    score_loss,
 )
-from electra_tf.tasks.losses import Loss, class_loss, score_loss
 from electra_tf.tasks.task_methods import Formatted, probability_cells
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.encoding import encode_rows

@@ -5,11 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.labels import other_spelling
-from electra_tf.tasks.losses import Loss, weighted_sums
 
 THRESHOLD = 0.5
 """A text has the classes whose probabilities are above it."""
@@ -84,29 +82,3 @@ def check_rows(y: Any, num_classes: int) -> None:
             f"the shape {list(np.shape(y))}",
             "Pass y of the shape [N, C], or texts with lists of names",
         )
-
-
-def label_set_targets(targets: Any, num_classes: int) -> tf.Tensor:
-    """Return targets of ids, float32 [B, C]: zeros, ones, or probabilities."""
-    targets_BC = tf.cast(tf.convert_to_tensor(targets), tf.float32)
-    return tf.ensure_shape(targets_BC, [None, num_classes])
-
-
-def label_set_loss(logits_BC: tf.Tensor, targets: Any, weights_B: tf.Tensor) -> Loss:
-    """Compute the mean binary cross-entropy of the classes of each text.
-
-    A text counts as correct if all of its classes are.
-
-    Args:
-        logits_BC: float32.
-        targets: As for `label_set_targets`.
-        weights_B: float32; 0 in padding rows.
-    """
-    targets_BC = label_set_targets(targets, logits_BC.shape[-1])
-    losses_BC = tf.nn.sigmoid_cross_entropy_with_logits(targets_BC, logits_BC)
-    is_same_BC = (targets_BC > THRESHOLD) == (tf.sigmoid(logits_BC) > THRESHOLD)
-    losses_B, correct_B = (
-        tf.reduce_mean(losses_BC, -1),
-        tf.reduce_all(is_same_BC, -1),
-    )
-    return weighted_sums(losses_B, correct_B, weights_B)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from electra_tf.tasks.examples import IGNORE_LABEL
+from electra_tf.tasks.label_sets import THRESHOLD
 
 
 class Loss(NamedTuple):
@@ -155,3 +156,29 @@ def span_loss(
         return loss_B
     none_B = impossible_loss(answerable_logit_B, impossible_B)
     return loss_B + answerable_weight * none_B
+
+
+def label_set_targets(targets: Any, num_classes: int) -> tf.Tensor:
+    """Return targets of ids, float32 [B, C]: zeros, ones, or probabilities."""
+    targets_BC = tf.cast(tf.convert_to_tensor(targets), tf.float32)
+    return tf.ensure_shape(targets_BC, [None, num_classes])
+
+
+def label_set_loss(logits_BC: tf.Tensor, targets: Any, weights_B: tf.Tensor) -> Loss:
+    """Compute the mean binary cross-entropy of the classes of each text.
+
+    A text counts as correct if all of its classes are.
+
+    Args:
+        logits_BC: float32.
+        targets: As for `label_set_targets`.
+        weights_B: float32; 0 in padding rows.
+    """
+    targets_BC = label_set_targets(targets, logits_BC.shape[-1])
+    losses_BC = tf.nn.sigmoid_cross_entropy_with_logits(targets_BC, logits_BC)
+    is_same_BC = (targets_BC > THRESHOLD) == (tf.sigmoid(logits_BC) > THRESHOLD)
+    losses_B, correct_B = (
+        tf.reduce_mean(losses_BC, -1),
+        tf.reduce_all(is_same_BC, -1),
+    )
+    return weighted_sums(losses_B, correct_B, weights_B)
