@@ -41,11 +41,11 @@ def is_span_scheme(tags: Iterable[str]) -> bool:
 def as_span_tags(tags: Sequence[str]) -> list[str]:
     """Return the span tag that each tag of a model stands for.
 
-    Tags of spans stand for themselves. Of other tags, O is outside and equal neighbours
-    are one span, as in the scheme IO; without O each word is a span of its own, as for
-    parts of speech.
+    Tags of spans stand for themselves, also if they are marks alone, without a type. Of
+    other tags, O is outside and equal neighbours are one span, as in the scheme IO;
+    without O each word is a span of its own, as for parts of speech.
     """
-    if is_span_scheme(tags):
+    if is_span_scheme(tags) or {OUTSIDE} < {*tags} <= {OUTSIDE, *MARKS}:
         return list(tags)
     mark = "I" if OUTSIDE in tags else "S"
     return [tag if tag == OUTSIDE else f"{mark}-{tag}" for tag in tags]

@@ -328,8 +328,8 @@ class TokenClassifier(TextModel):
         record = {"text": item.text, "entities": found, **record}
         if OUTSIDE in self.tags:  # otherwise each word is an entity
             line = "\t".join(
-                f"{' '.join(one.text.split())} ({one.type} {one.start}:{one.end}, "
-                f"{one.score:.2f})"
+                f"{' '.join(one.text.split())} "
+                f"({f'{one.type} {one.start}:{one.end}'.strip()}, {one.score:.2f})"
                 for one in entities
             )
         return Formatted(line, table, record)

@@ -202,12 +202,18 @@ class Tokenizer:
         return list(map(ord, self.wordpieces(text)))
 
     def word_offsets(self, text: str) -> list[tuple[int, int]]:
-        """Return the characters (start, end) of each word of a text.
+        """Split a text into words, and return the characters of each.
 
         Words end at white space. Punctuation marks, ideographs and entries that are
         kept whole are words of their own. Characters that normalization removes
         separate no words, and belong to a word only between its letters; combining
         marks belong to the character before them.
+
+        Args:
+            text: A string.
+
+        Returns:
+            The index of the first character of each word, and the index after its last.
         """
         words: list[tuple[int, int]] = []
         for start, part, entry in self.whole.split(text):

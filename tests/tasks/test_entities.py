@@ -246,6 +246,7 @@ def test_invalid_sequences_are_read_as_conlleval_does(tags, spans):
     ("tags", "spans"),
     [
         ("O PER PER LOC O", [("PER", 2, 5), ("LOC", 6, 7)]),  # O is outside
+        ("B I B O I", [("", 0, 3), ("", 4, 5), ("", 8, 9)]),  # a single type
         (
             "A A B A A",
             [("A", 0, 1), ("A", 2, 3), ("B", 4, 5), ("A", 6, 7), ("A", 8, 9)],
