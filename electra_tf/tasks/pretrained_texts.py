@@ -40,6 +40,7 @@ class ReplacedToken(NamedTuple):
     end: int
     """Index after the last one."""
     probability: float
+    """Probability that it was replaced."""
 
 
 class Proposal(NamedTuple):
@@ -48,6 +49,7 @@ class Proposal(NamedTuple):
     token: str
     """The entry of the vocabulary."""
     probability: float
+    """Probability of this token in place of the [MASK]."""
     text: str
     """The text with this token in place of the [MASK]."""
 
