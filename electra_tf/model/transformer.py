@@ -271,7 +271,7 @@ class Block(keras.layers.Layer):
         self.output_dense.build((None, None, self.inner))
         self.output_layer_norm.build(hidden)
 
-    @property
+    # No property: Keras would store the layers under its name.
     def dense_layers(self) -> list[keras.layers.Dense]:
         """Return the layers with a kernel."""
         attention = self.attention
@@ -509,7 +509,7 @@ class Encoder(keras.layers.Layer):
                 LoRA already.
         """
         names = {*target_layer_names}
-        layers = [layer for block in self.blocks for layer in block.dense_layers]
+        layers = [layer for block in self.blocks for layer in block.dense_layers()]
         known = {layer.name for layer in layers}
         chosen = [layer for layer in layers if layer.name in names]
         if rank < 1 or not names or names - known or chosen[0].lora_enabled:

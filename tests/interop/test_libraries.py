@@ -11,6 +11,7 @@ Python, ELECTRA_TF_ORIGINAL a checkout of google-research/electra.
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import numpy as np
@@ -210,7 +211,8 @@ def dtype_option(transformers):
 
 @pytest.mark.parametrize(
     "kind", ["ElectraForTokenClassification", "BertForTokenClassification",
-             "ElectraForQuestionAnswering", "BertForQuestionAnswering"],
+             "ElectraForQuestionAnswering", "BertForQuestionAnswering",
+             "ElectraForSequenceClassification", "BertForSequenceClassification"],
 )  # fmt: skip
 def test_heads_of_tasks_compute_what_transformers_computes(kind, tmp_path):
     torch = pytest.importorskip("torch")
@@ -218,7 +220,7 @@ def test_heads_of_tasks_compute_what_transformers_computes(kind, tmp_path):
     model_class = getattr(transformers, kind)
     torch.manual_seed(0)
     labels = {}
-    if "Token" in kind:
+    if "Answering" not in kind:
         labels["id2label"] = dict(enumerate(["O", "B-X", "I-X"]))
         labels["label2id"] = {name: n for n, name in labels["id2label"].items()}
     config = model_class.config_class(
@@ -242,6 +244,9 @@ def test_heads_of_tasks_compute_what_transformers_computes(kind, tmp_path):
         assert ours.tags == ("O", "B-X", "I-X")
         real = mask > 0
         np.testing.assert_allclose(own[real], theirs.logits.numpy()[real], atol=2e-5)
+    elif "Sequence" in kind:
+        assert ours.labels == ("O", "B-X", "I-X")
+        np.testing.assert_allclose(own, theirs.logits.numpy(), atol=1e-5)
     else:
         inside = segments > 0
         for name in ("start", "end"):
@@ -249,13 +254,14 @@ def test_heads_of_tasks_compute_what_transformers_computes(kind, tmp_path):
             expected = theirs[f"{name}_logits"].numpy()[inside]
             np.testing.assert_allclose(logits, expected, atol=2e-5)
     convert_checkpoint(tmp_path / "ours", tmp_path / "back", "huggingface")
-    if kind.startswith("Bert"):
+    if kind.startswith("Bert") and "Sequence" not in kind:
         kind = kind.replace("Bert", "Electra")
-    auto = getattr(transformers, kind.replace("Electra", "AutoModel"))
+    auto = re.sub("^(Electra|Bert)", "AutoModel", kind)
+    auto = getattr(transformers, auto)
     loaded, info = auto.from_pretrained(tmp_path / "back", output_loading_info=True)
     assert not any(info.values()), info
     assert type(loaded).__name__ == kind
-    if "Token" in kind:
+    if "Answering" not in kind:
         assert loaded.config.id2label == model.config.id2label
     arrays = zip(NAMES, (ids, segments, mask), strict=True)
     with torch.no_grad():
