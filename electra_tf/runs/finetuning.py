@@ -30,6 +30,7 @@ from electra_tf.tasks.trials import (
     format_summary,
     pluralize,
     read_report,
+    shown_scores,
     summary,
     trial_folder,
 )
@@ -98,10 +99,10 @@ def run_finetuning(
 def _section(task: str, trials: list[Trial], folder: str) -> Section:
     """Return the part of the report on a task."""
     best = best_trial(trials)
-    report, scores = read_report(folder, best.number), list(best.scores)
+    report, scores = read_report(folder, best.number), shown_scores(best.scores)
     steps = report.get("epoch_steps", 0)
     curves = {"loss": report.get("losses", [])}
-    for score in best.epochs[0] if best.epochs and steps else ():
+    for score in shown_scores(best.epochs[0]) if best.epochs and steps else ():
         curves[score] = [
             (number * steps, epoch[score])
             for number, epoch in enumerate(best.epochs, 1)

@@ -30,9 +30,10 @@ h3 { font-size: 1.05rem; margin: 1.8rem 0 .5rem }
 .scroll { overflow-x: auto }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
-  vertical-align: top }
+  vertical-align: top; white-space: nowrap }
 th { font-weight: 600 }
-.name { text-align: left; overflow-wrap: break-word; max-width: 22rem }
+.name { text-align: left; overflow-wrap: break-word; max-width: 22rem;
+  white-space: normal }
 .text { text-align: left; overflow-wrap: anywhere; white-space: pre-wrap;
   min-width: 18rem }
 .total { border-top: 2px solid var(--line) }
@@ -225,7 +226,7 @@ def _mistakes(split: SplitReport) -> list[ET.Element]:
             (_shorten(mistake.text), "text"),
             (mistake.gold, "name"),
             (mistake.predicted, "name"),
-            (f"{mistake.size:.3f}", ""),
+            (f"{mistake.size:.3f}" if mistake.size else "", ""),
         ]
         for mistake in split.mistakes
     ]
@@ -248,8 +249,11 @@ def _chart(name: str, points: Points) -> ET.Element:
         svg.append(_element("text", "no finite value", x=_LEFT, y=_HEIGHT // 2))
         return figure
     xs, ys = zip(*points, strict=True)
-    y_ticks, x_ticks = _ticks(min(ys), max(ys)), _ticks(0, max(xs))
-    low, high = min(y_ticks[0], min(ys)), max(y_ticks[-1], max(ys))
+    low, high = min(ys), max(ys)
+    if low == high:
+        low, high = min(low, 0.0), max(high, 0.0)
+    y_ticks, x_ticks = _ticks(low, high), _ticks(0, max(xs))
+    low, high = y_ticks[0], y_ticks[-1]
 
     def x_of(x: float) -> float:
         return round(_LEFT + (_WIDTH - _LEFT - 10) * x / (max(xs) or 1), 1)

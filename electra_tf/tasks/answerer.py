@@ -256,11 +256,12 @@ class QuestionAnswerer(TextModel):
         return {"question": self.texts_of(item)[0]}
 
     def prediction_cells(self, prediction: QAPrediction) -> dict[str, Any]:
-        """Return the answer, its probability among the candidates, and the odds."""
+        """Return the answer, and the best candidate, which is empty for no answer."""
         best = next((c for c in prediction.nbest if c.text), None)
         return {
             "prediction": prediction.answer_text(self.null_threshold),
-            "probability": round(best.probability, 6) if best else "",
+            "best": best.text if best else "",
+            "probability": round(best.probability, 6) if best else 0.0,
             "null_odds": float(f"{prediction.null_odds:.6g}"),
         }
 

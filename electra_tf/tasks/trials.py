@@ -438,13 +438,13 @@ class TrialCheckpoint(keras.callbacks.Callback):
         return int(np.argmax([v if math.isfinite(v) else -math.inf for v in values]))
 
 
-def _shown(scores: Iterable[str]) -> list[str]:
+def shown_scores(scores: Iterable[str]) -> list[str]:
     """Return the names of the scores to print, without thresholds."""
     return [name for name in scores if not name.endswith(("_total", "_thresh"))]
 
 
 def _format(scores: Mapping[str, float], form: str) -> str:
-    return "  ".join(f"{name} {scores[name]:{form}}" for name in _shown(scores))
+    return "  ".join(f"{name} {scores[name]:{form}}" for name in shown_scores(scores))
 
 
 def summary(trials: list[Trial], name: str) -> dict[str, float]:
@@ -467,7 +467,7 @@ def summary(trials: list[Trial], name: str) -> dict[str, float]:
 def format_summary(trials: list[Trial], task: str) -> str:
     """Format the statistics of every score, a line for each."""
     lines = []
-    for name in _shown(trials[0].scores):
+    for name in shown_scores(trials[0].scores):
         stats = summary(trials, name)
         numbers = "  ".join(f"{word} {stats[word]:.2f}" for word in STATISTICS)
         count = pluralize(stats["trials"], "trial")

@@ -48,14 +48,23 @@ def pretrained(vocabulary):
 def run(pretrained, tmp_path, monkeypatch):
     """Return a function that fine-tunes an encoder with other attributes."""
 
-    def of(name, data="", trials=1, config=None, trains=True, sets=(), **changes):
+    def of(
+        name,
+        data="",
+        trials=1,
+        config=None,
+        trains=True,
+        sets=(),
+        report=None,
+        **changes,
+    ):
         source = mock.Mock(encoder=dataclasses.replace(pretrained, **changes))
         monkeypatch.setattr(finetuning.sources, "open", lambda *_: source)
         if not trains:
             monkeypatch.setattr(finetuning, "run_task", lambda *_, **__: None)
         make, output = settings(*sets, config=config), str(tmp_path / "out")
         devices = tf.distribute.get_strategy()
-        finetuning.run_finetuning(name, data, "", output, trials, make, devices)
+        finetuning.run_finetuning(name, data, "", output, trials, make, devices, report)
 
     return of
 
@@ -158,7 +167,9 @@ def test_glue_writes_a_table_and_a_submission(run, tmp_path, capsys):
     assert "CoLA" not in line
     assert (tmp_path / "out" / "submission.zip").exists()
     # A second run trains nothing and prints the same summary.
-    run("glue", data, 2, sets=sets)
+    report = tmp_path / "report.html"
+    run("glue", data, 2, sets=sets, report=str(report))
+    assert "cola: trial " in report.read_text()
     again = capsys.readouterr().out
     assert "epoch 1" not in again
     begin = printed.index("cola dev, trial ")
