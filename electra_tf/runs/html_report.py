@@ -193,6 +193,8 @@ def _classes(report: ClassReport) -> ET.Element:
 
 def _confusion(split: SplitReport) -> list[ET.Element]:
     confusion = split.classes["confusion"]
+    if not confusion:  # of texts with several classes
+        return []
     of = "" if "accuracy" in split.classes else " of words"
     if not has_matrix(confusion):
         rows = [

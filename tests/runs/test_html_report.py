@@ -5,11 +5,12 @@ import os
 import pathlib
 import re
 
+import numpy as np
 import pytest
 from serving.browser import chromium
 
 from electra_tf.runs.html_report import Section, SplitReport, write_report
-from electra_tf.tasks.class_report import class_report
+from electra_tf.tasks.class_report import class_report, label_set_report
 from electra_tf.tasks.score import Mistake
 
 MARKUP = "<img src=http://x.test/a onerror=\"document.title='hacked'\"></td>&amp;"
@@ -47,6 +48,16 @@ def test_a_report_loads_and_runs_nothing(report):
     assert "default-src 'none'" in text
     assert "url(" not in text
     assert re.search(r"x{2000} … \(5,000 characters\)", text)
+
+
+def test_texts_with_several_classes_have_no_matrix(tmp_path):
+    classes = label_set_report(np.eye(2), np.eye(2), ["a", "b"])
+    split = SplitReport("dev", classes, [])
+    section = Section("sets", ["score", ""], [["micro_f1", "100.00"]], [split])
+    write_report(str(tmp_path / "r.html"), "Report", [section])
+    text = (tmp_path / "r.html").read_text()
+    assert "micro avg" in text
+    assert "Confusion" not in text
 
 
 @pytest.mark.tools
