@@ -358,9 +358,12 @@ def workspace(tmp_path_factory, corpus_file, vocabulary, pretrained):
 
 
 def python_blocks():
+    seen = set()  # README and the home page share a block
     for path in PAGES:
         for number, block in enumerate(blocks(path, "python")):
-            yield pytest.param(path, block, id=f"{name_of(path)}: {number}")
+            if block not in seen:
+                yield pytest.param(path, block, id=f"{name_of(path)}: {number}")
+            seen.add(block)
 
 
 # Replacements of slow settings in the documents.
