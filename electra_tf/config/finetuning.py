@@ -57,8 +57,8 @@ class DataConfig:
     """`tagging`: index of the tag's column; negative: counted from the last."""
     split_words: bool = False
     """`tagging`: train on words that are split as raw texts are, punctuation apart:
-    `U.S.` becomes four words in the span of the one. Evaluation and predictions keep
-    the words they get."""
+    `U.S.` is four words in one span. Scores of the commands count the words of the
+    data, metrics of Keras the split ones."""
     tagging_segment: Literal[0, 1] = 0
     """`tagging`: segment id of the sentence. The original uses 1, the segment of second
     texts in pre-training."""
