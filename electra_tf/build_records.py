@@ -58,6 +58,9 @@ def main() -> None:
     settings = cli.resolve(FLAGS, SETTINGS, stored.base)
     stored.check(settings.tokenization)
     allow_accent_loss = cli.is_given(FLAGS, "strip_accents", SETTINGS, stored.base)
+    settings, lines = builder.with_order(FLAGS.input, vocabulary, settings)
+    for line in lines:
+        print(line)
     manifest = _build(vocabulary, settings, allow_accent_loss)
     seconds = time.perf_counter() - start
     print(

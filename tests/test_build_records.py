@@ -1,6 +1,7 @@
 """The command `build_records`, run on valid and on invalid files."""
 
 import gzip
+import itertools
 import json
 import lzma
 import os
@@ -364,3 +365,25 @@ def test_a_missing_beam_is_named(here, text, tmp_path, monkeypatch, name):
     flags = arguments(text, tmp_path / "o", vocab=vocab, runner="beam")
     assert "electra_tf[beam]" in failure(here(name, *flags))
     assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(("words", "order"), [(8, "original"), (45, "document")])
+def test_the_order_that_keeps_the_tokens_is_chosen(here, tmp_path, words, order):
+    line = " ".join(itertools.islice(itertools.cycle(["the", "of", "and"]), words))
+    text = tmp_path / "text.txt"
+    text.write_text(("\n".join([line] * 40) + "\n\n") * 20)
+
+    def build(name, *flags):
+        given = arguments(text, tmp_path / name, max_length=64, workers=1)
+        result = here("build_records", *given, *flags)
+        assert result.returncode == 0, result.stderr
+        return result.stdout, (tmp_path / name / "manifest.json").read_text()
+
+    printed, measured = build("measured")
+    shares = dict(re.findall(r"--order=(\w+): ([\d.]+)% of the first", printed))
+    assert (float(shares["original"]) > 20) == (order == "document")
+    assert shares["document"] == "0.0"
+    assert f"--order={order} is used" in printed
+    printed, chosen = build("set", f"--order={order}")
+    assert chosen == measured
+    assert "of the first" not in printed

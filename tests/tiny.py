@@ -166,6 +166,7 @@ def vocabulary():
 def build_records(corpus_file, output, vocabulary, *, workers=1, **settings):
     """Build records through the library, as the command line does."""
     overwrite = settings.pop("overwrite", False)
+    settings = {"order": "original"} | settings  # not measured
     config = PretrainingConfig(records=RecordsConfig(**settings))
     return build(
         [str(corpus_file)],

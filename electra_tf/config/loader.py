@@ -219,12 +219,12 @@ def describe_field(
     field = holder.__pydantic_fields__[name]
     schema = pydantic.TypeAdapter(holder).json_schema()["properties"][name]
     # `int | None` is an `anyOf` whose first member is the type.
-    kind = schema.get("type") or schema["anyOf"][0]["type"]
+    schema = schema["anyOf"][0] if "anyOf" in schema else schema
     types = {"boolean": bool, "integer": int, "number": float, "string": str}
     types["array"] = tuple
     default = getattr(holder(), name)
     description = " ".join(field.description.split())
-    return types[kind], schema.get("enum", []), description, default
+    return types[schema["type"]], schema.get("enum", []), description, default
 
 
 def dump_config(config: Any) -> str:

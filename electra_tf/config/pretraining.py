@@ -159,10 +159,11 @@ class RecordsConfig:
 
     max_length: Annotated[int, Field(ge=8)] = 128
     """Positions of a record, special tokens and padding included."""
-    order: Literal["original", "document"] = "original"
+    order: Literal["original", "document"] | None = None
     """`original`: packing of the released builder, which puts later short sentences
     back into segment A and discards tokens that do not fit. `document`: keeps the order
-    of the text and uses every token."""
+    of the text and uses every token. null: `document` if `original` discards over 20%
+    of the first two million characters, else `original`."""
     seed: Seed = 0
     """Seed of segment borders and lengths."""
     shards: Annotated[int, Field(gt=0, le=1000)] | None = None

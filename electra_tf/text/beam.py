@@ -39,6 +39,7 @@ from electra_tf.text.builder import (
     ChunkBuilder,
     make_manifest,
     shard_count,
+    with_order,
     write_metadata,
 )
 from electra_tf.text.chunks import Chunk, read_chunks
@@ -85,6 +86,7 @@ def build(
     allow_accent_loss: bool = False,
 ) -> Manifest:
     """Write shards, vocabulary, config and, last, the manifest."""
+    config, _ = with_order(patterns, vocabulary, config)
     settings = config.records
     if settings.deduplicate == "near":
         raise InputError(

@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import itertools
 import math
+import os
 import pathlib
 import random
 import time
@@ -36,7 +37,11 @@ from electra_tf.text.records import (
 )
 from electra_tf.text.tokenizer import Tokenizer, settings_path
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
-from electra_tf.text.warnings import AccentLoss, AccentLossCounter
+from electra_tf.text.warnings import (
+    DISCARDED_LIMIT,
+    AccentLoss,
+    AccentLossCounter,
+)
 from electra_tf.text.worker_pool import WorkerPool
 
 _TEXT_BYTES_PER_SHARD = 32_000_000
@@ -113,6 +118,45 @@ class ChunkBuilder:
         return pack(wordpieces, self._settings.max_length, rng)
 
 
+def with_order(
+    patterns: Iterable[str], vocabulary: Vocabulary, config: PretrainingConfig
+) -> tuple[PretrainingConfig, list[str]]:
+    """Choose `records.order`, if it is not set, by the first chunks of the corpus.
+
+    Returns:
+        The config with an order, and a line for each order that was measured.
+    """
+    if config.records.order is not None:
+        return config, []
+    settings, tokenizer = config.records, Tokenizer(vocabulary, config.tokenization)
+    with contextlib.closing(DataErrorLog("report", os.devnull, prints=False)) as log:
+        reader = CorpusReader(patterns, config.corpus, log, fetch=False)
+        sample = next(group_chunks(read_chunks(reader)), [])
+    documents = [
+        [tokenizer.wordpieces(line) for line in text.split("\n")]
+        for chunk in sample
+        for text in chunk.documents
+    ]
+    tokens = sum(len(line) for document in documents for line in document)
+    lines, discarded = [], {}
+    for order, pack in ORDERS.items():
+        rng = random.Random(settings.seed)
+        examples = list(pack(documents, settings.max_length, rng))
+        packed = sum(len(a) + len(b) for a, b in examples)
+        special = sum(3 if b else 2 for _, b in examples)
+        positions = len(examples) * settings.max_length
+        discarded[order] = (tokens - packed) / max(1, tokens)
+        padding = (positions - packed - special) / max(1, positions)
+        lines.append(
+            f"--order={order}: {discarded[order]:.1%} of the first {tokens:,} tokens "
+            f"discarded, {padding:.1%} padding"
+        )
+    order = "document" if discarded["original"] > DISCARDED_LIMIT else "original"
+    settings = dataclasses.replace(settings, order=order)
+    config = dataclasses.replace(config, records=settings)
+    return config, [*lines, f"--order={order} is used"]
+
+
 def build(
     patterns: Iterable[str],
     vocabulary: Vocabulary,
@@ -124,6 +168,7 @@ def build(
     allow_accent_loss: bool = False,
 ) -> Manifest:
     """Write shards, vocabulary, config and, last, the manifest."""
+    config, _ = with_order(patterns, vocabulary, config)
     if workers < 1:
         raise InputError(
             "--workers must be at least 1", str(workers), "Remove the flag"

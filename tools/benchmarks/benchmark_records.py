@@ -66,6 +66,7 @@ def build_records(text: Text) -> float:
     """Return tokens per second of the whole command."""
     output, start = text.output(), time.perf_counter()
     flags = {"vocab": text.vocab, "output": output, "workers": text.workers}
+    flags["order"] = "original"
     peers.run_command("build_records", input=text.path, **flags)
     seconds = time.perf_counter() - start
     manifest = json.loads(pathlib.Path(output, "manifest.json").read_text())
