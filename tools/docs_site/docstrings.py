@@ -14,10 +14,14 @@ class Docstrings(griffe.Extension):
     """Show what griffe does not find, as it reads the package without importing it."""
 
     def on_object(self, *, obj: griffe.Object, **arguments: Any) -> None:
-        """Fence the indented code below `Example:`, the last section of a docstring."""
+        """Fence the code of `Example:`, the last section, and link to `TextModel`."""
         if obj.docstring is None:
             return
-        before, heading, code = obj.docstring.value.partition("\nExample:\n")
+        # The base class has an entry, which its subclasses refer to.
+        link = r"[`\1`][electra_tf.tasks.text_model.\1]"
+        text = re.sub(r"`(TextModel(\.\w+)?)`", link, obj.docstring.value)
+        before, heading, code = text.partition("\nExample:\n")
+        obj.docstring.value = text
         if heading:
             code = inspect.cleandoc("\n" + code)
             obj.docstring.value = f"{before}\n**Example**\n\n```python\n{code}\n```\n"
