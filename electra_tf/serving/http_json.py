@@ -109,7 +109,8 @@ def encode(outputs: Mapping[str, np.ndarray], by_rows: bool) -> bytes:
 def _parse(body: bytes) -> dict[str, Any]:
     """Return the object of a request."""
     try:
-        request = json.loads(body.decode("utf-8-sig"))
+        text = body.decode("utf-8-sig")
+        request = json.loads(text, object_pairs_hook=_without_repetition)
     except UnicodeDecodeError as error:
         raise RequestError(
             f"JSON must be UTF-8; byte {error.start} is not. Send other bytes as "
@@ -126,6 +127,13 @@ def _parse(body: bytes) -> dict[str, Any]:
     if not isinstance(request, dict):
         raise RequestError(f"JSON Value: {_shown(request)} Is not object")
     return request
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise RequestError(f"A key must occur once in an object: {_shown([*value])}")
+    return value
 
 
 def _columns(request: Mapping[str, Any], inputs: Specs) -> dict[str, list[Any]]:

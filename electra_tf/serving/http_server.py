@@ -36,6 +36,8 @@ _http_logger.addFilter(
 )
 BODY_SECONDS = 10.0
 """Time in which the body of a request must arrive."""
+ANSWER_SECONDS = 30.0
+"""Time in which a client must read a response, up to a buffer of the connection."""
 CONNECTIONS: dict[str, Any] = {
     "logger": _http_logger,
     "handler_cancellation": True,  # of clients that have gone
@@ -121,10 +123,7 @@ class RestServer:
         """Return errors as TF Serving's JSON."""
         headers = {}
         try:
-            if self._local and not _LOCAL.fullmatch(
-                request.headers.get("Host", "localhost")
-            ):
-                raise RequestError("Host must be this machine, such as localhost", 403)
+            self._check_origin(request)
             return await handler(request)
         except RequestError as error:
             status, message = error.status, error.message
@@ -140,6 +139,14 @@ class RestServer:
         if status == 503:
             headers["Retry-After"] = "1"
         return web.json_response({"error": message}, status=status, headers=headers)
+
+    def _check_origin(self, request: web.Request) -> None:
+        """Refuse requests that a page of another site sends from a browser here."""
+        headers = request.headers
+        if self._local and not _LOCAL.fullmatch(headers.get("Host", "localhost")):
+            raise RequestError("Host must be this machine, such as localhost", 403)
+        if request.method == "POST" and headers.get("Sec-Fetch-Site") == "cross-site":
+            raise RequestError("A page of another site must not send requests", 403)
 
     async def _page(self, request: web.Request) -> web.Response:
         name, content_type = _PAGE[request.path]
@@ -193,11 +200,17 @@ class RestServer:
 
     async def _counted_predict(self, request: web.Request) -> web.Response:
         """Predict, and count the result in the metrics."""
-        start, code = time.perf_counter(), 499  # the client closed the connection
+        start, code = time.perf_counter(), 499  # unless the client reads the response
         self._unanswered += 1
         try:
             response = await self._predict(request)
-            code = response.status
+            await response.prepare(request)
+            try:
+                await asyncio.wait_for(response.write_eof(), ANSWER_SECONDS)
+                code = response.status
+            except asyncio.TimeoutError:
+                if request.transport:
+                    request.transport.abort()
             return response
         except RequestError as error:
             code = error.status
@@ -246,7 +259,7 @@ class _Metrics:
         prometheus_client.ProcessCollector(registry=registry)
         self.requests = prometheus_client.Counter(
             "electra_tf_requests",
-            "Requests by HTTP status; 499: the client closed the connection.",
+            "Requests by HTTP status; 499: the client did not wait for the response.",
             ["code"],
             registry=registry,
         )

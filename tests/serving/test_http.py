@@ -2,6 +2,7 @@
 
 import base64
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import signal
@@ -206,6 +207,7 @@ INVALID = {
     "no key": ({}, "'inputs' and 'instances'"),
     "both keys": ({"inputs": ["a"], "instances": ["a"]}, "'inputs' and 'instances'"),
     "unknown key": ({"instance": ["a"]}, "'instance'"),
+    "key twice": (b'{"instances": ["a"], "instances": ["b"]}', "once"),
     "unknown signature": ({"signature_name": "x", "instances": ["a"]}, "tokens"),
     "number as signature": ({"signature_name": 1, "instances": ["a"]}, "string"),
     "no rows": ({"instances": []}, "'instances'"),
@@ -272,6 +274,8 @@ def test_no_path_leads_to_a_file(classifier):
     ("headers", "status"),
     [
         ({"Content-Encoding": "gzip"}, 415),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
         ({"Host": "example.com"}, 403),
         ({"Host": "127.0.0.1.example.com:8501"}, 403),
         ({"Host": "localhost:8501"}, 200),
@@ -323,6 +327,33 @@ def test_slow_and_broken_clients_are_closed(classifier, monkeypatch, caplog):
     for connection in open_:
         connection.close()
     assert classifier.metric("electra_tf_unanswered_requests") == 0
+
+
+def test_a_client_that_does_not_read_is_closed(monkeypatch):
+    from electra_tf.serving import http_server
+
+    monkeypatch.setattr(http_server, "ANSWER_SECONDS", 0.5)
+    spec = {"x": tf.TensorSpec([None], tf.int32, "x")}
+    signature = ServableSignature(
+        spec, {"y": spec["x"]}, lambda x: {"y": tf.ones([2**21])}
+    )
+    servable = Servable("m", 1, {"serving_default": signature}, {})
+    body = b'{"inputs": [1]}'
+    head = b"POST /v1/models/m:predict HTTP/1.1\r\nHost: localhost\r\n"
+    with running(servable) as client, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", client.port))
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        refused = 'electra_tf_requests_total{code="499"}'
+        while not client.metric(refused):
+            pass
+        assert client.metric("electra_tf_unanswered_requests") == 0
+        connection.settimeout(60)
+        received = 0
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(2**20):
+                received += len(part)
+        assert received < 2**22
 
 
 # ---- Batches and the queue.
