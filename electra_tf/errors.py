@@ -50,7 +50,7 @@ def check_type(argument: str, value: object, kind: type, remedy: str) -> None:
     if not isinstance(value, kind):
         raise InputError(
             f"{argument} must be of the type {kind.__name__}",
-            f"{type(value).__name__} {value!r:.60}",
+            f"{value!r:.80}",
             remedy,
         )
 

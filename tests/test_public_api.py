@@ -350,6 +350,10 @@ def test_layers_accept_name_dtype_and_trainable(small):
         (lambda c: electra_tf.create_optimizer(c, 10), "config.optimizer"),
         (lambda c: electra_tf.Tokenizer(VOCABULARY), "Tokenizer.read"),
         (lambda c: electra_tf.load_config(c), "PretrainingConfig"),
+        (
+            lambda c: electra_tf.TextClassifier("run", num_classes=2),
+            r"Call TextClassifier.from_preset\('run', ...\)",
+        ),
     ],
 )
 def test_arguments_of_another_type_are_errors(create, words, small):

@@ -233,7 +233,8 @@ class Electra(keras.layers.Layer):
     ):
         super().__init__(name=name, dtype="float32")
         self._policy = policy_config(dtype)
-        check_type("settings", settings, ModelConfig, "Pass config.model")
+        remedy = "Pass config.model, or call Electra.from_preset"
+        check_type("settings", settings, ModelConfig, remedy)
         self.settings, self.seed = settings, seed
         has_one_tower = generator and not two_towers
         encoder, masked_lm = _networks(settings, seed, has_one_tower, dtype)

@@ -375,7 +375,8 @@ class Encoder(keras.layers.Layer):
         trainable: bool = True,
     ):
         super().__init__(name=name, dtype=dtype)
-        check_type("shape", shape, EncoderConfig, "Pass config.model.encoder")
+        remedy = "Pass config.model.encoder, or call Encoder.from_preset"
+        check_type("shape", shape, EncoderConfig, remedy)
         self.shape, self.seed = shape, seed
         seeds = InitializerFactory(seed, shape.initializer_range)
         names = [f"layer_{i}" for i in range(shape.depth)]

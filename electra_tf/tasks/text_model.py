@@ -97,6 +97,17 @@ class TextModel(keras.Model, TaskMethods):
     _user_metrics: CompiledMetrics | None = None
     """Metrics of `compile`; None: not compiled."""
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> "TextModel":
+        """Raise an error for a path in place of an encoder."""
+        if args and isinstance(args[0], str | os.PathLike):
+            name = f"{cls.__name__}.from_preset"
+            raise InputError(
+                f"A path or name must be passed to {name}",
+                f"{cls.__name__}({os.fspath(args[0])!r}, ...)",
+                f"Call {name}({os.fspath(args[0])!r}, ...)",
+            )
+        return super().__new__(cls, *args, **kwargs)
+
     def __init__(
         self,
         start: PretrainedEncoder,
