@@ -87,7 +87,9 @@ def build_model(
         config |= _arguments(head, network.shape)
         if resolve is not None:
             own = loader.to_config(config["settings"], FinetuningConfig)
-            config["settings"] = dataclasses.asdict(resolve(base=own))
+            settings = resolve(base=own)
+            _check_head_settings(settings.model, own.model, model.path)
+            config["settings"] = dataclasses.asdict(settings)
         built = kind.from_config(config)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
@@ -103,6 +105,22 @@ def build_model(
     arrays = {name: network.weights[name] for name in network.weights.keys() & own}
     assign(own, arrays, model.path)
     return built
+
+
+def _check_head_settings(given: Any, own: Any, path: str) -> None:
+    """Raise an error for settings of another head than that of the weights."""
+    differing = [
+        f"model.{name}={getattr(given, name)!r} for {getattr(own, name)!r}"
+        for name in ("pooler", "joint_prediction", "answerable")
+        if getattr(given, name) != getattr(own, name)
+    ]
+    if differing:
+        raise InputError(
+            "settings must be those of the head that is loaded",
+            f"{path!r} with {', '.join(differing)}",
+            "Pass settings as a dictionary without them, or pass the arguments of a "
+            "new head, such as labels",
+        )
 
 
 def _arguments(head: TaskHead, shape: EncoderConfig) -> Mapping[str, Any]:

@@ -157,7 +157,8 @@ class Trials:
         """Check that the folder has the same settings, and read its trials."""
         self._output.mkdir(parents=True, exist_ok=True)
         file, text = self._output / CONFIG, self._config_text
-        if file.exists() and (previous := file.read_text(encoding="utf-8")) != text:
+        previous = file.read_text(encoding="utf-8") if file.exists() else text
+        if previous != text and not self._has_same_settings(previous):
             raise InputError(
                 f"{self._output} must be resumed with the task, data, checkpoint and "
                 "settings in its config.yaml",
@@ -171,6 +172,13 @@ class Trials:
         complete = [line for line in path.read_text().split("\n")[:-1] if line]
         durable_files.write(path, "".join(f"{line}\n" for line in complete))
         return [Trial(**json.loads(line)) for line in complete]
+
+    def _has_same_settings(self, previous: str) -> bool:
+        """Return whether a `config.yaml` without newer settings has the same ones."""
+        if previous.partition("\n")[0] != self._config_text.partition("\n")[0]:
+            return False
+        stored = loader.parse_config(previous, str(self._output), FinetuningConfig)
+        return stored == self._settings
 
     def _run_trial(self, number: int) -> Trial:
         begin = time.monotonic()

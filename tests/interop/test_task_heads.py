@@ -230,6 +230,14 @@ def test_a_missing_pooler_is_named(tmp_path):
         electra_tf.TextClassifier.from_preset(folder)
 
 
+def test_settings_of_another_head_are_refused(classifier):
+    from_preset = electra_tf.TextClassifier.from_preset
+    with pytest.raises(InputError, match=r"model\.pooler='none' for"):
+        from_preset(classifier[0], settings={"model.pooler": "none"})
+    model = from_preset(classifier[0], settings={"optimizer.learning_rate": 1e-3})
+    assert model.settings.model.pooler != "none"
+
+
 def test_errors_name_the_head_of_the_source(classifier):
     with pytest.raises(InputError, match="the head of a classifier"):
         electra_tf.TokenClassifier.from_preset(classifier[0])

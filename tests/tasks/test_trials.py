@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import shutil
 
 import keras
 import numpy as np
@@ -150,6 +151,17 @@ def test_finished_trials_are_not_repeated(uninterrupted):
     assert make_trials(folder, lines).run(2) == done[:2]
     assert lines == []
     assert (folder / "trials.jsonl").read_bytes() == before
+
+
+def test_a_run_of_a_version_with_fewer_settings_is_resumed(uninterrupted, tmp_path):
+    folder, done, _ = uninterrupted
+    shutil.copytree(folder, tmp_path / "old")
+    path = tmp_path / "old" / "config.yaml"
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if line.split(":")[0].strip() != "pooler"]
+    assert len(kept) == len(lines) - 1
+    path.write_text("".join(kept))
+    assert make_trials(tmp_path / "old", []).run(3) == done
 
 
 def test_a_killed_run_resumes_to_the_same_result(uninterrupted, tmp_path):
