@@ -354,13 +354,16 @@ def test_a_model_is_fine_tuned_and_used_at_urls(
         f"--data={s3}/table",
         f"--checkpoint={s3}/pretrained",
         f"--output={s3}/tuned",
+        f"--report={s3}/table/report.html",
         "--text_columns=text",
         "--label_column=label",
         "--set=training.epochs=1",
         "--set=training.batch_size=4",
         "--set=data.max_length=16",
     ]
-    succeed(here("finetune", *flags))
+    printed = succeed(here("finetune", *flags))
+    assert f"model: {s3}/tuned/model.keras" in printed
+    assert b"<figure>" in table.read("report.html")
     assert {"model.keras", "results.json"} <= set(ObjectFolder(f"{s3}/tuned").find())
     new_machine()
     succeed(here("finetune", *flags))  # nothing is left to train
@@ -373,6 +376,12 @@ def test_a_model_is_fine_tuned_and_used_at_urls(
     succeed(here("predict", *flags))
     assert len(table.read("predictions.txt").splitlines()) == 2
     assert "--overwrite" in failure(here("predict", *flags))
-    flags = f"--model={s3}/tuned", f"--data={s3}/table", f"--output={s3}/table/e.json"
-    succeed(here("evaluate", *flags))
+    flags = [f"--model={s3}/tuned", f"--data={s3}/table", f"--output={s3}/table/e.json"]
+    flags += [f"--save_predictions={s3}/table/e.csv", f"--report={s3}/table/e.html"]
+    result = here("evaluate", *flags)
+    succeed(result)
+    # dev has the texts of train.
+    assert "trained on the texts of 16 of the 16 examples of dev" in result.stderr
     assert json.loads(table.read("e.json"))
+    assert len(table.read("e.csv").splitlines()) == 17
+    assert table.read("e.html").startswith(b"<!DOCTYPE html>")
