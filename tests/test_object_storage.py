@@ -104,6 +104,7 @@ def test_records_are_built_and_read_at_a_url(
         f"--output={bucket}/records",
         "--max_length=32",
         "--shards=5",
+        "--order=original",
         "--workers=1",
     ]
     assert f"{bucket}/records: " in succeed(here("build_records", *flags))
