@@ -431,7 +431,10 @@ def _networks(
 
 def _vector(name: str) -> keras.layers.Dense:
     """Return a vector that hidden states are multiplied with, 0 at first."""
-    return keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", name=name)
+    with keras.RematScope(None):
+        return keras.layers.Dense(
+            1, use_bias=False, kernel_initializer="zeros", name=name
+        )
 
 
 def _build(*layers: keras.layers.Layer | None) -> None:

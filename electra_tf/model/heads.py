@@ -42,11 +42,12 @@ class MaskedLMHead(keras.layers.Layer):
         seeds = InitializerFactory(seed, shape.initializer_range)
         self._width, self._spare_rows = width or shape.width, shape.spare_rows
         self._vocabulary_size = shape.vocabulary_size
-        self.dense = keras.layers.Dense(
-            embedding, gelu, kernel_initializer=seeds.normal(), name="dense",
-            dtype=dtype,
-        )  # fmt: skip
-        self.layer_norm = layer_norm("layer_norm", shape.layer_norm_epsilon, dtype)
+        with keras.RematScope(None):
+            self.dense = keras.layers.Dense(
+                embedding, gelu, kernel_initializer=seeds.normal(), name="dense",
+                dtype=dtype,
+            )  # fmt: skip
+            self.layer_norm = layer_norm("layer_norm", shape.layer_norm_epsilon, dtype)
 
     output_shape = rows_of(lambda head: head.output_bias.shape[0])
 
@@ -86,15 +87,18 @@ class MaskedLMHead(keras.layers.Layer):
 class ReplacedTokenHead(keras.layers.Layer):
     """Head that classifies each token as original or replaced (paper, section 2)."""
 
+    rematerialized_call = call_as_it_is
+
     def __init__(self, shape: EncoderConfig, seed: int, dtype: Any = None):
         super().__init__(name="head", dtype="float32")
         seeds = InitializerFactory(seed, shape.initializer_range)
         self._width = shape.width
-        self.dense = keras.layers.Dense(
-            shape.width, gelu, kernel_initializer=seeds.normal(), name="dense",
-            dtype=dtype,
-        )  # fmt: skip
-        self.score = _dense("score", 1, seeds)
+        with keras.RematScope(None):
+            self.dense = keras.layers.Dense(
+                shape.width, gelu, kernel_initializer=seeds.normal(), name="dense",
+                dtype=dtype,
+            )  # fmt: skip
+            self.score = _dense("score", 1, seeds)
 
     output_shape = rows_of()
 
