@@ -268,6 +268,17 @@ def test_every_public_name_has_one_entry_in_the_reference():
     assert sorted(entries) == sorted(electra_tf.__all__)
 
 
+def test_returned_values_are_not_read_as_types():
+    """The reference takes what is before a colon in the first line for a type."""
+    values = [getattr(electra_tf, name) for name in electra_tf.__all__]
+    classes = [value for value in values if inspect.isclass(value)]
+    members = [m for cls in classes for m in vars(cls).values()]
+    for item in values + members:
+        doc = inspect.getdoc(item) or ""
+        for line in re.findall(r"^ *(?:Returns|Yields):\n(.*)", doc, re.M):
+            assert ":" not in line, f"{item}: {line}"
+
+
 def test_every_extra_is_documented():
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg")
