@@ -6,6 +6,7 @@ in its `extends`. Configs are given by path, or by name if installed with this p
 
 import dataclasses
 import difflib
+import functools
 import json
 import os
 import pathlib
@@ -99,7 +100,7 @@ def load_config(
     sources = [path] if path else []
     sources += ["the command line"] if sets or overrides or not path else []
     if root is None:
-        root = min(_KINDS, key=lambda kind: len(_unknown_names(tree, kind)))
+        root = min(_KINDS, key=functools.partial(_count_unknown, tree))
     return _validate(tree, " and ".join(sources), root)
 
 
@@ -180,6 +181,13 @@ def _unknown_names(tree: Mapping[str, Any], root: type) -> list[str]:
         if (section := name.partition(".")[0]) not in sections
         or name.partition(".")[2] not in sections[section].type.__dataclass_fields__
     ]
+
+
+def _count_unknown(tree: Mapping[str, Any], root: type) -> tuple[int, int]:
+    """Return the numbers of unknown settings and of unknown sections."""
+    unknown = _unknown_names(tree, root)
+    sections = {name.partition(".")[0] for name in unknown}
+    return len(unknown), len(sections - {*root.__dataclass_fields__})
 
 
 def _check_kind(tree: Mapping[str, Any], path: str | None, root: type) -> None:

@@ -81,6 +81,7 @@ def test_many_unknown_keys_take_no_long_time(tmp_path):
         ("records.seed=-1", "greater than or equal to 0, not -1"),
         ("records.seed=2020-13-45", "valid YAML"),
         ("masking.scheme=Original", "'whole_word' or 'original', not 'Original'"),
+        ("data.max_lenght=64", "Did you mean `data.max_length`"),
         ("optimizer.learning_rat=1", "Did you mean `optimizer.learning_rate`"),
         ("records.seed=2020-01-01", "settings must be numbers.*date"),
     ],
