@@ -1,5 +1,6 @@
 """Find models of the Hugging Face hub in its cache, and download them."""
 
+import importlib.util
 import os
 import re
 
@@ -28,6 +29,12 @@ def is_hub_id(path: str) -> bool:
     return owner not in (".", "..") and not os.path.isdir(owner)
 
 
+def check_package(path: str) -> None:
+    """Raise an InputError for a hub id if models of the hub cannot be downloaded."""
+    if is_hub_id(path) and importlib.util.find_spec("huggingface_hub") is None:
+        raise _unavailable(path, "there is no package huggingface_hub")
+
+
 def local_folder(path: str) -> str:
     """Return the folder of a hub id's files; any other path as it is.
 
@@ -36,12 +43,11 @@ def local_folder(path: str) -> str:
     """
     if not is_hub_id(path):
         return path
+    check_package(path)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
     match = _ID.fullmatch(path)
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError
-    except ImportError as error:
-        raise _unavailable(path, "there is no package huggingface_hub") from error
     for weights in (_SAFETENSORS, _TORCH):
         try:
             folder = snapshot_download(
