@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 
 from aiohttp import web
 
@@ -55,6 +56,12 @@ class Client:
             line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#"
         )
         return float(lines.get(name, 0))
+
+    def wait(self, name, value):
+        """Wait until a metric has a value or more."""
+        deadline = time.monotonic() + 60
+        while self.metric(name) < value:
+            assert time.monotonic() < deadline, f"{name}: {self.metric(name)}"
 
 
 @contextlib.contextmanager

@@ -71,6 +71,25 @@ def test_classes_have_probabilities_and_markup_is_shown_as_text(browser):
     assert browser.log() == []  # nothing was blocked by the policy
 
 
+def test_several_classes_are_marked(browser):
+    servable = constant(
+        "topics",
+        {"labels": ["sport", "politics", "science"]},
+        ["text"],
+        {
+            "labels": tf.constant([["sport", "", "science"]]),
+            "probabilities": tf.constant([[0.9, 0.2, 0.6]]),
+        },
+    )
+    with running(servable) as client:
+        result = predict(browser, client, text="A text")
+        best = browser.script(
+            "return [...document.querySelectorAll('.best')].map((row) => row.innerText)"
+        )
+    assert [row.split()[0] for row in best] == ["sport", "science"]
+    assert "politics 20.0%" in " ".join(result.split())
+
+
 def test_the_policy_blocks_scripts_in_the_page(browser):
     with running(servable_of(exported("classifier"), "classes")) as client:
         browser.open(f"{client.url}/")
