@@ -19,6 +19,9 @@ ADD_VOCABULARY = (
     "--vocab=PATH, and name its result"
 )
 """Remedy for a model without a vocabulary, in every command."""
+_TASK_HEAD = re.compile(
+    r"(^|[./])(classifier|qa_outputs|sequence_summary)\.|^task_specific/"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +76,16 @@ class PretrainedModel:
     def head(self) -> TaskHead | None:
         """The head of a fine-tuned model."""
         return self.main.head
+
+    @property
+    def other_head(self) -> str | None:
+        """A tensor of the head of a task that is not read, and why; None: no such."""
+        lines = (
+            f"{name!r}: {why}"
+            for name, why in self.left_out.items()
+            if _TASK_HEAD.search(name)
+        )
+        return next(lines, None)
 
     @property
     def notes(self) -> list[str]:

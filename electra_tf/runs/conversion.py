@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import re
 import shutil
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -27,9 +26,6 @@ _WRITERS: dict[Format, Callable[[PretrainedModel, str], list[Network]]] = {
 }
 _TOLERANCE = 1e-4
 _DROP = "--drop_head to convert the encoder alone"
-_TASK_HEAD = re.compile(
-    r"(^|[./])(classifier|qa_outputs|sequence_summary)\.|^task_specific/"
-)
 _UNFINISHED = ".unfinished"
 _NO_OPTIONS = HeadOptions()
 
@@ -161,12 +157,10 @@ def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
             f"{model.path!r} for {format}: {why}",
             remedy,
         )
-    heads = {n: why for n, why in model.left_out.items() if _TASK_HEAD.search(n)}
-    if heads and head is None:
-        name, why = next(iter(heads.items()))
+    if head is None and (other := model.other_head):
         raise InputError(
             "A head must be one that this package has, unless it may be lost",
-            f"{model.path!r} with {name!r}: {why}",
+            f"{model.path!r} with {other}",
             "Pass --drop_head to convert the encoder alone, and fine-tune again",
         )
 

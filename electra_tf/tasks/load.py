@@ -38,10 +38,13 @@ def load(source: Source) -> TextModel:
     if source.kind == "fine_tuned":
         return load_model_of_class(source.file, TextModel)
     if source.fine_tuned is None:
+        is_other = source.kind == "other_library"
+        other = source.pretrained.other_head if is_other else None
         raise InputError(
             f"The model must be fine-tuned: a folder of finetune with a {MODEL}, a "
             ".keras file, or another library's model with the head of a task",
-            f"{source.path!r}, a pre-trained model",
+            f"{source.path!r}, "
+            + (f"with {other}" if other else "a pre-trained model"),
             "Fine-tune it with electra-tf finetune --checkpoint, and name its --output",
         )
     return build_model(CLASSES[source.head.role], source.fine_tuned)

@@ -218,6 +218,8 @@ def test_other_heads_of_the_same_weights_are_not_classifiers(config, kind, tmp_p
     assert sources.open(folder).head is None
     with pytest.raises(InputError, match="neither classes"):
         convert_checkpoint(folder, tmp_path / "ours")
+    with pytest.raises(InputError, match=r"'classifier\..*neither classes"):
+        tiny.load(folder)
 
 
 def test_a_missing_pooler_is_named(tmp_path):
