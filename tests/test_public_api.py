@@ -197,6 +197,18 @@ def test_settings_of_from_preset():
     assert settings(settings=short) == load(sets=["data.max_length=16"])
     assert settings(settings=name, max_length=16).optimizer == load(name).optimizer
     assert settings(settings={"data.max_length": 99}, max_length=8).data.max_length == 8
+    # Files of another library have weights, but no settings of training.
+    path = GOLDEN / "interop" / "huggingface_classifier"
+    theirs, changed = (
+        electra_tf.TextClassifier.from_preset(path, **options)
+        for options in ({}, {"max_length": 8, "settings": {"training.epochs": 7}})
+    )
+    assert theirs.settings.data.max_length > 8
+    chosen = changed.settings
+    assert (chosen.data.max_length, chosen.training.epochs) == (8, 7)
+    assert chosen.model == theirs.settings.model
+    for one, other in zip(theirs.weights, changed.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
     # Of a saved model, the named settings must be the saved ones.
     saved = electra_tf.load_model(SAVED / "classifier").settings
     length = saved.data.max_length
