@@ -232,7 +232,8 @@ class TextModel(keras.Model, TaskMethods):
             x: A list, array or Series of texts or pairs, a tuple of two for pairs, a
                 data set of (texts, targets) or (texts, targets, weights) batches,
                 `EncodedExamples`, or ids.
-            y: The target of each text; for classes also one-hot rows [N, C].
+            y: The target of each text; for classes also one-hot rows [N, C]; with
+                `multi_label` lists of names, or rows of zeros and ones.
             batch_size: Examples per batch; None: the settings' value.
             epochs: Passes over the texts; None: the settings' value.
             validation_data: (x, y) or (x, y, weights), or x alone.

@@ -222,6 +222,14 @@ def test_other_heads_of_the_same_weights_are_not_classifiers(config, kind, tmp_p
         tiny.load(folder)
 
 
+@pytest.mark.parametrize("dropout", ["x", 1.5, -1, [0.1]])
+def test_a_dropout_that_is_no_rate_is_refused(dropout, tmp_path):
+    folder = tmp_path / "theirs"
+    tiny.huggingface(folder, source="classifier", classifier_dropout=dropout)
+    with pytest.raises(InputError, match=r"head_dropout|settings"):
+        electra_tf.TextClassifier.from_preset(folder)
+
+
 def test_a_missing_pooler_is_named(tmp_path):
     folder = tmp_path / "theirs"
     tiny.huggingface(

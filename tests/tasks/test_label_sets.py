@@ -1,6 +1,7 @@
 """Texts with any number of classes: targets, loss, metrics, files, tables, formats."""
 
 import json
+import types
 
 import keras
 import numpy as np
@@ -15,7 +16,10 @@ from electra_tf import TextClassifier
 from electra_tf.errors import InputError
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.serving.export import load_exportable
+from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.datasets import read_task
+from electra_tf.tasks.score import LabelSetScorer
+from electra_tf.tasks.splits import Split
 from electra_tf.text.data_errors import DataErrorLog
 
 LABELS = ("good", "in", "long")
@@ -199,6 +203,33 @@ def test_exports_name_the_classes_that_apply(model, probabilities, tmp_path):
               outputs["labels"].numpy()]  # fmt: skip
     assert served == [list(names) for names in model.labels_of(probabilities)]
     assert "label" not in outputs
+
+
+def test_scores_of_files_and_reports(tmp_path):
+    gold = [("a",), (), ("b", "a"), ("c",)]
+    predicted = [("a",), ("b",), ("a", "b"), ()]
+    probabilities = [[0.9, 0.1, 0.1], [0.1, 0.6, 0.2], [0.8, 0.7, 0.1], [0.2, 0.1, 0.3]]
+    scorer, split = LabelSetScorer("abc", ";"), Split(list("wxyz"), gold)
+    scores = scorer.score(split, predicted)
+    assert scores["micro_f1"] == pytest.approx(100 * 2 * 3 / (4 + 4))
+    assert scores["macro_f1"] == pytest.approx(100 * (1 + 2 / 3 + 0) / 3)
+    assert scores["subset_accuracy"] == 50
+    report = scorer.class_report(split, predicted)
+    assert report["classes"]["b"] == {
+        "precision": 50, "recall": 100, "f1": pytest.approx(200 / 3), "support": 1,
+    }  # fmt: skip
+    assert "confusion matrix" not in format_class_report(report)
+    model = types.SimpleNamespace(labels="abc", texts_of=lambda item: (item,))
+    assert scorer.best(model, probabilities) == [tuple(sorted(p)) for p in predicted]
+    mistakes = scorer.worst(model, split, probabilities)
+    assert [m[:3] for m in mistakes] == [("z", "c", ""), ("x", "", "b")]
+    assert [m.size for m in mistakes] == pytest.approx([0.7, 0.6])
+    scorer.write(split, predicted, str(tmp_path / "dev"))
+    lines = (tmp_path / "dev.tsv").read_text().splitlines()
+    assert lines[1:] == ["0\ta", "1\tb", "2\ta;b", "3\t"]
+    assert scorer.degenerate(split, predicted) is None
+    assert "no class" in scorer.degenerate(split, [()] * 4)
+    assert "'a', 'b'" in scorer.degenerate(split, [("a", "b"), ("b", "a")] * 2)
 
 
 # Tables.
