@@ -241,7 +241,8 @@ def run_task(
     }
     report = {"task": name, "scores": results}
     report |= {"best_trial": best.number, "classes": classes}
-    with open(os.path.join(output, RESULTS), "w", encoding="utf-8") as file:
+    path = os.path.join(output, RESULTS)
+    with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
         json.dump(report, file, indent=1, ensure_ascii=False)
     return done
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # `predict` needs the formats before TensorFlow
 
 FORMATS = ("text", "jsonl", "tsv", "csv")
 _CHUNK_ITEMS = 1024
+_END = "\r\n"  # of a line of CSV, before it is written
 
 
 def _print(line: str) -> None:
@@ -131,13 +132,18 @@ def _lines(
         record = {} if item.id is None else {"id": item.id}
         if item.gold is not None:
             record |= model.text_cells(item.value) | {"gold": item.gold}
-        yield json.dumps(record | formatted.record, ensure_ascii=False)
+        yield _escape(json.dumps(record | formatted.record, ensure_ascii=False))
         return
     is_table = output_format == "tsv"
     for line in formatted.rows if is_table else [formatted.text]:
         # An empty line ends the rows of a sentence; it gets no id.
         without_id = item.id is None or (is_table and not line)
         yield line if without_id else f"{' '.join(str(item.id).split())}\t{line}"
+
+
+def _escape(line: str) -> str:
+    """Write halves of surrogate pairs, which UTF-8 cannot encode, as in JSON."""
+    return line.encode("utf-8", "backslashreplace").decode()
 
 
 class _CsvLines:
@@ -151,17 +157,18 @@ class _CsvLines:
         """Yield the lines of more rows, which have the columns of the first one."""
         for row in rows:
             if self._writer is None:
-                self._writer = csv.DictWriter(self._buffer, row, lineterminator="")
+                # Cells with a character of the terminator are put into quotes.
+                self._writer = csv.DictWriter(self._buffer, row, lineterminator=_END)
                 self._writer.writeheader()
                 yield self._line()
             self._writer.writerow(row)
             yield self._line()
 
     def _line(self) -> str:
-        line = self._buffer.getvalue()
+        line = self._buffer.getvalue().removesuffix(_END)
         self._buffer.seek(0)
         self._buffer.truncate()
-        return line
+        return _escape(line)
 
 
 def csv_lines(

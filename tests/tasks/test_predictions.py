@@ -120,6 +120,7 @@ def test_a_tagger_finds_entities_in_texts(models, predict, records):
 
 
 ODD = 'the "file",\nthe 🙂'  # quotes, a comma, a line break
+HALF = "\ud83d file"  # half of a surrogate pair
 
 
 def table_of(lines):
@@ -127,11 +128,11 @@ def table_of(lines):
 
 
 def test_a_csv_has_texts_labels_and_all_probabilities(models, write):
-    model, rows = models["classifier"], [["a", ODD, "good"], ["b", "user", ""]]
+    model, rows = models["classifier"], [["a", ODD, "good"], ["b", "a\r\nuser", ""]]
     with open(write("new.csv", ""), "w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["id", "text", "kind"], *rows])
     items = list(read_items(model, file.name, label="kind"))
-    probabilities = model.predict([ODD, "user"])
+    probabilities = model.predict([ODD, "a\r\nuser"])
     best = [model.labels[n] for n in np.argmax(probabilities, -1)]
     table = table_of(predict_items(model, items, "csv"))
     for n, row in enumerate(table):
@@ -143,6 +144,11 @@ def test_a_csv_has_texts_labels_and_all_probabilities(models, write):
     record = json.loads(next(predict_items(model, items, "jsonl")))
     assert list(record) == ["id", "text", "gold", "label", "probabilities"]
     assert (record["text"], record["gold"]) == (ODD, "good")
+    for form, written in (("csv", r"\ud83d file"), ("jsonl", HALF)):
+        *_, line = predict_items(model, [Item(HALF, gold="bad")], form)
+        line.encode()
+        read = json.loads if form == "jsonl" else lambda x: {"text": x.split(",")[0]}
+        assert read(line)["text"] == written
     unlabelled = predict_items(model, [Item("user")], "csv")
     assert table_of(unlabelled)[0].keys() == table[0].keys() - {"id", "gold"}
     with pytest.raises(InputError, match=r"a label.*--format=csv.*record 2 without"):
