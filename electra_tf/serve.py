@@ -36,9 +36,18 @@ flags.DEFINE_enum(
     flag_values=FLAGS,
 )  # fmt: skip
 _LIMITS = {
-    "max_waiting": (ServerLimits.waiting, "Unanswered requests; more get status 503."),
-    "max_request_bytes": (ServerLimits.bytes, "Of a request; larger get status 413."),
-    "max_batch_rows": (ServerLimits.batch_rows, "Texts that are computed together."),
+    "max_waiting": (
+        ServerLimits.waiting,
+        "Requests that are not answered yet; further ones get the status 503.",
+    ),
+    "max_request_bytes": (
+        ServerLimits.bytes,
+        "Bytes of a request; a larger one gets the status 413.",
+    ),
+    "max_batch_rows": (
+        ServerLimits.batch_rows,
+        "Texts of several requests that are computed together.",
+    ),
     "threads": (ServerLimits.threads, "Batches that are computed at the same time."),
 }
 for _name, (_default, _text) in _LIMITS.items():
