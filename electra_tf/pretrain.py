@@ -20,7 +20,10 @@ electra-tf pretrain --config=small --data=s3://bucket/records \\
 from absl import flags
 
 from electra_tf import cli, model_names
+from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.storage.objects import is_url
 from electra_tf.text.record_folder import local_records, resolve_config
+from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import local_vocabulary
 from electra_tf.text.warnings import entry_warnings
 
@@ -64,17 +67,15 @@ def _pretrain() -> None:
     cli.require(FLAGS, "data", *([] if FLAGS.dry_run else ["model_dir"]))
     cli.check_paths(FLAGS, "data", "evaluation_data")
     model_names.check_exists(FLAGS.init_checkpoint)
-    data, vocab = local_records(FLAGS.data), local_vocabulary(FLAGS.vocab)
-    config, tokenizer = resolve_config(
-        data, vocab, lambda stored: cli.resolve(FLAGS, {}, stored)
-    )
-    if vocab:
-        cli.warn(entry_warnings(tokenizer))
+    # Workers fetch records after they have found each other, as this may take hours.
+    is_remote = any(map(is_url, FLAGS.data.split(",")))
+    resolved = None if is_remote else _resolve()
     with cli.starting_tensorflow():
         from electra_tf.runs import pretraining
         from electra_tf.runs.experiment import Experiment
         from electra_tf.training import strategy
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
+    data, config, tokenizer = resolved or _resolve()
     experiment, on_error = Experiment(config, tokenizer), config.input.on_error
     record_set, evaluation_records = experiment.open(data, on_error), None
     experiment = experiment.with_counts(record_set)
@@ -103,6 +104,17 @@ def _pretrain() -> None:
     if stop_signal:
         cli.exit_on_signal(stop_signal, f"from {checkpoint}")
     print(f"training completed; checkpoint: {checkpoint}")
+
+
+def _resolve() -> tuple[str, PretrainingConfig, Tokenizer]:
+    """Return the records' local path, and the config and tokenizer for them."""
+    data, vocab = local_records(FLAGS.data), local_vocabulary(FLAGS.vocab)
+    config, tokenizer = resolve_config(
+        data, vocab, lambda stored: cli.resolve(FLAGS, {}, stored)
+    )
+    if vocab:
+        cli.warn(entry_warnings(tokenizer))
+    return data, config, tokenizer
 
 
 if __name__ == "__main__":
