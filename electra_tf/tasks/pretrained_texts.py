@@ -19,7 +19,8 @@ from electra_tf.errors import InputError
 from electra_tf.model.electra import Electra, MaskedLanguageModel
 from electra_tf.model.transformer import Encoder
 from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
-from electra_tf.text.encoding import encode_rows, to_array, to_rows
+from electra_tf.tasks.text_inputs import check_input
+from electra_tf.text.encoding import encode_rows, to_rows
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import MASK
 
@@ -90,7 +91,7 @@ def embed(
     _check("layer", layer, range(-states, states))
     _check("max_length", limit, range(5, encoder.shape.max_positions + 1))
     tokenizer = _tokenizer(encoder)
-    rows = to_rows(to_array(texts))
+    rows = to_rows(check_input(texts))
     encoded = encode_rows(tokenizer.encode, tokenizer.vocabulary, rows, limit)
     if encoded.truncated:
         warnings.warn(
@@ -99,7 +100,6 @@ def embed(
             stacklevel=2,
         )
     examples = EncodedExamples(encoded.ids, encoded.segments, limit)
-
     layer %= states
 
     def pool(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -265,7 +265,7 @@ def _encode(
     encoder: Encoder, texts: Any, encode: Callable[[str], list[int]]
 ) -> tuple[EncodedExamples, list[str]]:
     """Encode single texts, none of which may be too long."""
-    rows, limit = to_rows(to_array(texts), pairs=False), encoder.shape.max_positions
+    rows, limit = to_rows(check_input(texts), pairs=False), encoder.shape.max_positions
     for index, text in enumerate(rows):
         if not isinstance(text, str):
             raise InputError(

@@ -63,6 +63,7 @@ def test_long_texts_are_truncated_with_a_warning(encoder):
     [
         ({"texts": "a text"}, "'a text' alone"),
         ({"texts": [3]}, "3 at index 0"),
+        ({"texts": {"a", "b"}}, "a set"),
         ({"pooling": "max"}, "mean or cls.*'max'"),
         ({"layer": 9}, "-3 to 2.*9"),
         ({"batch_size": 0}, "batch_size.*0"),
