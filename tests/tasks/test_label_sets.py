@@ -146,10 +146,11 @@ def test_metrics_of_keras_compare_each_class(model, probabilities):
     copy.set_weights(model.get_weights())
     copy.compile(
         metrics=[
-            "accuracy", "f1", "f1_micro", keras.metrics.Precision(),
-            keras.metrics.F1Score("weighted", threshold=0.5),
+            "accuracy", "f1", "f1_micro", keras.metrics.Precision(name="precision"),
+            keras.metrics.F1Score("weighted", threshold=0.5, name="f1_score"),
             keras.metrics.Recall(class_id=1, name="recall_in"),
-            keras.metrics.AUC(2000, multi_label=True), "binary_crossentropy",
+            keras.metrics.AUC(2000, multi_label=True, name="auc"),
+            "binary_crossentropy",
         ]
     )  # fmt: skip
     result = copy.evaluate(TEXTS, SETS, return_dict=True)
