@@ -93,7 +93,8 @@ class Batcher:
         self._threads, self._on_batch = threads, on_batch
         self._waiting: collections.deque[_Waiting] = collections.deque()
         self._pool = futures.ThreadPoolExecutor(threads, "predict")
-        self._workers: set[asyncio.Task[None]] = set()
+        self._working = 0
+        self._tasks: set[asyncio.Task[None]] = set()  # asyncio keeps no reference
 
     async def predict(
         self, signature: str, arrays: Arrays, encode: Callable[[Arrays], bytes]
@@ -111,10 +112,11 @@ class Batcher:
         result = asyncio.get_running_loop().create_future()
         function = self._signatures[signature]
         self._waiting.append(_Waiting(function, arrays, encode, result))
-        if len(self._workers) < self._threads:
-            worker = asyncio.create_task(self._work())
-            self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+        if self._working < self._threads:
+            self._working += 1
+            task = asyncio.create_task(self._work())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return await result
 
     def close(self) -> None:
@@ -134,6 +136,8 @@ class Batcher:
                     request.result.set_exception(result)
                 else:
                     request.result.set_result(result)
+        # At once: a request that comes before this task is done needs another one.
+        self._working -= 1
 
     def _take(self) -> list[_Waiting]:
         """Remove the first request from the queue, and those that fit to it."""
@@ -151,11 +155,11 @@ def _compute(batch: Sequence[_Waiting]) -> list[bytes | RequestError]:
     if len(batch) == 1:
         return [_compute_one(*batch)]
     signature = batch[0].signature
-    arrays = {
-        name: np.concatenate([request.arrays[name] for request in batch])
-        for name in signature.inputs
-    }
     try:
+        arrays = {
+            name: np.concatenate([request.arrays[name] for request in batch])
+            for name in signature.inputs
+        }
         outputs = signature(arrays)
         ends = np.cumsum([request.rows for request in batch])
         return [
@@ -181,7 +185,7 @@ def _rows(
         padding = b"" if array.dtype == object else -1 * (array.dtype.kind == "i")
         positions = np.nonzero(array != padding)[1]
         length = array.shape[1]
-        used[length] = max(used.get(length, 0), 1 + max(positions, default=-1))
+        used[length] = max(used.get(length, 0), 1 + positions.max(initial=-1))
     for name in signature.padded:
         rows[name] = rows[name][:, : used[rows[name].shape[1]]]
     return rows

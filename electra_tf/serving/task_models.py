@@ -147,8 +147,7 @@ class _Tagger(_Task):
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         """Return `words`, and `labels` and `probabilities` of each, [B, W]."""
-        words = split_words(*texts)
-        tags = self._tags(words)
+        tags, words = self._tags(split_words(*texts))
         return {
             "words": words.to_tensor(),
             "labels": words.with_values(self._spans.labels(tags)).to_tensor(),
@@ -163,7 +162,7 @@ class _Tagger(_Task):
         """Return the outputs of `GraphSpans.entities`."""
         offsets = self._words.split(text_B)
         words = substrings(offsets.codes, offsets.starts, offsets.ends)
-        return self._spans.entities(self._tags(words), offsets)
+        return self._spans.entities(self._tags(words)[0], offsets)
 
     def _expected_entities(self, rows: Sequence[str]) -> Response:
         found = self.model.entities(rows)
@@ -174,9 +173,10 @@ class _Tagger(_Task):
         }
         return {**columns, "count": np.array(list(map(len, found)), np.int32)}
 
-    def _tags(self, words: tf.RaggedTensor) -> WordTags:
+    def _tags(self, words: tf.RaggedTensor) -> tuple[WordTags, tf.RaggedTensor]:
+        """Return the tags of words, and the words after the check of their limit."""
         inputs, parts = self._words(words)
-        return self._words.tags(self.compute(inputs), parts)
+        return self._words.tags(self.compute(inputs), parts), parts.words
 
     def named(self, outputs: Any) -> Outputs:
         """Return `logits` and `probabilities` [B, L, C] and `labels` [B, L]."""

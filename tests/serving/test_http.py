@@ -1,5 +1,6 @@
 """Test `serve`: TF Serving's REST API, batching, limits, and hostile requests."""
 
+import asyncio
 import base64
 import concurrent.futures
 import contextlib
@@ -19,6 +20,7 @@ from generated_texts import random_texts
 
 from electra_tf import sources
 from electra_tf.serving import http_json
+from electra_tf.serving.http_batching import Batcher
 from electra_tf.serving.http_servable import (
     Servable,
     ServableSignature,
@@ -457,6 +459,21 @@ def assert_close(answer, expected):
             np.testing.assert_allclose(one, other, atol=1e-5)
         else:
             assert one.tolist() == other.tolist(), name
+
+
+def test_a_request_after_the_last_one_is_not_forgotten():
+    held = Held()
+    held.open.set()
+
+    async def predict_twice():
+        batcher = Batcher(held.servable.signatures, 1, 4, lambda requests: None)
+        arrays = {"x": np.array([1], np.int32)}
+        for _ in range(2):
+            await batcher.predict("serving_default", arrays, lambda _: b"y")
+        batcher.close()
+
+    asyncio.run(asyncio.wait_for(predict_twice(), 60))
+    assert held.batches == [[1], [1]]
 
 
 def test_an_error_in_a_batch_concerns_its_request_alone():

@@ -139,6 +139,7 @@ def test_texts_of_too_many_positions_are_rejected(kind):
 
 HOSTILE = {
     "one text of many words among empty ones": [""] * 4095 + ["a " * 500_000],
+    "one text of some words among empty ones": [""] * 4095 + ["a " * 20_000],
     "one long word among empty ones": [""] * 4095 + ["x" * 1_900_000],
     "words of one and of many wordpieces": ["a " * 400_000 + "中" * 100_000],
     "one word of many wordpieces among short ones": ["a"] * 1500 + ["." * 1_900_000],
