@@ -85,9 +85,10 @@ def test_the_command(pretrained, grammar, tmp_path, here):
     assert "best" in result.stderr
     for split in ("train", "test"):
         (tmp_path / f"{split}.txt").write_text("word tag\n")
+    (tmp_path / "empty").mkdir()
     for given, words in (
         ([f"--data={tmp_path}"], "train.txt:1"),
-        (["--data=/nowhere"], "must be a folder with train.txt"),
+        ([f"--data={tmp_path / 'empty'}"], "must be a folder with train.txt"),
         ([f"--data={grammar}", "--batches=1"], "--batches"),
     ):
         assert words in failure(here("evaluate", *flags, *given))
