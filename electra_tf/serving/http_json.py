@@ -249,6 +249,8 @@ def _object(texts: Mapping[str, str]) -> str:
 
 def _text(array: np.ndarray, name: str) -> str:
     """Return an array as JSON."""
+    if array.ndim > 1:  # by rows: a number takes a hundred bytes while it is converted
+        return f"[{', '.join(_text(row, name) for row in array)}]"
     leaf: Callable[[Any], Any] = lambda value: value  # noqa: E731
     if array.dtype == object:
         leaf = _base64 if name.endswith("_bytes") else bytes.decode
