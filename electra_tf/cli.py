@@ -340,6 +340,9 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
         sys.exit(f"error: {InputError(rule, received, remedy or 'Run with --help')}")
     except InputError as error:
         sys.exit(f"error: {error}")
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         rule = "Files must be readable and writable"
         remedy = "Check the path and the disk"

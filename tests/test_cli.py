@@ -1,8 +1,10 @@
 import signal
+import subprocess
 import sys
 
 import pytest
 from absl import flags
+from conftest import ROOT
 
 from electra_tf import cli
 from electra_tf.errors import InputError
@@ -88,6 +90,20 @@ def test_errors_are_printed_as_a_paragraph(monkeypatch, error, words):
 def test_other_exceptions_are_not_caught(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         run(monkeypatch, ZeroDivisionError())
+
+
+def test_a_reader_that_ends_early_is_no_error():
+    program = (
+        "from absl import flags; from electra_tf import cli; "
+        "cli.run(lambda: [print(n) for n in range(10**6)], flags.FlagValues(), '')"
+    )
+    command = [sys.executable, "-c", program]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, cwd=ROOT) as process:
+        assert process.stdout.readline() == b"0\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 128 + signal.SIGPIPE
 
 
 def test_a_misspelt_flag_gets_a_suggestion(monkeypatch):

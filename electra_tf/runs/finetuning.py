@@ -45,10 +45,11 @@ _PUBLISHED_SETTINGS: dict[str, dict[str, Any]] = {
     "squad2": {"training.epochs": 2, "data.max_length": 512},
     "chunking": {"data.max_length": 256},
 }
-# Learning rate and layer decay of the paper's small, base and large, and the smallest
-# encoder that they are published for.
+# Learning rate and layer decay of the paper's small, base and large, and those measured
+# for 2 x 128: of encoders from this size, and of smaller ones.
 _PUBLISHED_RATES = ((3e-4, 0.8), (1e-4, 0.8), (5e-5, 0.9))
-_MIN_DEPTH, _MIN_WIDTH = 12, 256
+_TINY_RATES = (6e-4, 1.0)
+_MIN_DEPTH, _MIN_WIDTH = 6, 256
 _DATA_ERRORS, _GLUE_TABLE, _SUBMISSION = "problems.txt", "glue.txt", "submission.zip"
 _DATA_RULE = "The data must have the format of its task"
 
@@ -131,18 +132,22 @@ def _section(task: str, trials: list[Trial], folder: str) -> Section:
 
 
 def _warn_of_rates(shape: EncoderConfig, optimizer: TaskOptimizerConfig) -> None:
-    """Warn if a small encoder is to be trained with rates of large ones."""
+    """Warn if an encoder is to be trained with rates of much larger or smaller ones."""
     rates = optimizer.learning_rate, optimizer.layer_decay
     is_small = shape.depth < _MIN_DEPTH or shape.width < _MIN_WIDTH
     if is_small and rates in _PUBLISHED_RATES:
-        print(
-            f"warning: optimizer.learning_rate={rates[0]:g} with "
-            f"optimizer.layer_decay={rates[1]:g} is published for encoders of at least "
-            f"{_MIN_DEPTH} layers of width {_MIN_WIDTH}. This one has depth "
-            f"{shape.depth} and width {shape.width}: compare --config=finetune_tiny, "
-            "and see the rates by size in docs/finetuning.md.",
-            file=sys.stderr,
-        )
+        size, other = f"at least {_MIN_DEPTH} layers of width {_MIN_WIDTH}", "tiny"
+    elif not is_small and rates == _TINY_RATES:
+        size, other = "2 layers of width 128, and larger ones may diverge", "small"
+    else:
+        return
+    print(
+        f"warning: optimizer.learning_rate={rates[0]:g} with "
+        f"optimizer.layer_decay={rates[1]:g} is for encoders of {size}. This one has "
+        f"depth {shape.depth} and width {shape.width}: compare "
+        f"--config=finetune_{other}, and see the rates by size in docs/finetuning.md.",
+        file=sys.stderr,
+    )
 
 
 def _warn_of_length(trained: int | None, max_length: int) -> None:

@@ -386,8 +386,12 @@ def _announce(servable: Servable, url: str, local: bool) -> None:
         "more, export the model for TF Serving, Triton or KServe.\n"
         f"  page     {url}/"
     )
-    signature = servable.signatures[http_json.DEFAULT]
+    name = "entities" if "entities" in servable.signatures else http_json.DEFAULT
+    signature = servable.signatures[name]
     if signature.takes_texts:
-        body = json.dumps({"instances": [{n: "A text." for n in signature.inputs}]})
+        request = {"instances": [{n: "A text." for n in signature.inputs}]}
+        if name != http_json.DEFAULT:
+            request["signature_name"] = name
+        body = json.dumps(request)
         print(f"  predict  curl {url}/v1/models/{servable.name}:predict -d '{body}'")
     print(f"  metrics  {url}/metrics\nCtrl-C or SIGTERM stops it.", flush=True)

@@ -124,24 +124,26 @@ def test_configs_of_all_sizes_keep_published_task_settings(size, rates, pretrain
 @pytest.mark.parametrize(
     ("config", "depth", "width", "warns"),
     [
-        (None, 2, 128, True),
-        (None, 4, 768, True),
-        (None, 12, 128, True),
-        ("finetune_small", 2, 128, True),
-        ("finetune_large", 2, 128, True),
-        ("finetune_tiny", 2, 128, False),
-        (None, 12, 256, False),
-        ("finetune_small", 12, 256, False),
+        (None, 2, 128, "tiny"),
+        (None, 4, 768, "tiny"),
+        (None, 12, 128, "tiny"),
+        ("finetune_small", 2, 128, "tiny"),
+        ("finetune_large", 2, 128, "tiny"),
+        ("finetune_tiny", 2, 128, None),
+        ("finetune_tiny", 6, 384, "small"),
+        (None, 6, 384, None),
+        ("finetune_small", 12, 256, None),
     ],
 )
-def test_published_rates_for_a_small_encoder_give_a_warning(
+def test_rates_of_encoders_of_another_size_give_a_warning(
     run, capsys, config, depth, width, warns
 ):
     shape = dataclasses.replace(SHAPE, depth=depth, width=width)
     run("sst2", config=config, trains=False, shape=shape)
     message = capsys.readouterr().err
-    words = ("--config=finetune_tiny", f"depth {depth} and width {width}")
-    assert all((word in message) == warns for word in words)
+    words = (f"--config=finetune_{warns}", f"depth {depth} and width {width}")
+    assert all((word in message) == bool(warns) for word in words)
+    assert ("rates by size" in message) == bool(warns)
 
 
 @pytest.mark.parametrize(
