@@ -17,6 +17,8 @@ electra-tf pretrain --config=small --data=s3://bucket/records \\
     --model_dir=s3://bucket/run
 """
 
+import os
+
 from absl import flags
 
 from electra_tf import cli, model_names
@@ -66,7 +68,8 @@ def main() -> None:
 def _pretrain() -> None:
     cli.require(FLAGS, "data", *([] if FLAGS.dry_run else ["model_dir"]))
     cli.check_paths(FLAGS, "data", "evaluation_data")
-    model_names.check_exists(FLAGS.init_checkpoint)
+    if not _exists(FLAGS.model_dir):  # a run that has started does not read it
+        model_names.check_exists(FLAGS.init_checkpoint)
     # Workers fetch records after they have found each other, as this may take hours.
     is_remote = any(map(is_url, FLAGS.data.split(",")))
     resolved = None if is_remote else _resolve()
@@ -104,6 +107,11 @@ def _pretrain() -> None:
     if stop_signal:
         cli.exit_on_signal(stop_signal, f"from {checkpoint}")
     print(f"training completed; checkpoint: {checkpoint}")
+
+
+def _exists(model_dir: str | None) -> bool:
+    """Return whether a run may have started in a folder or at a URL."""
+    return bool(model_dir) and (is_url(model_dir) or os.path.exists(model_dir))
 
 
 def _resolve() -> tuple[str, PretrainingConfig, Tokenizer]:

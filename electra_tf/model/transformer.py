@@ -492,7 +492,10 @@ class Encoder(keras.layers.Layer):
             yield x
 
     def enable_lora(
-        self, rank: int, target_layer_names: Sequence[str] = ("query", "value")
+        self,
+        rank: int,
+        target_layer_names: Sequence[str] = ("query", "value"),
+        seed: int = 0,
     ) -> None:
         """Freeze the encoder, and train low-rank changes of some kernels (LoRA).
 
@@ -504,6 +507,7 @@ class Encoder(keras.layers.Layer):
             target_layer_names: Dense layers of each block: `query`, `key`, `value`,
                 `output` (of attention and of the feed-forward network) and
                 `intermediate`.
+            seed: Of the first of a change's two factors; the second is 0.
 
         Raises:
             InputError: A name is unknown, the rank is not positive, or the encoder has
@@ -523,8 +527,9 @@ class Encoder(keras.layers.Layer):
             )
         for weight in self.weights:
             weight.trainable = False
-        for layer in chosen:
-            layer.enable_lora(rank)
+        for number, layer in enumerate(chosen):
+            factor = keras.initializers.HeUniform(seed * len(chosen) + number)
+            layer.enable_lora(rank, a_initializer=factor)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of an equal encoder, as JSON.

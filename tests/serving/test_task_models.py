@@ -214,7 +214,7 @@ def test_ids_for_answers_take_little_memory():
 def test_metadata():
     limits = {"rows": 4096, "bytes": 2**21, "positions": 2**16}
     expected = {"max_length": 32, "limits": limits, "labels": list(LABELS)}
-    expected["pairs"] = False
+    expected |= {"pairs": False, "multi_label": False}
     assert exported("classifier").metadata == expected
     assert exported("pairs").metadata["pairs"] is True
     assert exported("answerer").metadata["doc_stride"] == 8

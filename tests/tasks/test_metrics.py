@@ -12,6 +12,7 @@ import sklearn.metrics
 
 from electra_tf.tasks.conll import read_conll
 from electra_tf.tasks.metrics import (
+    LABEL_SET_METRICS,
     METRICS,
     describe_degenerate,
     score_spans,
@@ -68,7 +69,7 @@ def reference(name, labels, predictions):
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_metrics_of_classes_equal_scikit_learn(name):
-    assert set(METRICS) == {*CLASSES, *SCORES}
+    assert set(METRICS) == {*CLASSES, *SCORES, *LABEL_SET_METRICS}
     rng, cases = np.random.default_rng(0), list(EDGES)
     for classes in (2, 3, 7):
         for size in (2, 5, 40, 1000):
