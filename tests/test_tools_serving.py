@@ -247,7 +247,9 @@ def test_versions_are_compared_by_their_responses(exports, tools):
         f"--python={sys.executable}",
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "59 requests, 3 rejected" in result.stdout
+    counts = re.search(r"(\d+) requests, (\d+) rejected", result.stdout)
+    assert int(counts[1]) > 50
+    assert int(counts[2]) >= 3
     assert "0 failures" in result.stdout
     array = np.float32([0.5, 100.0])
     for values, count in (
