@@ -1,5 +1,6 @@
 """Shared fixtures: golden vocabulary, data sets, records, runs, command lines."""
 
+import atexit
 import copy
 import gc
 import importlib
@@ -8,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # The cache of record counts is not the user's.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="electra_tf_cache")
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 # A shell ignores SIGINT in background jobs. Commands that the tests start would inherit
 # this and could not be interrupted.
