@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from electra_tf.config.pretraining import PretrainingConfig
     from electra_tf.errors import InputError
     from electra_tf.model.electra import Electra, MaskedLanguageModel
-    from electra_tf.model.transformer import Encoder
+    from electra_tf.model.encoder import Encoder
     from electra_tf.pretraining.pretrainer import Pretrainer
     from electra_tf.runs.conversion import convert_checkpoint
     from electra_tf.runs.scoring import TextScorer
@@ -74,7 +74,7 @@ _NO_KERAS = {
 }
 _KERAS = {
     "Electra": "model.electra",
-    "Encoder": "model.transformer",
+    "Encoder": "model.encoder",
     "MaskedLanguageModel": "model.electra",
     "Pretrainer": "pretraining.pretrainer",
     "QuestionAnswerer": "tasks.answerer",
@@ -163,13 +163,12 @@ def _import_keras_classes() -> None:
     for module in _KERAS.values():
         importlib.import_module(f"{__name__}.{module}")
     from electra_tf.model.electra import Electra, MaskedLanguageModel
-    from electra_tf.model.transformer import Encoder
+    from electra_tf.model.encoder import Encoder
     from electra_tf.serving.export import export_model
-    from electra_tf.sources import encoder_from_preset
     from electra_tf.tasks import pretrained_models, pretrained_texts
     from electra_tf.tasks.text_model import TextModel
 
-    Encoder.from_preset = classmethod(encoder_from_preset)
+    Encoder.from_preset = classmethod(pretrained_models.encoder_from_preset)
     Electra.from_preset = classmethod(pretrained_models.electra_from_preset)
     MaskedLanguageModel.from_preset = classmethod(
         pretrained_models.masked_lm_from_preset

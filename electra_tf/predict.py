@@ -45,7 +45,7 @@ def main() -> None:
     if not FLAGS.overwrite:
         check_new(FLAGS.output, "--output", "Pass --overwrite, or another --output")
     source = local_path(FLAGS.input)
-    prediction_inputs.check_input(source)
+    prediction_inputs.check_input_file(source)
     with staged(FLAGS.output) as output:
         prediction_inputs.check_output(source, output, FLAGS.overwrite)
         model_names.check_exists(FLAGS.model)

@@ -17,13 +17,14 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from electra_tf.config import loader
-from electra_tf.config.pretraining import EncoderConfig, PretrainingConfig
-from electra_tf.errors import InputError, with_suggestions
+from electra_tf.config.model import EncoderConfig
+from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.errors import InputError
 from electra_tf.interop import (
     checkpoint,
     huggingface,
@@ -39,7 +40,7 @@ from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
 from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
 from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
-from electra_tf.model.transformer import Encoder
+from electra_tf.model.encoder import Encoder
 from electra_tf.model_names import check_exists, is_config, no_model, split_pair
 from electra_tf.preset_files import preset_folder
 from electra_tf.storage.mirror import fetch, local_path
@@ -297,41 +298,6 @@ def open_pretrained(
 def path_below_encoder(path: str, name: str = "encoder") -> str:
     """Return a variable's path relative to its encoder."""
     return path.split(f"{name}/", 1)[1]
-
-
-@with_suggestions
-def encoder_from_preset(
-    cls: type[Encoder],
-    path_or_name: str | os.PathLike,
-    vocabulary: str | None = None,
-    seed: int = 0,
-    name: str = "encoder",
-    dtype: Any = None,
-    trainable: bool = True,
-) -> Encoder:
-    """Load an encoder, or create one with random weights from a config.
-
-    Args:
-        path_or_name: Folder of a checkpoint or of a run (its newest checkpoint), a
-            saved model, another library's model, or the name or path of a config.
-        vocabulary: Path of the vocabulary; only for a config or another library.
-        seed: Seed of random weights and of dropout.
-        name: Name of the layer.
-        dtype: Keras dtype policy.
-        trainable: Whether the weights are trained.
-
-    Returns:
-        A built encoder, with its tokenizer.
-
-    Raises:
-        InputError: The source is damaged, or its kind is unknown.
-    """
-    start = open(path_or_name, vocabulary).encoder
-    encoder = cls(start.shape, seed, None, name, dtype, trainable)
-    encoder.build()
-    start.load_into(encoder)
-    encoder.tokenizer = start.tokenizer
-    return encoder
 
 
 def tokenizer_from_preset(

@@ -18,7 +18,7 @@ from conftest import GOLDEN, ROOT, failure
 
 import electra_tf.text
 from electra_tf.build_records import FLAGS
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.text.record_set import open_records
 from electra_tf.text.tokenizer_files import Tokenizer
 

@@ -10,11 +10,11 @@ from conftest import GOLDEN
 
 import electra_tf
 from electra_tf import sources
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig, TaskModelConfig
-from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.tensor_bundle import write_bundle
-from electra_tf.model.transformer import Encoder
+from electra_tf.model.encoder import Encoder
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs import dry_run, finetuning

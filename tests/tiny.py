@@ -17,16 +17,14 @@ from conftest import GOLDEN
 from electra_tf import sources
 from electra_tf.batch import Batch
 from electra_tf.config import loader
+from electra_tf.config.data import RecordsConfig, TokenizationConfig
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig
+from electra_tf.config.model import EncoderConfig, ModelConfig
 from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import (
-    EncoderConfig,
     MaskingConfig,
-    ModelConfig,
     ObjectiveConfig,
     PretrainingConfig,
-    RecordsConfig,
-    TokenizationConfig,
 )
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import SpecialTokens

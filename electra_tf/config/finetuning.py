@@ -1,4 +1,4 @@
-"""Settings of fine-tuning as frozen dataclasses; see `pretraining.py`.
+"""Settings of fine-tuning as frozen dataclasses; see `fields.py`.
 
 configs/finetune_*.yaml contain the published settings of each model size,
 `runs/finetuning.py` those of each task. Both override these defaults.
@@ -8,15 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from electra_tf.config.pretraining import (
-    Count,
-    Positive,
-    Rate,
-    Seed,
-    Share,
-    Weight,
-    section,
-)
+from electra_tf.config.fields import Count, Positive, Rate, Seed, Share, Weight, section
 
 Pooler = Literal["none", "gelu", "tanh"]
 

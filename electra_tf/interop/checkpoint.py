@@ -9,14 +9,9 @@ from typing import Any
 import numpy as np
 
 from electra_tf.config import loader
-from electra_tf.config.pretraining import (
-    EncoderConfig,
-    ModelConfig,
-    ObjectiveConfig,
-    PretrainingConfig,
-    RecordsConfig,
-    TokenizationConfig,
-)
+from electra_tf.config.data import RecordsConfig, TokenizationConfig
+from electra_tf.config.model import EncoderConfig, ModelConfig
+from electra_tf.config.pretraining import ObjectiveConfig, PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.network import Network, Prefixes, Role
 from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.network import BIAS, TABLE
 from electra_tf.interop.pretrained import ADD_VOCABULARY

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.finetuning import Pooler
-from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.model_card import model_card
 from electra_tf.interop.network import (

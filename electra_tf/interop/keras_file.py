@@ -19,7 +19,8 @@ import h5py
 import numpy as np
 import pydantic
 
-from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.network import COUNTS, Network
 from electra_tf.interop.pretrained import PretrainedModel

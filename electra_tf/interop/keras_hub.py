@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.hdf5_file import read_hdf5_file
 from electra_tf.interop.network import Network, read_shape

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop import tf1
 from electra_tf.interop.network import Network, Prefixes, read_shape, table_shape

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pydantic
 
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.names import (
     DISCRIMINATOR_HEAD,

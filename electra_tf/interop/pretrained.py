@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.network import Network, Role
 from electra_tf.interop.task_heads import TaskHead

@@ -6,7 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from electra_tf.config.pretraining import ModelConfig, PretrainingConfig
+from electra_tf.config.model import ModelConfig
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.interop.network import Role
 from electra_tf.model.transformer import DELTA
 

@@ -86,7 +86,7 @@ class HeadOptions:
     labels: tuple[str, ...] = ()
     """Names of its classes or tags; empty: those of the source."""
     pairs: bool = False
-    """Whether it takes pairs of texts, which no other library stores."""
+    """Whether the model takes pairs of texts. Other libraries do not store this."""
 
 
 def renamed(head: TaskHead, labels: tuple[str, ...], source: str) -> TaskHead:

@@ -8,11 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf.config import loader
-from electra_tf.config.pretraining import (
-    EncoderConfig,
-    ModelConfig,
-    PretrainingConfig,
-)
+from electra_tf.config.model import EncoderConfig, ModelConfig
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.extension import check_vocabulary, extend_rows, new_entries
 from electra_tf.interop.network import Network

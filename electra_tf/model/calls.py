@@ -1,4 +1,4 @@
-"""How layers with an encoder are called: their inputs, and `keras.RematScope`."""
+"""Unpack the inputs of layers with an encoder, and apply `keras.RematScope`."""
 
 import contextlib
 from collections.abc import Callable, Mapping

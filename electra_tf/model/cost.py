@@ -7,12 +7,9 @@ FLOPs of its forward pass.
 import dataclasses
 import math
 
+from electra_tf.config.model import EncoderConfig, ModelConfig
 from electra_tf.config.objectives import FACTS
-from electra_tf.config.pretraining import (
-    EncoderConfig,
-    ModelConfig,
-    PretrainingConfig,
-)
+from electra_tf.config.pretraining import PretrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,18 +11,16 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from electra_tf.config.pretraining import ModelConfig, ObjectiveConfig
+from electra_tf.config.model import ModelConfig
+from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.errors import InputError, check_type
 from electra_tf.model.calls import call_as_it_is, unpack_inputs
+from electra_tf.model.encoder import Encoder
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.saving import PACKAGE, build_layer, policy_config
 from electra_tf.model.summary import rows_of, summary
-from electra_tf.model.transformer import (
-    DisentangledEmbeddings,
-    Encoder,
-    InitializerFactory,
-)
+from electra_tf.model.transformer import DisentangledEmbeddings, InitializerFactory
 from electra_tf.model.two_towers import TwoTowerGenerator
 
 # Each part has its own seed, so changing one part keeps the others' initial values.

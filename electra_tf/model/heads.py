@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from electra_tf.config.finetuning import Pooler
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.model.calls import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps, Tensor, gelu
 from electra_tf.model.summary import rows_of

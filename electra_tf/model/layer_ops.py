@@ -99,7 +99,7 @@ class LayerOps:
 
 
 class AttentionRecorder(LayerOps):
-    """The same operations, which also keep the attention weights of each layer."""
+    """Operations that also store the attention weights of each layer."""
 
     def __init__(self, training: bool | None = None):
         super().__init__(training)
@@ -118,7 +118,7 @@ class AttentionRecorder(LayerOps):
 
 
 class _RepeatedDropout(LayerOps):
-    """The same operations, whose dropout draws seeds once and then repeats them."""
+    """Operations whose dropout draws its seeds once, then uses them again."""
 
     def __init__(self, training: bool | None, seeds: list[Tensor]):
         super().__init__(training)

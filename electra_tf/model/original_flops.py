@@ -7,7 +7,8 @@ a forward pass. `cost.py` counts what this package executes instead.
 
 import dataclasses
 
-from electra_tf.config.pretraining import EncoderConfig, PretrainingConfig
+from electra_tf.config.model import EncoderConfig
+from electra_tf.config.pretraining import PretrainingConfig
 
 # Operations for each value.
 _DROPOUT, _LAYER_NORM, _GELU, _SOFTMAX = 4, 5, 8, 5

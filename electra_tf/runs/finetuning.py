@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from electra_tf import sources
 from electra_tf.config.finetuning import FinetuningConfig, TaskOptimizerConfig
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.runs.html_report import Section, SplitReport, write_report

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.model.transformer import Encoder
+from electra_tf.model.encoder import Encoder
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.conll import Sentence, read_conll
 from electra_tf.tasks.splits import find_splits

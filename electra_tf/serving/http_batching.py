@@ -54,7 +54,7 @@ class _Waiting:
     def fits(self, others: Sequence["_Waiting"], max_rows: int) -> bool:
         """Return whether the request can be computed with others."""
         for other in others[:1]:
-            # Of ids, only the client knows which positions are padding.
+            # Outputs for ids have the client's padding, which `_rows` would remove.
             signature = self.signature
             if signature is not other.signature or (
                 signature.padded and not signature.takes_texts

@@ -41,7 +41,7 @@ class PredictRequest(NamedTuple):
     signature: str
     arrays: dict[str, np.ndarray]
     by_rows: bool
-    """Whether it has `instances`, so that the response has `predictions`."""
+    """True for `instances`, answered with `predictions`; False for `inputs`."""
 
 
 Specs = Mapping[str, tf.TensorSpec]

@@ -38,7 +38,7 @@ class ServableSignature:
 
     @functools.cached_property
     def takes_texts(self) -> bool:
-        """Whether all inputs are strings."""
+        """Return whether all inputs are strings."""
         return {spec.dtype for spec in self.inputs.values()} == {tf.string}
 
     @functools.cached_property

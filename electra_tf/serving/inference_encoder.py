@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.model.encoder import Encoder
 from electra_tf.model.layer_ops import gelu
-from electra_tf.model.transformer import Block, Encoder
+from electra_tf.model.transformer import Block
 from electra_tf.serving.export_options import TARGETS
 
 _MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT

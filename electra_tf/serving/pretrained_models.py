@@ -17,7 +17,7 @@ from electra_tf.model.electra import (
     MaskedLanguageModel,
     MaskedLMPair,
 )
-from electra_tf.model.transformer import Encoder
+from electra_tf.model.encoder import Encoder
 from electra_tf.serving.export_options import TARGETS
 from electra_tf.serving.inference_encoder import InferenceEncoder
 from electra_tf.serving.request_limits import LIMITS, RequestLimits

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.serving.chunked import chunked_encoder
 from electra_tf.serving.inference_encoder import InferenceEncoder
 from electra_tf.serving.request_limits import RequestLimits

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.text.tokenizer import Tokenizer
 

@@ -134,7 +134,7 @@ class TextClassifier(TextModel):
 
     @property
     def takes_columns(self) -> bool:
-        """Whether targets of the shape [N, 1] are one target for each text."""
+        """Return whether targets [N, 1] are one target for each text."""
         return not self.multi_label
 
     @property

@@ -48,7 +48,7 @@ class Item:
     """Label, score, tags or answers in the file; None: it has none."""
 
 
-def check_input(path: str | None) -> None:
+def check_input_file(path: str | None) -> None:
     """Raise an error if a path cannot be an input."""
     if path is None:
         return
@@ -103,7 +103,7 @@ def read_items(
         stored: Those that the model was trained with.
         label: Column or key of the label that the model was trained with.
     """
-    check_input(path)
+    check_input_file(path)
     yield from _Reader(model, path, columns, stored, label).items()
 
 

@@ -5,7 +5,8 @@ import os
 from typing import Any, NamedTuple
 
 from electra_tf import sources
-from electra_tf.config.pretraining import ModelConfig, PretrainingConfig
+from electra_tf.config.model import ModelConfig
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError, with_suggestions
 from electra_tf.interop.run_networks import plain_weights
 from electra_tf.model.electra import (
@@ -14,7 +15,7 @@ from electra_tf.model.electra import (
     MaskedLMPair,
     pretraining_model,
 )
-from electra_tf.model.transformer import Encoder
+from electra_tf.model.encoder import Encoder
 from electra_tf.sources import Source
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer
@@ -73,6 +74,41 @@ def load_networks(source: Source) -> Networks:
     assign({v.path: v for v in model.weights}, weights, source.path)
     tokenizer = Tokenizer(vocabulary, config.tokenization)
     return Networks(model, shapes, config, tokenizer, source.path, step)
+
+
+@with_suggestions
+def encoder_from_preset(
+    cls: type[Encoder],
+    path_or_name: str | os.PathLike,
+    vocabulary: str | None = None,
+    seed: int = 0,
+    name: str = "encoder",
+    dtype: Any = None,
+    trainable: bool = True,
+) -> Encoder:
+    """Load an encoder, or create one with random weights from a config.
+
+    Args:
+        path_or_name: Folder of a checkpoint or of a run (its newest checkpoint), a
+            saved model, another library's model, or the name or path of a config.
+        vocabulary: Path of the vocabulary; only for a config or another library.
+        seed: Seed of random weights and of dropout.
+        name: Name of the layer.
+        dtype: Keras dtype policy.
+        trainable: Whether the weights are trained.
+
+    Returns:
+        A built encoder, with its tokenizer.
+
+    Raises:
+        InputError: The source is damaged, or its kind is unknown.
+    """
+    start = sources.open(path_or_name, vocabulary).encoder
+    encoder = cls(start.shape, seed, None, name, dtype, trainable)
+    encoder.build()
+    start.load_into(encoder)
+    encoder.tokenizer = start.tokenizer
+    return encoder
 
 
 @with_suggestions

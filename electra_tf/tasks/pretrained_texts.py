@@ -17,9 +17,9 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.model.electra import Electra, MaskedLanguageModel
-from electra_tf.model.transformer import Encoder
+from electra_tf.model.encoder import Encoder
 from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
-from electra_tf.tasks.text_inputs import check_input
+from electra_tf.tasks.text_inputs import check_input, to_single_texts
 from electra_tf.text.encoding import encode_rows, to_rows
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import MASK
@@ -265,14 +265,7 @@ def _encode(
     encoder: Encoder, texts: Any, encode: Callable[[str], list[int]]
 ) -> tuple[EncodedExamples, list[str]]:
     """Encode single texts, none of which may be too long."""
-    rows, limit = to_rows(check_input(texts), pairs=False), encoder.shape.max_positions
-    for index, text in enumerate(rows):
-        if not isinstance(text, str):
-            raise InputError(
-                "A text must be a string",
-                f"{text!r:.80} at index {index}",
-                "Pass a list of strings",
-            )
+    rows, limit = to_single_texts(texts), encoder.shape.max_positions
     encoded = encode_rows(encode, encoder.tokenizer.vocabulary, rows, None)
     for index, ids in enumerate(encoded.ids):
         if len(ids) > limit:

@@ -10,7 +10,7 @@ import keras
 
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, unknown_arguments
 from electra_tf.interop import keras_file
 from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel

@@ -49,7 +49,7 @@ class PredictedSplit(NamedTuple):
 
     split: Split
     details: Sequence[Any]
-    """What the model's `predict_details` returned."""
+    """Outputs of the model's `predict_details`."""
     mistakes: list[Mistake]
     """The worst mistakes, the worst first."""
 
@@ -66,7 +66,7 @@ class Scorer(abc.ABC):
 
     @abc.abstractmethod
     def best(self, model: Any, details: Sequence[Any]) -> Any:
-        """Return the predictions of what `predict_details` returned."""
+        """Return the predictions among the outputs of `predict_details`."""
 
     def tune(self, model: Any, split: Split, predictions: Any) -> Any:
         """Set the decision threshold of a trained model, if it has one."""

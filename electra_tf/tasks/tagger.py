@@ -41,7 +41,7 @@ from electra_tf.tasks.schemes import (
     to_scheme,
 )
 from electra_tf.tasks.task_methods import Formatted, probability_cells
-from electra_tf.tasks.text_inputs import check_input, to_rows
+from electra_tf.tasks.text_inputs import to_single_texts
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
@@ -236,14 +236,7 @@ class TokenClassifier(TextModel):
             model = electra_tf.TokenClassifier.from_preset("run", tags=["O", "S-PER"])
             model.entities(["Anna sings."])  # [[Entity(type="PER", start=0, end=4, ...
         """
-        rows = to_rows(check_input(texts), pairs=False)
-        for index, text in enumerate(rows):
-            if not isinstance(text, str):
-                raise InputError(
-                    "The argument of entities must be a list of texts, each a string",
-                    f"{text!r:.80} at index {index}",
-                    "Call predict for lists of words",
-                )
+        rows = to_single_texts(texts, "Call predict for lists of words")
         split = [split_text(text, self.tokenizer) for text in rows]
         examples = self.examples(split)
         outputs = self.outputs_of(examples, self._batch_size(batch_size))

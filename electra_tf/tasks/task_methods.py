@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.examples import EncodedExamples, Inputs
@@ -56,11 +56,11 @@ class TaskMethods(abc.ABC):
     """Values that metrics of `compile` compare: `classes`, `label_sets`, `scores`;
     None: none."""
     multi_label = False
-    """Whether a text has any number of classes."""
+    """True if a text may have several classes, or none."""
     takes_words = False
     """Whether an input is a list of words, and a text is split into words."""
     takes_columns = False
-    """Whether targets of the shape [N, 1] are one target for each text."""
+    """True if targets [N, 1] are one target for each text."""
     data_columns: tuple[str, ...] = ("text_columns", "label_column", "split_column")
     """Settings of `DataConfig` that name columns of the task's tables."""
     table_header: str | None = None

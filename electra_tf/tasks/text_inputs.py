@@ -55,6 +55,17 @@ def check_input(x: Any) -> Any:
     return to_array(x)
 
 
+def to_single_texts(x: Any, remedy: str = "Pass a list of strings") -> list[str]:
+    """Return single texts, each a string, in a list."""
+    rows = to_rows(check_input(x), pairs=False)
+    for index, text in enumerate(rows):
+        if not isinstance(text, str):
+            raise InputError(
+                "A text must be a string", f"{text!r:.80} at index {index}", remedy
+            )
+    return rows
+
+
 def reject_text_call(x: Any) -> None:
     """Raise an error if a model is called with texts."""
     strings = getattr(x, "dtype", None) in ("string", tf.string)

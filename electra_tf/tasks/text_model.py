@@ -20,8 +20,8 @@ from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.calls import call_as_it_is
+from electra_tf.model.encoder import Encoder
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.model.transformer import Encoder
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
 from electra_tf.tasks.examples import (
@@ -63,8 +63,8 @@ from electra_tf.tasks.text_inputs import (
     is_texts,
     reject_text_call,
     rows_of_batches,
-    to_rows,
 )
+from electra_tf.text.encoding import to_rows
 from electra_tf.training.optimizer import Optimizer
 
 Outputs = Any

@@ -31,7 +31,8 @@ from typing import Any
 
 import psutil
 
-from electra_tf.config.pretraining import PretrainingConfig, TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
 from electra_tf.text import duplicates, records

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from tqdm import tqdm
 
-from electra_tf.config.pretraining import CorpusConfig
+from electra_tf.config.data import CorpusConfig
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import (
     BROKEN,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from electra_tf.config.pretraining import RecordsConfig
+from electra_tf.config.data import RecordsConfig
 from electra_tf.errors import InputError
 from electra_tf.text.chunks import Chunk
 from electra_tf.text.normalization import UNIT

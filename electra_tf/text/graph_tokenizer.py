@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text.normalization import CharacterTable, is_dropped, ranges
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import StoredTokenizer, Tokenizer

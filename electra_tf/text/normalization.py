@@ -15,7 +15,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 
 # The eight ranges that the original calls Chinese; each of their characters is a word.
 IDEOGRAPHS = (

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import Batch
-from electra_tf.config.pretraining import InputConfig
+from electra_tf.config.data import InputConfig
 from electra_tf.errors import InputError
 from electra_tf.text.record_set import RecordSet
 from electra_tf.text.records import FEATURES

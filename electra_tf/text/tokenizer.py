@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from electra_tf import durable_files
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import (
     InputError,
     check_type,

@@ -9,7 +9,7 @@ BERT's WordPiece is an error.
 import dataclasses
 import os
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.storage.mirror import fetch
 from electra_tf.storage.objects import ObjectFolder, is_url, split_url

@@ -11,11 +11,8 @@ from collections.abc import Iterable, Iterator
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import models, pre_tokenizers, trainers
 
-from electra_tf.config.pretraining import (
-    PretrainingConfig,
-    TokenizationConfig,
-    VocabularyConfig,
-)
+from electra_tf.config.data import TokenizationConfig, VocabularyConfig
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog

@@ -6,7 +6,7 @@ import functools
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.records import Manifest

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.text.normalization import CharacterTable, is_dropped
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.pretraining import InputConfig, TrainingConfig
+from electra_tf.config.data import InputConfig
+from electra_tf.config.pretraining import TrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.training.checkpoint import (
     CheckpointManager,

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from electra_tf.config import loader
+from electra_tf.config.data import RecordsConfig
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.config.pretraining import (
-    PretrainingConfig,
-    RecordsConfig,
-)
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 
 

@@ -5,12 +5,10 @@ import dataclasses
 import pytest
 
 from electra_tf.config import loader
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.config.pretraining import (
-    ModelConfig,
-    PretrainingConfig,
-    TokenizationConfig,
-)
+from electra_tf.config.model import ModelConfig
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 
 ROOTS = pytest.mark.parametrize("root", [PretrainingConfig, FinetuningConfig])

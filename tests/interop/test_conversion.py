@@ -16,7 +16,7 @@ from conftest import ROOT
 import electra_tf
 from electra_tf import sources
 from electra_tf.config import loader
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import checkpoint as ours
 from electra_tf.interop import huggingface

@@ -14,8 +14,8 @@ from conftest import GOLDEN as ALL_GOLDEN
 from tokenizers import BertWordPieceTokenizer
 
 import electra_tf
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.finetuning import DataConfig
-from electra_tf.config.pretraining import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.names import FORMATS
 from electra_tf.runs.conversion import convert_checkpoint

@@ -9,7 +9,7 @@ import tiny
 from runs.test_experiment import resolve
 
 from electra_tf import sources
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.extension import check_vocabulary, extend_rows, new_entries
 from electra_tf.interop.warm_start import check_shapes, load_weights

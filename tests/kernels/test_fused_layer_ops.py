@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tiny import in_every_mode
 
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import TRAINING, apply_dropout, make_rng
 from electra_tf.model.layer_ops import LayerOps

@@ -11,7 +11,7 @@ from pretraining.original import our_name
 from tiny import config
 
 from electra_tf.config.loader import load_config
-from electra_tf.config.pretraining import ModelConfig
+from electra_tf.config.model import ModelConfig
 from electra_tf.model.electra import Electra, bert
 
 VOCABULARY = 30522

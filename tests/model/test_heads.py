@@ -10,7 +10,8 @@ import tensorflow as tf
 from conftest import GOLDEN
 from pretraining.original import our_name
 
-from electra_tf.config.pretraining import EncoderConfig, ModelConfig
+from electra_tf.config.model import EncoderConfig, ModelConfig
+from electra_tf.model.encoder import Encoder
 from electra_tf.model.heads import (
     ClassificationHead,
     MaskedLMHead,
@@ -18,7 +19,7 @@ from electra_tf.model.heads import (
     SpanHead,
     TokenClassificationHead,
 )
-from electra_tf.model.transformer import Encoder, InitializerFactory
+from electra_tf.model.transformer import InitializerFactory
 from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.tasks.losses import (
     class_loss,

@@ -9,9 +9,7 @@ from tiny import config
 
 from electra_tf.errors import InputError
 from electra_tf.model.electra import Electra, MaskedLanguageModel
-from electra_tf.model.transformer import (
-    Encoder,
-)
+from electra_tf.model.encoder import Encoder
 
 NAMES = ("token_ids", "segment_ids", "padding_mask")
 SETTINGS = config(depth=2).model

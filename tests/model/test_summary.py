@@ -7,7 +7,7 @@ import pytest
 import tiny
 
 from electra_tf.model.electra import Electra, MaskedLanguageModel
-from electra_tf.model.transformer import Encoder
+from electra_tf.model.encoder import Encoder
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor

@@ -7,12 +7,12 @@ import tensorflow as tf
 from conftest import GOLDEN
 
 from electra_tf.batch import Batch
+from electra_tf.config.data import RecordsConfig
+from electra_tf.config.model import ModelConfig
 from electra_tf.config.pretraining import (
     MaskingConfig,
-    ModelConfig,
     ObjectiveConfig,
     PretrainingConfig,
-    RecordsConfig,
 )
 from electra_tf.pretraining.masking import (
     SpecialTokens,

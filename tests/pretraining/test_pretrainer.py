@@ -9,11 +9,8 @@ import pytest
 import tensorflow as tf
 from tiny import MASK, TOKENS, batch, config
 
-from electra_tf.config.pretraining import (
-    InputConfig,
-    OptimizerConfig,
-    TrainingConfig,
-)
+from electra_tf.config.data import InputConfig
+from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.pretraining import metrics
 from electra_tf.pretraining import pretrainer as pretrainer_lib

@@ -16,8 +16,8 @@ import pytest
 import tiny
 from conftest import GOLDEN
 
+from electra_tf.config.data import CorpusConfig
 from electra_tf.config.loader import load_config
-from electra_tf.config.pretraining import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.runs.experiment import Experiment
 from electra_tf.tasks.evaluation import evaluate_model

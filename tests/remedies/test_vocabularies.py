@@ -5,7 +5,7 @@ import shutil
 
 from text.test_tokenizer_files import WORDS, write_fast
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text.tokenizer_files import Tokenizer, open_tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary

@@ -9,7 +9,7 @@ from conftest import ROOT
 
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.config.pretraining import EncoderConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.runs import finetuning
 from electra_tf.sources import PretrainedEncoder

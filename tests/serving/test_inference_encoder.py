@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.config.pretraining import EncoderConfig
-from electra_tf.model.transformer import Embeddings, Encoder, InitializerFactory
+from electra_tf.config.model import EncoderConfig
+from electra_tf.model.encoder import Encoder
+from electra_tf.model.transformer import Embeddings, InitializerFactory
 from electra_tf.serving.chunked import chunked_encoder
 from electra_tf.serving.export_options import TARGETS
 from electra_tf.serving.inference_encoder import InferenceEncoder

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tiny
 from generated_texts import random_texts
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.serving.task_models import task_export
 from electra_tf.tasks.conll import Sentence

@@ -6,7 +6,11 @@ import json
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.prediction_inputs import check_input, check_output, read_items
+from electra_tf.tasks.prediction_inputs import (
+    check_input_file,
+    check_output,
+    read_items,
+)
 
 TWO = [{"id": 1, "text": "the file"}, {"id": 2, "text": "of the"}]
 QUESTION = {"question": "who?", "context": "the user", "answers": {"text": ["x"]}}
@@ -122,7 +126,7 @@ def test_check_input_and_check_output(tmp_path):
             check_output(source, str(path), overwrite=path == existing and bool(source))
     for path, words in ((tmp_path, "a folder"), (tmp_path / "x", "no such file")):
         with pytest.raises(InputError, match=words):
-            check_input(str(path))
+            check_input_file(str(path))
 
 
 COLUMNS = "-DOCSTART- -X- O\n\nthe DT O\nfile NN B-NP\n\nof IN O\n"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.conll import Sentence, read_conll
 from electra_tf.tasks.examples import IGNORE_LABEL

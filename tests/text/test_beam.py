@@ -14,7 +14,8 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN, ROOT, failure
 
-from electra_tf.config.pretraining import CorpusConfig, PretrainingConfig, RecordsConfig
+from electra_tf.config.data import CorpusConfig, RecordsConfig
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.text import builder, chunks, vocab_training
 from electra_tf.text.data_errors import DataErrorLog

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from electra_tf.config.pretraining import CorpusConfig
+from electra_tf.config.data import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.text import corpus
 from electra_tf.text.corpus import CorpusReader

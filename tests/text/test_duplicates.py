@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 from tiny import build_records
 
-from electra_tf.config.pretraining import RecordsConfig
+from electra_tf.config.data import RecordsConfig
 from electra_tf.errors import InputError
 from electra_tf.text import chunks, duplicates
 from electra_tf.text.duplicates import DuplicateIndex

@@ -13,7 +13,7 @@ import zipfile
 
 import pytest
 
-from electra_tf.config.pretraining import CorpusConfig
+from electra_tf.config.data import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.runs.blimp import read_pairs
 from electra_tf.runs.nbest import rerank

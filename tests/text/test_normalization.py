@@ -2,7 +2,7 @@ import unicodedata
 
 import pytest
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.text.normalization import CharacterTable
 
 UNCASED = CharacterTable(TokenizationConfig())

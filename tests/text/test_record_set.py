@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.config.pretraining import InputConfig, TokenizationConfig
+from electra_tf.config.data import InputConfig, TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text.pipeline import evaluation_batches, training_batches
 from electra_tf.text.record_set import (

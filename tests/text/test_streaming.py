@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import ROOT
 
-from electra_tf.config.pretraining import CorpusConfig
+from electra_tf.config.data import CorpusConfig
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import BROKEN, open_compressed

@@ -13,7 +13,7 @@ import pytest
 import tokenizers
 from conftest import GOLDEN, ROOT
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text import tokenizer as tokenizer_lib
 from electra_tf.text.tokenizer import Tokenizer

@@ -10,7 +10,8 @@ from conftest import GOLDEN
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as FastTokenizer
 
-from electra_tf.config.pretraining import EncoderConfig, TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
+from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.huggingface import write_tokenizer
 from electra_tf.storage.objects import ObjectFolder

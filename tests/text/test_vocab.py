@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from electra_tf.config.pretraining import TokenizationConfig, VocabularyConfig
+from electra_tf.config.data import TokenizationConfig, VocabularyConfig
 from electra_tf.errors import InputError
 from electra_tf.text import vocab_training
 from electra_tf.text.tokenizer import Tokenizer

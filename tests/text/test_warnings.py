@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text import warnings
 from electra_tf.text.tokenizer import Tokenizer

@@ -4,7 +4,7 @@ import pytest
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as FastTokenizer
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.spans import piece_characters
 from electra_tf.text.huggingface_tokenizer import STRIP_ACCENTS

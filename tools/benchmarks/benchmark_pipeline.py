@@ -11,7 +11,7 @@ import peers
 
 def measure_batches(records, batch_size: int, rows: int) -> float:
     """Return rows per second after the first batch."""
-    from electra_tf.config.pretraining import InputConfig
+    from electra_tf.config.data import InputConfig
     from electra_tf.text.pipeline import training_batches
 
     batches = iter(training_batches(records, InputConfig(batch_size=batch_size)))

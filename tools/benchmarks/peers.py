@@ -174,7 +174,7 @@ def run_command(name: str, **flags: object) -> None:
 
 def text_lines(source: str | None, megabytes: float) -> list[str]:
     """Return the first lines of a text, by default of English Wikipedia."""
-    from electra_tf.config.pretraining import CorpusConfig
+    from electra_tf.config.data import CorpusConfig
     from electra_tf.text.corpus import CorpusReader
     from electra_tf.text.data_errors import DataErrorLog
 

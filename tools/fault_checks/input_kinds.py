@@ -21,8 +21,9 @@ from mutations import json_like, mutated_bytes, mutated_text, noise, safetensors
 
 from electra_tf import cli, sources
 from electra_tf.config import loader
+from electra_tf.config.data import CorpusConfig
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.config.pretraining import CorpusConfig, PretrainingConfig
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.tasks import predictions
 from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.load import load

@@ -6,7 +6,7 @@ import pathlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from electra_tf.config.pretraining import TokenizationConfig
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, UNKNOWN, Vocabulary
 

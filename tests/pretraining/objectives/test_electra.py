@@ -7,10 +7,7 @@ import tensorflow as tf
 from tiny import TOKENS, VOCABULARY, batch, chi_square, config, objective, rng
 
 from electra_tf.batch import Batch
-from electra_tf.config.pretraining import (
-    OptimizerConfig,
-    TrainingConfig,
-)
+from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives.common import scheduled

@@ -1,0 +1,54 @@
+"""Types of settings, and the decorator of their sections."""
+
+import functools
+import re
+from typing import Annotated, Any
+
+import pydantic
+from pydantic import Field
+
+section = functools.partial(
+    pydantic.dataclasses.dataclass,
+    frozen=True,
+    kw_only=True,
+    config=pydantic.ConfigDict(
+        extra="forbid", strict=True, use_attribute_docstrings=True
+    ),
+)
+
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Weight = Annotated[float, Field(ge=0)]
+
+_MAX_PATTERN = 200
+
+
+def _check_pattern(pattern: str) -> str:
+    """Reject invalid regular expressions, and long ones, which could take for ever."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{pattern!r} must be a regular expression: {error}") from None
+    if len(pattern) > _MAX_PATTERN:
+        raise ValueError(
+            f"{pattern[:40]!r} must have at most {_MAX_PATTERN} characters"
+        )
+    return pattern
+
+
+def _check_shares(points: tuple[tuple[float, float], ...]) -> Any:
+    shares = [share for share, _ in points]
+    if shares != sorted(set(shares)):
+        raise ValueError(f"the shares of training must rise, not {shares}")
+    return points
+
+
+Schedule = Annotated[
+    tuple[tuple[Annotated[float, Field(ge=0, le=1)], Weight], ...],
+    pydantic.AfterValidator(_check_shares),
+]
+"""Points (completed share of training, factor), with straight lines between them."""
+Pattern = Annotated[str, pydantic.AfterValidator(_check_pattern)]

@@ -1,0 +1,248 @@
+"""Encoder: embeddings and Transformer layers, from token ids to hidden states."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import keras
+from keras import ops
+
+from electra_tf.config.model import EncoderConfig
+from electra_tf.errors import InputError, check_type
+from electra_tf.model.calls import (
+    call_as_it_is,
+    remat_scope_of_blocks,
+    unpack_inputs,
+)
+from electra_tf.model.layer_ops import AttentionRecorder, LayerOps, Tensor
+from electra_tf.model.saving import PACKAGE, build_layer
+from electra_tf.model.summary import rows_of, summary
+from electra_tf.model.transformer import (
+    Block,
+    Embeddings,
+    InitializerFactory,
+)
+
+_MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class Encoder(keras.layers.Layer):
+    """Transformer encoder (BERT; ELECTRA paper, section 2).
+
+    Embeddings whose width differs from that of the hidden states are projected after
+    their layer norm and dropout.
+
+    Args:
+        shape: Depth, widths, tables and dropout.
+        seed: Seed of the initial values.
+        embeddings: Another encoder's embeddings to share; None creates new ones.
+        name: Name of the layer, with which the paths of its weights begin.
+        dtype: Keras dtype policy.
+        trainable: Whether the weights are trained.
+
+    Example:
+        import electra_tf
+        import numpy as np
+
+        encoder = electra_tf.Encoder.from_preset("run")  # a run's newest checkpoint
+        encoder.embed(["a fine film", "a dull film"])  # float32 [2, D]
+        ids, mask = np.array([[2, 9, 3, 0]]), np.array([[1, 1, 1, 0]])
+        encoder(ids, segment_ids=np.zeros_like(ids), padding_mask=mask)  # [1, 4, D]
+    """
+
+    # `electra_tf/__init__.py`, above, sets these.
+    from_preset: ClassVar[Callable[..., "Encoder"]]
+    """Load an encoder from any source."""
+    embed: ClassVar[Callable[..., Any]]
+    """Return a vector for each text (`tasks/pretrained_texts.py`)."""
+
+    rematerialized_call = call_as_it_is
+    tokenizer: Any = None
+    """The `Tokenizer` of `from_preset`, which is not part of the config; None: none."""
+
+    def __init__(
+        self,
+        shape: EncoderConfig,
+        seed: int = 0,
+        embeddings: Embeddings | None = None,
+        name: str = "encoder",
+        dtype: Any = None,
+        trainable: bool = True,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        remedy = "Pass config.model.encoder, or call Encoder.from_preset"
+        check_type("shape", shape, EncoderConfig, remedy)
+        self.shape, self.seed = shape, seed
+        seeds = InitializerFactory(seed, shape.initializer_range)
+        names = [f"layer_{i}" for i in range(shape.depth)]
+        with remat_scope_of_blocks(self, names):
+            self.embeddings = embeddings or Embeddings(shape, seeds, dtype)
+            self.embeddings_project = None
+            if self.embeddings.width != shape.width:
+                self.embeddings_project = keras.layers.Dense(
+                    shape.width, kernel_initializer=seeds.glorot(),
+                    name="embeddings_project", dtype=dtype,
+                )  # fmt: skip
+            self.blocks = [Block(shape, seeds, name, dtype) for name in names]
+        self._has_own_tables = embeddings is None
+        self.trainable = trainable
+
+    summary = summary
+    output_shape = rows_of(lambda layer: layer.shape.width)
+
+    @property
+    def layers(self) -> list[keras.layers.Layer]:
+        """Return the parts in the order of the computation."""
+        project = [self.embeddings_project] * (self.embeddings_project is not None)
+        return [self.embeddings, *project, *self.blocks]
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create all weights, except those of shared embeddings that are built."""
+        if not self.embeddings.built:
+            self.embeddings.build((None, None))
+        if self.embeddings_project is not None:
+            self.embeddings_project.build((None, None, self.embeddings.width))
+        for block in self.blocks:
+            block.build((None, None, self.shape.width))
+
+    def call(
+        self,
+        token_ids: Tensor | Mapping[str, Tensor],
+        segment_ids: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        training: bool | None = None,
+        layer_ops: LayerOps | None = None,
+        attends_to: Literal["all", "left", "right"] = "all",
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> Tensor | dict[str, Any]:
+        """Compute the hidden states of the last layer.
+
+        Args:
+            token_ids: int32 [B, L]; or a dictionary of `token_ids`, `segment_ids` and
+                `padding_mask`.
+            segment_ids: int32 [B, L].
+            padding_mask: [B, L], 1 at real tokens.
+            training: Whether dropout is applied; ignored if `layer_ops` is given.
+            layer_ops: Implementation of the operations; None uses Keras operations.
+            attends_to: Positions that a position attends to: all, or itself and those
+                on one side.
+            output_hidden_states: Whether to return the states of all layers too.
+            output_attentions: Whether to return the attention maps too.
+
+        Returns:
+            [B, L, D]. The vector of [CLS], a row's first, represents the row. With one
+            of the last two arguments a dictionary: `last_hidden_state`, [B, L, D];
+            `hidden_states`, the states below the first layer and after each layer;
+            `attentions`, for each layer the attention of each position to each other
+            before dropout, float32 [B, heads, L, L].
+        """
+        inputs = unpack_inputs(token_ids, segment_ids, padding_mask)
+        maps: list[Tensor] = []
+        if output_attentions:
+            if layer_ops is not None:
+                raise InputError(
+                    "output_attentions must be used without layer_ops",
+                    f"layer_ops={layer_ops!r}",
+                    "Leave out layer_ops",
+                )
+            layer_ops = AttentionRecorder(training)
+            maps = layer_ops.maps
+        hidden_states = []
+        for x_BLD in self.states(*inputs, training, layer_ops, attends_to):
+            if output_hidden_states:
+                hidden_states.append(x_BLD)
+        outputs = {"hidden_states": hidden_states, "attentions": maps}
+        outputs = {name: values for name, values in outputs.items() if values}
+        return {"last_hidden_state": x_BLD, **outputs} if outputs else x_BLD
+
+    def states(
+        self,
+        token_ids: Tensor,
+        segment_ids: Tensor,
+        padding_mask: Tensor,
+        training: bool | None = None,
+        layer_ops: LayerOps | None = None,
+        attends_to: Literal["all", "left", "right"] = "all",
+    ) -> Iterator[Tensor]:
+        """Yield the hidden states below the first layer and after each layer.
+
+        The arguments are those of `call`.
+        """
+        real_BL = ops.cast(padding_mask, "float32")
+        # Not `real_BL[:, None, None, :]`, which LiteRT does not support.
+        visible_B11K = ops.expand_dims(real_BL, (1, 2))
+        if attends_to != "all":
+            every_LK = ops.ones([token_ids.shape[1]] * 2, "float32")
+            side_LK = ops.tril(every_LK) if attends_to == "left" else ops.triu(every_LK)
+            visible_B11K = visible_B11K * side_LK
+        bias_B11K = (1.0 - visible_B11K) * _MASKED
+        layer_ops = layer_ops or LayerOps(training)
+        x = self.embeddings(token_ids, segment_ids, layer_ops=layer_ops)
+        if self.embeddings_project is not None:
+            x = self.embeddings_project(x)
+        yield x
+        for block in self.blocks:
+            x = block(x, bias_B11K, layer_ops=layer_ops)
+            yield x
+
+    def enable_lora(
+        self,
+        rank: int,
+        target_layer_names: Sequence[str] = ("query", "value"),
+        seed: int = 0,
+    ) -> None:
+        """Freeze the encoder, and train low-rank changes of some kernels (LoRA).
+
+        The changes are 0 at first. Files of `save` have them added to the kernels, so
+        a loaded model has no LoRA.
+
+        Args:
+            rank: Rank of the change of a kernel: rank x (inputs + outputs) weights.
+            target_layer_names: Dense layers of each block: `query`, `key`, `value`,
+                `output` (of attention and of the feed-forward network) and
+                `intermediate`.
+            seed: Of the first of a change's two factors; the second is 0.
+
+        Raises:
+            InputError: A name is unknown, the rank is not positive, or the encoder has
+                LoRA already.
+        """
+        names = {*target_layer_names}
+        layers = [layer for block in self.blocks for layer in block.dense_layers()]
+        known = {layer.name for layer in layers}
+        chosen = [layer for layer in layers if layer.name in names]
+        if rank < 1 or not names or names - known or chosen[0].lora_enabled:
+            raise InputError(
+                "enable_lora must be called once, with a rank of 1 or more and some of "
+                f"the layers {', '.join(sorted(known))}",
+                f"rank={rank!r}, target_layer_names={target_layer_names!r}"
+                + ", with LoRA already" * any(layer.lora_enabled for layer in layers),
+                "Pass other arguments, or load the encoder again",
+            )
+        for weight in self.weights:
+            weight.trainable = False
+        for number, layer in enumerate(chosen):
+            factor = keras.initializers.HeUniform(seed * len(chosen) + number)
+            layer.enable_lora(rank, a_initializer=factor)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of an equal encoder, as JSON.
+
+        Raises:
+            InputError: The embeddings are shared, which a config cannot express.
+        """
+        if not self._has_own_tables:
+            raise InputError(
+                "An encoder must have its own embeddings to be saved as a layer",
+                f"{self.name!r}, which uses the embeddings of another encoder",
+                "Save the Electra layer that contains both",
+            )
+        arguments = {"shape": dataclasses.asdict(self.shape), "seed": self.seed}
+        return super().get_config() | arguments
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Encoder":
+        """Create an encoder of the same shape and initial values."""
+        return build_layer(cls, config, shape=EncoderConfig)
