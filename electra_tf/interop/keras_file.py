@@ -103,9 +103,10 @@ def stored_task(path: str) -> str | None:
 def training_rows(path: str) -> np.ndarray | None:
     """Return the hashes of the texts that a model was trained on; None: unknown."""
     try:
-        return np.load(_beside(path, TRAINING_ROWS), mmap_mode="r")
-    except (OSError, ValueError):
+        rows = np.load(_beside(path, TRAINING_ROWS), mmap_mode="r")
+    except (OSError, ValueError, EOFError):
         return None
+    return rows if isinstance(rows, np.ndarray) and rows.dtype == np.uint64 else None
 
 
 def _beside(path: str, name: str) -> str:

@@ -235,7 +235,7 @@ def _place(
 def _place_lower_layers(
     network: Network, run: RunNetworks, settings: ModelConfig, placed: _Placed
 ) -> None:
-    """Give a generator as wide as the source's only network that network's layers."""
+    """Load the lower layers of the source's only network into a wide generator."""
     depth = settings.generator.depth
     shape = dataclasses.replace(network.shape, depth=min(depth, network.shape.depth))
     if not _differences(shape, settings.generator):

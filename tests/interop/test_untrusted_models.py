@@ -20,7 +20,7 @@ from conftest import GOLDEN as ALL_GOLDEN
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from electra_tf.errors import InputError
-from electra_tf.interop import huggingface, keras_hub, tf1
+from electra_tf.interop import huggingface, keras_file, keras_hub, tf1
 from electra_tf.interop.hdf5_file import read_hdf5_file
 from electra_tf.interop.tensor_bundle import read_bundle, write_bundle
 from electra_tf.interop.torch_file import read_torch_file
@@ -642,3 +642,16 @@ def test_numbers_of_a_checkpoint_must_be_finite(tmp_path):
     prefix = str(tmp_path / "model.ckpt-0")
     write_bundle(prefix, {"a": np.array([1, np.inf], np.float32)})
     refused(tf1.read_checkpoint, prefix, "'a'")
+
+
+@pytest.mark.parametrize("kind", ["empty", "pickle", "text", "object", "numbers"])
+def test_hashes_of_training_texts_are_numbers_or_unknown(tmp_path, kind):
+    path = tmp_path / keras_file.TRAINING_ROWS
+    rows = np.arange(3, dtype=np.uint64)
+    if kind in ("object", "numbers"):
+        np.save(path, rows.astype(object) if kind == "object" else rows)
+    else:
+        contents = {"empty": b"", "pickle": pickle.dumps(rows), "text": b"rows"}
+        path.write_bytes(contents[kind])
+    read = keras_file.training_rows(str(tmp_path))
+    assert (read is not None) == (kind == "numbers")
