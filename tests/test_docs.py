@@ -328,7 +328,7 @@ def test_mkdocs_renders_reference_and_notebooks(site):
 
 @pytest.mark.tools
 def test_options_do_not_break_at_the_end_of_a_line(site):
-    page = (site / "finetuning" / "index.html").read_text()
+    page = (site / "tasks" / "index.html").read_text()
     assert '<code><span class="option">--on_error</span>=report</code>' in page
     assert (
         ".option {\n  white-space: nowrap"

@@ -125,8 +125,8 @@ def test_a_loss_that_is_not_finite_stops_training(model):
 
 @pytest.fixture(scope="module")
 def rate_finder():
-    """Return the class that docs/finetuning.md shows."""
-    text = (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")
+    """Return the class that docs/fit.md shows."""
+    text = (ROOT / "docs" / "fit.md").read_text(encoding="utf-8")
     block = next(b for b in text.split("```python\n") if "class RateFinder" in b)
     names = {}
     exec(block.split("\n\n\nrise =")[0], names)
