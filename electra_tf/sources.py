@@ -186,11 +186,10 @@ class Source:
 
     @contextlib.contextmanager
     def checkpoint(self) -> Iterator[Checkpoint]:
-        """Open a pre-trained model as a checkpoint, a temporary one if necessary.
+        """Open a pre-trained model as a checkpoint.
 
-        Yields:
-            The checkpoint; its files exist within the `with` block only, if they are
-            temporary.
+        A temporary one, for another library's model, exists within the `with` block
+        only.
         """
         if self.own_checkpoint:
             yield self.own_checkpoint

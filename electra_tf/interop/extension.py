@@ -85,16 +85,10 @@ def extend_rows(
 ) -> dict[str, np.ndarray]:
     """Return weights with rows for the new entries of a vocabulary.
 
-    A new entry was spelt with several wordpieces before. Its embedding, and its
-    bias in a masked-LM head, start as the mean of theirs, so its logit starts as the
-    mean of their logits.
-
-    Args:
-        arrays: Weights by path: token tables [V, E], output biases [V], others.
-        old: The tokenizer of the weights.
-        new: The tokenizer that extends it.
-        spare_rows: Rows of the new tables without an entry, the last ones of the old
-            tables and zeros.
+    A new entry was spelt with several wordpieces before. Its embedding, and its bias in
+    a masked-LM head, start as the mean of theirs, so its logit starts as the mean of
+    their logits. `spare_rows` of the new tables have no entry: the last ones of the old
+    tables and zeros.
     """
     entries = new_entries(old, new)
     pieces = {number: _pieces(old, entry) for number, entry in entries.items()}

@@ -50,12 +50,7 @@ def load_weights(
 ) -> str:
     """Load the weights of a model into a new run; others keep their initial values.
 
-    Args:
-        trainer: The new run's trainer.
-        model: The networks to begin from.
-        checkpoint: The checkpoint that they were read from; None: another library's.
-        config: Settings of the new run.
-        tokenizer: Tokenizer of the new run.
+    `checkpoint`: the one that the networks were read from; None: another library's.
 
     Returns:
         A summary to print: loaded, new and ignored weights.

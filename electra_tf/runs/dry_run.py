@@ -52,13 +52,7 @@ def describe(
     strategy: tf.distribute.Strategy,
     load_weights: Callable[[Pretrainer], str | None],
 ) -> str:
-    """Return config, sizes, FLOPs, and measured memory and time of a run as text.
-
-    Args:
-        experiment: The run's config and vocabulary.
-        strategy: Strategy with the replicas.
-        load_weights: Function that loads initial weights and returns a line about them.
-    """
+    """Return config, sizes, FLOPs, and measured memory and time of a run as text."""
     shapes = variable_shapes(experiment)
     lines = [loader.dump_config(experiment.config).rstrip(), ""]
     lines += [*_describe_sizes(experiment, shapes), *_describe_flops(experiment)]

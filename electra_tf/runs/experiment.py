@@ -65,11 +65,7 @@ class Experiment:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "Experiment":
-        """Load the experiment of a checkpoint.
-
-        Returns:
-            Config and tokenizer of the checkpoint.
-        """
+        """Load config and tokenizer of a checkpoint."""
         config = checkpoint.config()
         vocabulary = Vocabulary.read(os.path.join(checkpoint.path, records.VOCABULARY))
         counts = None

@@ -30,11 +30,7 @@ class Hypothesis(NamedTuple):
 def score_lines(
     scorer: "TextScorer", source: str | None, form: str = "text"
 ) -> Iterator[str]:
-    """Score each line of a file.
-
-    Yields:
-        A line for each line of the input.
-    """
+    """Score each line of a file; yield a line for each."""
     kind = inner_suffix(source) if source else ""
     if kind in _OTHER:
         raise _no_lines(f"{source!r}, a {kind} file")
@@ -55,8 +51,7 @@ def rerank(
 ) -> Iterator[str]:
     """Choose the best hypothesis of each n-best list.
 
-    Yields:
-        A line for each id, in the order of their first lines.
+    Yield a line for each id, in the order of their first lines.
     """
     lines = [(place, _parse(place, line)) for place, line in _lines(source)]
     scores = scorer.score((h.text for _, h in lines), lambda i: lines[i][0])

@@ -43,11 +43,8 @@ class _Words(NamedTuple):
 def evaluate_probe(path: str, data: str, untrained: bool = False) -> dict[str, Any]:
     """Train probes on every layer and measure their accuracy.
 
-    Args:
-        path: A checkpoint, a run, or a model of another library.
-        data: Folder of CoNLL-2000: train.txt and test.txt, possibly compressed, with
-            lines `word part-of-speech chunk-tag`.
-        untrained: Use random weights instead, for comparison.
+    `data` is the folder of CoNLL-2000: train.txt and test.txt, possibly compressed,
+    with lines `word part-of-speech chunk-tag`.
 
     Returns:
         Accuracy in percent of each kind of tag on the test words: by layer (0: below

@@ -45,12 +45,7 @@ class _Spans(NamedTuple):
 
 
 class GraphSpans:
-    """Spans of the tags of a model, by the rules of `schemes.conlleval_spans`.
-
-    Args:
-        tags: Names of the tags by id.
-        scheme: The scheme of the tags that `labels` returns.
-    """
+    """Spans of the tags of a model, by the rules of `schemes.conlleval_spans`."""
 
     def __init__(self, tags: Sequence[str], scheme: str = BIOES):
         marks, kinds = zip(*map(split_tag, as_span_tags(tags)), strict=True)

@@ -73,13 +73,10 @@ class _Waiting:
 
 
 class Batcher:
-    """Queue of requests and threads that compute them.
+    """Queue of requests and threads, each of which computes one batch at a time.
 
-    Args:
-        signatures: Functions by name.
-        threads: Batches that are computed at the same time.
-        max_rows: Rows of a batch of several requests.
-        on_batch: Called with the number of requests of each batch.
+    `max_rows` bounds a batch of several requests; `on_batch` is called with the number
+    of requests of each batch.
     """
 
     def __init__(
@@ -99,12 +96,7 @@ class Batcher:
     async def predict(
         self, signature: str, arrays: Arrays, encode: Callable[[Arrays], bytes]
     ) -> bytes:
-        """Return the encoded outputs of a request.
-
-        Args:
-            signature: Name of the function.
-            arrays: Its inputs.
-            encode: Function of the outputs, called in a thread.
+        """Return the outputs of a request, which `encode` converts in a thread.
 
         Raises:
             RequestError: The function or `encode` refused the request.

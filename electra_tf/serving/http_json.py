@@ -48,11 +48,7 @@ Specs = Mapping[str, tf.TensorSpec]
 
 
 def decode(body: bytes, inputs_of: Mapping[str, Specs]) -> PredictRequest:
-    """Read a request.
-
-    Args:
-        body: JSON in UTF-8.
-        inputs_of: Types and shapes of the inputs, by signature.
+    """Read a request in UTF-8, given types and shapes of the inputs by signature.
 
     Returns:
         Arrays of the types and numbers of axes that the signature has.

@@ -86,9 +86,6 @@ def open_servable(
             `load_exportable`, whose graphs are created in memory.
         name: In URLs. Default: the last part of the path.
         output_kind: Of a pre-trained model. Default: replaced tokens and masks.
-
-    Raises:
-        InputError: There is no such model, or the name does not fit into a URL.
     """
     version = _export_folder(path)
     if name is None:
@@ -188,12 +185,7 @@ def servable_of(spec: ExportSpec, name: str) -> Servable:
 
 
 def _signature(function: Any, by_name: bool = False) -> ServableSignature:
-    """Return a signature.
-
-    Args:
-        function: A concrete function.
-        by_name: Whether its inputs have to be passed by their names.
-    """
+    """Return a concrete function as a signature; `by_name`: its inputs need names."""
     specs: Sequence[tf.TensorSpec] = tf.nest.flatten(
         function.structured_input_signature
     )

@@ -327,15 +327,7 @@ def _page_file(name: str) -> str:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket at an address, which does not listen yet.
-
-    Args:
-        host: Name or address.
-        port: 0: any free one.
-
-    Raises:
-        InputError: The address is not one of this machine, or the port is used.
-    """
+    """Return a socket that does not listen yet; port 0: any free one."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -351,13 +343,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def serve(servable: Servable, listener: socket.socket, limits: ServerLimits) -> None:
-    """Serve a model until SIGTERM or SIGINT; requests that run are then answered.
-
-    Args:
-        servable: The model.
-        listener: A socket of `bind`.
-        limits: Of the server.
-    """
+    """Serve a model until SIGTERM or SIGINT; requests that run are then answered."""
     listener.listen()
     address, port = listener.getsockname()[:2]
     local = ipaddress.ip_address(address).is_loopback

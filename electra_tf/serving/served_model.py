@@ -40,13 +40,7 @@ PROBE_TEXTS = (
 
 
 class ServedModel(abc.ABC):
-    """Functions of texts and of ids, and Keras's outputs to compare them with.
-
-    Args:
-        network: The exported encoder.
-        shape: Its sizes.
-        limits: Of a request.
-    """
+    """Functions of texts and of ids, and Keras's outputs to compare them with."""
 
     inputs: tuple[str, ...] = ("text",)
     """Names of the string inputs."""
@@ -99,12 +93,7 @@ class ServedModel(abc.ABC):
     def text(
         self, function: Callable | None = None, expected: Callable | None = None
     ) -> Signature:
-        """Return a signature of strings, that of `from_texts` by default.
-
-        Args:
-            function: As `from_texts`.
-            expected: As `expected`, for `function`.
-        """
+        """Return a signature of strings, of `from_texts` and `expected` by default."""
         checked = text_signature(function or self.from_texts, self.inputs, self.limits)
         cases = functools.partial(self._text_cases, expected or self.expected)
         return Signature(checked, cases)

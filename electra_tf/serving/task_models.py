@@ -275,12 +275,8 @@ def task_export(
 ) -> ExportSpec:
     """Return the functions of a fine-tuned model.
 
-    Args:
-        model: The result of `tasks.load.load`. A model of mixed precision is
-            exported in float32, the type of its weights, because few CPUs and neither
-            LiteRT nor ONNX compute in bfloat16.
-        target: As for `InferenceEncoder`.
-        limits: Of a request.
+    A model of mixed precision is exported in float32, the type of its weights, because
+    few CPUs and neither LiteRT nor ONNX compute in bfloat16.
     """
     served_class = _SERVED.get(model.kind)
     if served_class is None:

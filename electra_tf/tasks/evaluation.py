@@ -54,17 +54,10 @@ def evaluate_model(
     training_rows: np.ndarray | None = None,
     predicted: dict[str, PredictedSplit] | None = None,
 ) -> dict[str, Any]:
-    """Score a model on labelled data.
+    """Score a model on labelled data: a file, or a folder with dev and test.
 
-    Args:
-        model: A fine-tuned model.
-        task: Name of its task; None: not known.
-        data: A labelled file, or a folder with dev and test.
-        columns: Settings of `DataConfig` that name columns, in place of the model's.
-        log: Receives notes.
-        training_rows: `Source.training_rows` of the model, which are noted if the
-            data has them.
-        predicted: Receives the predictions of each split by name.
+    `columns` replace the model's. A note counts the data's texts that are among
+    `training_rows`. `predicted` receives the predictions of each split by name.
 
     Returns:
         Task, data, number of examples of each split, and the scores by name, with the

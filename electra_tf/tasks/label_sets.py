@@ -19,10 +19,7 @@ _NOT_A_SET = "its elements are not names of classes"
 def multi_hot(targets: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
     """Return a row of zeros and ones for each text, float32 [N, C].
 
-    Args:
-        targets: For each text its names, in any container; or a row of C zeros and
-            ones.
-        labels: The names of all classes.
+    A target is the names of a text in any container, or already such a row.
     """
     ids = {label: number for number, label in enumerate(labels)}
     rows_NC = np.zeros((len(targets), len(labels)), np.float32)

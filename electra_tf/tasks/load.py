@@ -30,11 +30,7 @@ CLASSES: dict[TaskRole, type[TextModel]] = {
 
 
 def load(source: Source) -> TextModel:
-    """Load a fine-tuned model.
-
-    Returns:
-        The model, not compiled; `fit` compiles it with the published optimizer.
-    """
+    """Load a fine-tuned model, not compiled; `fit` compiles it."""
     if source.kind == "fine_tuned":
         return load_model_of_class(source.file, TextModel)
     if source.fine_tuned is None:

@@ -1,4 +1,7 @@
-"""Losses of classes, scores, tags and spans, as weighted sums over examples."""
+"""Losses of classes, scores, tags and spans, as weighted sums over examples.
+
+Logits and outputs are float32, ids int32. Weights are float32, 0 in padding rows.
+"""
 
 from typing import Any, NamedTuple
 
@@ -36,13 +39,10 @@ def squeeze_column(values: Any) -> tf.Tensor:
 
 
 def class_targets(labels_B: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Return class ids, and the probabilities of the classes if labels are these.
+    """Return class ids, int32 [B], and probabilities if the labels are these.
 
-    Args:
-        labels_B: As for `class_loss`.
-
-    Returns:
-        int32 [B], the most probable class; float32 [B, C] or None.
+    `labels_B`: class ids; or probabilities [B, C], such as one-hot rows, whose class is
+    the most probable one.
     """
     labels_B = squeeze_column(labels_B)
     if labels_B.shape.rank != 2:
@@ -53,13 +53,7 @@ def class_targets(labels_B: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
 
 
 def class_loss(logits_BC: tf.Tensor, labels_B: tf.Tensor, weights_B: tf.Tensor) -> Loss:
-    """Compute the cross-entropy of classes.
-
-    Args:
-        logits_BC: float32.
-        labels_B: int32; or probabilities of the classes [B, C], such as one-hot rows.
-        weights_B: float32; 0 in padding rows.
-    """
+    """Compute the cross-entropy of classes; labels are as for `class_targets`."""
     labels_B, probabilities_BC = class_targets(labels_B)
     if probabilities_BC is not None:
         losses_B = tf.nn.softmax_cross_entropy_with_logits(probabilities_BC, logits_BC)
@@ -72,26 +66,14 @@ def class_loss(logits_BC: tf.Tensor, labels_B: tf.Tensor, weights_B: tf.Tensor) 
 def score_loss(
     outputs_B1: tf.Tensor, scores_B: tf.Tensor, weights_B: tf.Tensor
 ) -> Loss:
-    """Compute the squared error of scores.
-
-    Args:
-        outputs_B1: float32.
-        scores_B: float32, in the units of the head's output; also [B, 1].
-        weights_B: float32; 0 in padding rows.
-    """
+    """Compute the squared error of scores, in the units of the head's output."""
     scores_B = tf.reshape(tf.cast(scores_B, tf.float32), [-1])
     errors_B = tf.square(outputs_B1[:, 0] - scores_B)
     return weighted_sums(errors_B, errors_B, weights_B)
 
 
 def tag_loss(logits_BLC: tf.Tensor, tags_BL: tf.Tensor, weights_B: tf.Tensor) -> Loss:
-    """Compute the cross-entropy of tags at the positions that have a tag.
-
-    Args:
-        logits_BLC: float32.
-        tags_BL: int32; `IGNORE_LABEL` at positions without a tag.
-        weights_B: float32; 0 in padding rows.
-    """
+    """Compute the cross-entropy of tags at the positions without `IGNORE_LABEL`."""
     tagged_BL = tf.cast(tags_BL != IGNORE_LABEL, tf.float32) * weights_B[:, None]
     valid_BL = tf.maximum(tags_BL, 0)
     losses_BL = tf.nn.sparse_softmax_cross_entropy_with_logits(valid_BL, logits_BLC)
@@ -137,17 +119,8 @@ def span_loss(
 ) -> tf.Tensor:
     """Compute the loss of each row, float32 [B]; the original sums it over the batch.
 
-    (start + end) / 2 + answerable_weight * impossible, each a cross-entropy.
-
-    Args:
-        start_logits_BL: Start logits of `SpanHead`.
-        end_logits_BL: End logits of `SpanHead`, conditioned on the correct start.
-        answerable_logit_B: Logit of `SpanHead` of having no answer; None: no such
-            output.
-        starts_B: int32, 0 where there is no answer.
-        ends_B: int32, 0 where there is no answer.
-        impossible_B: 1 where there is no answer, else 0.
-        answerable_weight: Factor of the loss of `answerable_logit_B`.
+    (start + end) / 2 + answerable_weight * impossible, each a cross-entropy. The end's
+    logits are conditioned on the correct start. Without an answer both positions are 0.
     """
     start_B = position_loss(start_logits_BL, starts_B)
     end_B = position_loss(end_logits_BL, ends_B)
@@ -168,11 +141,6 @@ def label_set_loss(logits_BC: tf.Tensor, targets: Any, weights_B: tf.Tensor) -> 
     """Compute the mean binary cross-entropy of the classes of each text.
 
     A text counts as correct if all of its classes are.
-
-    Args:
-        logits_BC: float32.
-        targets: As for `label_set_targets`.
-        weights_B: float32; 0 in padding rows.
     """
     targets_BC = label_set_targets(targets, logits_BC.shape[-1])
     losses_BC = tf.nn.sigmoid_cross_entropy_with_logits(targets_BC, logits_BC)

@@ -96,12 +96,8 @@ def read_items(
 ) -> Iterator[Item]:
     """Read the inputs of a model from a file, or from standard input.
 
-    Args:
-        model: Parses the records.
-        path: The file; None: standard input.
-        columns: Columns or keys of the texts; None: `stored` ones, or usual names.
-        stored: Those that the model was trained with.
-        label: Column or key of the label that the model was trained with.
+    `columns` are those of the texts; without them `stored` ones, that the model was
+    trained with, or usual names. `label` is the column that it was trained with.
     """
     check_input_file(path)
     yield from _Reader(model, path, columns, stored, label).items()

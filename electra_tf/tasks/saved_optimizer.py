@@ -34,12 +34,8 @@ def restore_optimizer(model: keras.Model, path: str, config: Any) -> None:
     """Compile a model with the optimizer of its file, and print what is ignored.
 
     Only optimizers and schedules of this package and of Keras are created. Other
-    arguments of `compile`, such as metrics, are not read.
-
-    Args:
-        model: The model of the file, not compiled.
-        path: A checked .keras file.
-        config: Its `compile_config`.
+    arguments of `compile`, such as metrics, are not read. `config` is the file's
+    `compile_config`.
     """
     if not isinstance(config, dict):
         _print(path, "compile_config", f"a {type(config).__name__}")

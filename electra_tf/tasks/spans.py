@@ -68,7 +68,7 @@ def decode_answers(
     tokenizer: Tokenizer,
     settings: TaskModelConfig = TaskModelConfig(),
 ) -> QAPrediction:
-    """Choose the answer among the spans of all windows.
+    """Choose the answer among the spans of all windows; its text is empty without any.
 
     `null_odds` is the smallest answerability logit of the windows. Without that logit
     it is the smallest score of position 0 minus the score of the best span. In joint
@@ -77,9 +77,6 @@ def decode_answers(
     The original's qa_metrics.py does the same, with two differences. It returns the
     word `empty` where no span is valid. It maps wordpieces to text by string matching,
     and returns whole words where that fails; here each wordpiece has exact characters.
-
-    Returns:
-        The prediction; its text is empty if no span is valid.
     """
     offsets = _PieceOffsets(question.context, tokenizer)
     best_spans: dict[str, _Span] = {}
@@ -188,11 +185,9 @@ class _PieceOffsets:
 def piece_characters(
     text: str, tokenizer: Tokenizer, characters: CharacterTable
 ) -> list[tuple[int, int]]:
-    """Return the characters that each wordpiece of a text consists of.
+    """Return the characters (start, end) that each wordpiece of a text consists of.
 
-    Returns:
-        (start, end) for each wordpiece; combining marks belong to the letter before
-        them.
+    Combining marks belong to the letter before them.
     """
     spans: list[tuple[int, int]] = []
     for start, part, entry in tokenizer.whole.split(text):

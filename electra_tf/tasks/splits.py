@@ -49,11 +49,7 @@ class Split:
 
 
 def find_file(folder: str, what: str, *groups: Sequence[str]) -> str | None:
-    """Return the file of the first group of globs that has one; None: no file.
-
-    Raises:
-        InputError: The group has several files.
-    """
+    """Return the file of the first group of globs that has one; None: no file."""
     for patterns in groups:
         paths = [
             path

@@ -126,13 +126,9 @@ class TaskMethods(abc.ABC):
     def table_rows(
         self, index: int, item: Any, prediction: Any, gold: Any = None
     ) -> list[dict[str, Any]]:
-        """Return the rows of a table: texts, `gold` if there is one, prediction.
+        """Return the rows of a table: texts, `gold` if it is known, prediction.
 
-        Args:
-            index: Index of the item in its data.
-            item: An element of `x`.
-            prediction: As for `format`.
-            gold: The true label, score, tags or answers; None: not known.
+        `index` is that of the item in its data; the prediction is as for `format`.
         """
         gold_cell = {} if gold is None else {"gold": gold}
         return [self.text_cells(item) | gold_cell | self.prediction_cells(prediction)]
@@ -153,10 +149,8 @@ class TaskMethods(abc.ABC):
     def parse_line(self, line: str, place: str) -> Any:
         """Convert a line of text to an element of `x`.
 
-        Args:
-            line: A text, or two texts of a pair with a tab between them, if the model
-                takes pairs or may take them.
-            place: Place of the line, for errors.
+        Two texts of a pair have a tab between them. Errors name the `place` of the
+        line.
         """
         if self.pairs is False or (self.pairs is None and "\t" not in line):
             return line

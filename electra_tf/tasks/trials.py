@@ -97,10 +97,8 @@ def _monitored(trial: Trial) -> float:
 def read_report(output: str | os.PathLike, number: int) -> dict[str, Any]:
     """Return what a trial stored beside its scores.
 
-    Returns:
-        `losses`: pairs of a step and the mean loss since the pair before;
-        `epoch_steps`: steps of an epoch; `classes` and `mistakes` by split. Empty, if
-        an earlier version trained it.
+    `losses`: pairs of a step and the mean loss since the pair before; `epoch_steps`:
+    steps of an epoch; `classes` and `mistakes` by split.
     """
     path = pathlib.Path(trial_folder(output, number), _REPORT)
     return json.loads(path.read_text("utf-8")) if path.exists() else {}

@@ -44,8 +44,7 @@ class Chunk:
     def seed(self, seed: int) -> int:
         """Return the seed of the random numbers of this chunk.
 
-        Args:
-            seed: Seed of the corpus; the first chunk of the first source has the same.
+        The first chunk of the first source has the seed of the corpus.
         """
         return seed + (self.number << 64) + (self.source << 128)
 

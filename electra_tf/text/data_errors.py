@@ -33,12 +33,8 @@ class DataErrorLog:
     def add(self, source: str, line: int, kind: str, detail: str, remedy: str) -> None:
         """Count an error and write it to the file.
 
-        Args:
-            source: The file, or another name of the data.
-            line: Number from 1; 0 for an error of the whole source.
-            kind: Category, by which errors are counted.
-            detail: Description of the error, and of its effect if the run continues.
-            remedy: How to fix it.
+        Errors are counted by `kind`. `line` is a number from 1, or 0 for the whole
+        source.
         """
         place = f"{source}:{line}" if line else source
         text = f"{place}: {kind}: {detail}"

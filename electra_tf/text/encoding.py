@@ -29,14 +29,7 @@ def encode_rows(
     texts: Sequence[Any],
     max_length: int | None,
 ) -> EncodedRows:
-    """Encode texts or pairs of texts.
-
-    Args:
-        encode: Function that returns the ids of a text.
-        vocabulary: The vocabulary with the ids of [CLS] and [SEP].
-        texts: Strings or pairs of strings.
-        max_length: Positions of a row, at most; None: no limit.
-    """
+    """Encode texts or pairs of texts."""
     rows = [_split_pair(text, index) for index, text in enumerate(texts)]
     pairs = _are_pairs(rows)
     cls, sep = (vocabulary.ids[token] for token in (CLS, SEP))
@@ -52,12 +45,9 @@ def encode_rows(
 
 
 def truncate(parts: list[list[int]], max_length: int) -> bool:
-    """Cut wordpieces off the end of the longer text until both fit.
+    """Cut wordpieces off the end of the longer of one or two parts until all fit.
 
-    Args:
-        parts: One or two lists of ids, which are cut in place. The second list is cut
-            where both are equally long.
-        max_length: Wordpieces of all lists together, at most.
+    The second part is cut where both are equally long.
     """
     surplus = sum(map(len, parts)) - max_length
     for _ in range(max(0, surplus)):

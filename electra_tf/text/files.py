@@ -120,12 +120,8 @@ def source_size(path: str) -> int:
 def expand(patterns: Iterable[str], fetch: bool = True) -> list[str]:
     """Expand paths, globs, URLs and TFDS names to a list of sources, in order.
 
-    Args:
-        patterns: The paths, globs, URLs and names.
-        fetch: Copy objects at URLs to local files.
-
-    Returns:
-        File paths, URLs that were not fetched, and `tfds:` names, without duplicates.
+    With `fetch`, objects at URLs are copied to local files; other URLs stay URLs. The
+    sources have no duplicates.
     """
     sources: list[str] = []
     for pattern in patterns:

@@ -328,9 +328,8 @@ def _check_config(
 def write_json(tokenizer: Tokenizer, path: str) -> None:
     """Write a `tokenizer.json` with the ids of this package.
 
-    Raises:
-        InputError: The library `tokenizers` gives other ids for the fixed texts, as
-            it lacks a setting.
+    It raises an InputError where the library `tokenizers` gives other ids for the fixed
+    texts, as it lacks a setting.
     """
     fast = fast_tokenizer(tokenizer.settings, tokenizer.vocabulary.ids)
     _check_ids(path, tokenizer, fast, {})

@@ -140,14 +140,6 @@ def csv_rows(
     """Yield the lines and the fields of rows that are not empty.
 
     The fields are None in a row of invalid quoting, which is logged.
-
-    Args:
-        lines: Lines with their ends.
-        separator: Character between the columns.
-        path: The file, for errors.
-        log: Receives rows of invalid quoting.
-        first: Number of the first line.
-        quoting: A constant of the csv module.
     """
     reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
     while True:

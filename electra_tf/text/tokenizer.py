@@ -341,9 +341,7 @@ class Tokenizer:
     def check_identity(self, stored: Mapping[str, Any], source: str) -> None:
         """Raise an InputError for an artefact of another vocabulary or setting.
 
-        Args:
-            stored: The `identity` that the artefact stores.
-            source: Path of the artefact, for the message.
+        `stored` is the `identity` in the artefact at `source`.
         """
         stored = TokenizationConfig.complete(stored)
         differing = {n: v for n, v in self.identity().items() if stored.get(n) != v}

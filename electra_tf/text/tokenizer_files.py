@@ -119,11 +119,7 @@ def _open_file(path: str) -> StoredTokenizer:
 
 
 def find_tokenizer(folder: str) -> StoredTokenizer | None:
-    """Open the tokenizer in a folder, with [PAD] anywhere in its vocabulary.
-
-    Returns:
-        None where the folder has no file of a tokenizer.
-    """
+    """Open the tokenizer in a folder, with [PAD] anywhere; None: no file."""
     if os.path.isfile(os.path.join(folder, KERAS_HUB_VOCABULARY)):
         return _open_keras_hub(folder)
     text, fast = (os.path.join(folder, name) for name in (VOCABULARY, TOKENIZER))

@@ -271,13 +271,7 @@ def _changed_entries(vocabulary: Vocabulary, settings: TokenizationConfig) -> li
 def unknown_warnings(
     share: float, tokenizer: Tokenizer, too_long: int = 0
 ) -> list[str]:
-    """Return a warning if the share of [UNK] is out of range.
-
-    Args:
-        share: Share of [UNK] among the wordpieces.
-        tokenizer: Tokenizer of the text.
-        too_long: Number of over-long words.
-    """
+    """Return a warning if the share of [UNK] is out of range."""
     if share <= UNKNOWN_LIMIT:
         return []
     cause = _unknown_cause(tokenizer, too_long)

@@ -152,11 +152,7 @@ def folder_of(path: str, names: Container[str]) -> str:
 
 
 def parse_manifest(content: bytes, path: str) -> dict[str, Any]:
-    """Parse and check the manifest of a checkpoint.
-
-    Returns:
-        `step`, `details`, and `files`: size and SHA-256 by name.
-    """
+    """Return `step`, `details`, and `files`: size and SHA-256 by name."""
     try:
         manifest = json.loads(content)
         format_number, checksum = manifest["format"], manifest.pop("sha256", None)

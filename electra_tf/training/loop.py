@@ -277,12 +277,8 @@ class Evaluation:
 class MultiStepRunner:
     """Runner of many steps in one TensorFlow function, on every replica.
 
-    Args:
-        strategy: Strategy with the replicas.
-        step: Function of this replica's batch; with `numbered` also of its number.
-        numbered: Whether the steps receive numbers.
-        stage: Function that returns the number of the stage, in which the step is
-            traced once.
+    A step gets this replica's batch and, if `numbered`, its number. It is traced once
+    for each number that `stage` returns.
     """
 
     def __init__(

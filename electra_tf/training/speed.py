@@ -132,15 +132,7 @@ def add_metrics(sums: Mapping[str, Any], metrics: Mapping[str, Any]) -> Metrics:
 
 
 def measure_peak_flops(strategy: tf.distribute.Strategy, precision: str) -> float:
-    """Measure the FLOP/s of large matmuls on all replicas at once.
-
-    Args:
-        strategy: Strategy with the replicas.
-        precision: `float32` or `mixed_bfloat16`.
-
-    Returns:
-        FLOP/s of all replicas together, the best of three measurements.
-    """
+    """Measure the FLOP/s of large matmuls on all replicas, the best of three."""
     size, count = (1024, 8) if runs_on_cpu(strategy) else (8192, 10)
     dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
 

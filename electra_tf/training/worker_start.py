@@ -21,13 +21,7 @@ _REPORT_SECONDS, _POLL_SECONDS = 15.0, 0.5
 
 
 def wait_for_workers(addresses: Sequence[str], own: int, limit: float = _LIMIT) -> None:
-    """Wait until a process listens at the address of every worker.
-
-    Args:
-        addresses: `host:port` of all workers.
-        own: Index of this worker.
-        limit: Seconds.
-    """
+    """Wait until a process listens at the address of every worker."""
     begin = reported = time.monotonic()
     missing = [a for index, a in enumerate(addresses) if index != own]
     with _listen(addresses[own]):

@@ -45,8 +45,7 @@ def write_saved_model(
 def write_metadata(spec: ExportSpec, folder: str) -> list[str]:
     """Write the files of every format: vocabulary, tokenizer settings, labels.
 
-    Returns:
-        A line for each file that the model cannot have.
+    Return a line for each file that the model cannot have.
     """
     path = pathlib.Path(folder)
     path.mkdir(parents=True, exist_ok=True)
