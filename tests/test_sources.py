@@ -20,7 +20,6 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs import dry_run, finetuning
 from electra_tf.serving import export
 from electra_tf.sources import path_below_encoder
-from electra_tf.tasks.saved_models import read_saved_config
 
 SAVED = GOLDEN / "saved"
 TOKENS = SpecialTokens(
@@ -211,27 +210,27 @@ def test_from_preset_opens_its_source_once(opened):
         assert len(opened) == 1
 
 
-def test_read_saved_config(capsys):
+def test_a_model_is_created_from_its_config(capsys):
     shape = tiny.pretraining_settings(vocabulary_size=5).model.encoder
     settings = FinetuningConfig(
-        data=DataConfig(text_columns=("a", "b"), label_column="c"),
+        data=DataConfig(text_columns=("a", "b"), label_column="c", max_length=8),
         model=TaskModelConfig(start_n_top=3),
     )
     tree = dataclasses.asdict(settings)
     tree["data"]["text_columns"] = ["a", "b"]  # as JSON has it
-    start, found = read_saved_config(
+    model = electra_tf.TextClassifier.from_config(
         {
+            "labels": ["no", "yes"],
             "vocabulary": "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n",
             "tokenization": {"lower_case": False, "strip_accents": "always"},
             "settings": tree,
             "shape": dataclasses.asdict(shape),
         }
     )
-    assert found == settings
+    assert model.settings == settings
     assert "deprecated" not in capsys.readouterr().err
-    assert start.shape == shape
-    assert start.weights is None
-    assert start.tokenizer.settings == TokenizationConfig(
+    assert model.shape.width == shape.width
+    assert model.tokenizer.settings == TokenizationConfig(
         lower_case=False, strip_accents="always"
     )
-    assert len(start.tokenizer.vocabulary) == 5
+    assert len(model.tokenizer.vocabulary) == 5

@@ -5,7 +5,7 @@ of predicted classes or for logits, and for class ids or one-hot rows as targets
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import keras_metrics
+from electra_tf.tasks.examples import Inputs
 from electra_tf.tasks.label_sets import THRESHOLD
 from electra_tf.tasks.losses import class_targets
 
@@ -140,17 +141,30 @@ class CompiledMetrics:
         """The metrics, in the order of `compile`."""
         return [compiled.metric for compiled in self._compiled]
 
-    def update(self, targets: Any, outputs: Any, weights: Any) -> None:
+    def merged(self, own: list[keras.metrics.Metric]) -> list[keras.metrics.Metric]:
+        """Return the loss, these metrics, and the model's whose names are not taken."""
+        names = {metric.name for metric in self.metrics}
+        own = [metric for metric in (*own, *self.own) if metric.name not in names]
+        return [*own[:1], *self.metrics, *own[1:]]
+
+    def update(
+        self, inputs: Inputs, batch: tuple, to_rows: Callable[..., tuple]
+    ) -> None:
         """Update all metrics.
 
-        Args:
-            targets: Class ids [N] or shares of the classes [N, C]; zeros and ones
-                [N, C]; scores [N, 1].
-            outputs: Logits [N, C]; predicted scores [N, 1].
-            weights: float32 [N].
+        `batch` has targets, outputs and weights, which `to_rows` converts to class ids
+        [N] or shares of the classes [N, C], zeros and ones [N, C], or scores [N, 1];
+        logits [N, C] or scores [N, 1]; and float32 [N].
         """
-        for compiled in self._compiled:
-            self._update(compiled, targets, outputs, weights)
+        for metric in self.own:
+            metric.update_state(*batch)
+        if self._compiled:
+            # Padding rows have no token; unweighted metrics would count them.
+            real_N = tf.where(inputs["padding_mask"][:, 0] > 0)[:, 0]
+            batch = tf.nest.map_structure(lambda t: tf.gather(t, real_N), batch)
+            rows = to_rows(*batch)
+            for compiled in self._compiled:
+                self._update(compiled, *rows)
 
     def _update(
         self, compiled: _Compiled, targets: Any, outputs: Any, weights: Any

@@ -402,15 +402,18 @@ def warn_of_global_policy(name: str) -> None:
         )
 
 
-def compile_error(model: str, name: str, value: Any) -> InputError:
-    """Return the error for an argument of `compile` that is not supported."""
-    return InputError(
-        f"{name} of compile must be left out: a {model} has the loss of its task, "
-        "and compiles with XLA only the element-wise operations between matmuls",
-        f"compile({name}={value!r:.80})",
-        "Call compile(optimizer=..., metrics=[...]) without it, or use the model "
-        "as a layer of your own model",
-    )
+def reject_compile_arguments(model: str, arguments: Mapping[str, Any]) -> None:
+    """Raise an error for an argument of `compile` that is not supported."""
+    for name, value in arguments.items():
+        if value and (name, value) != ("jit_compile", "auto"):
+            raise InputError(
+                f"{name} of compile must be left out: a {model} has the loss of its "
+                "task, and compiles with XLA only the element-wise operations between "
+                "matmuls",
+                f"compile({name}={value!r:.80})",
+                "Call compile(optimizer=..., metrics=[...]) without it, or use the "
+                "model as a layer of your own model",
+            )
 
 
 def _bad_weights(received: str) -> InputError:

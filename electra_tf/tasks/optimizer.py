@@ -47,6 +47,18 @@ def reset_optimizer(optimizer: Any, variables: Sequence[keras.Variable]) -> None
         variable.assign(value)
 
 
+def require_optimizer(model: Any) -> None:
+    """Raise an error for a single update of a model without an optimizer for it."""
+    if not model.compiled or model.optimizer is None:
+        raise InputError(
+            "train_on_batch must have an optimizer: the published learning rate "
+            "depends on the number of updates, which only fit can compute",
+            "no optimizer",
+            "Call compile(optimizer=...) first, or call fit",
+        )
+    check_updates_left(model.optimizer, 1)
+
+
 def check_updates_left(optimizer: Any, more: int) -> None:
     """Raise an error if a schedule ends before a number of updates."""
     updates = int_value(optimizer.iterations)

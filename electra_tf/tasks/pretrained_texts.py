@@ -11,22 +11,21 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.model.electra import Electra, MaskedLanguageModel
 from electra_tf.model.encoder import Encoder
-from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
+from electra_tf.tasks.examples import EncodedExamples
+from electra_tf.tasks.inference import IDS, INPUTS, compiled, outputs_by_row
 from electra_tf.tasks.text_inputs import check_input, to_single_texts
 from electra_tf.text.encoding import encode_rows, to_rows
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import MASK
 
 Pooling = Literal["mean", "cls"]
-_IDS = tf.TensorSpec([None, None], tf.int32)
-_INPUTS = dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), _IDS)
+_BATCH_SIZES = range(1, 2**31)
 _TEXTS = 1024  # whose characters are found together
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -90,6 +89,7 @@ def embed(
     _check("pooling", pooling, get_args(Pooling))
     _check("layer", layer, range(-states, states))
     _check("max_length", limit, range(5, encoder.shape.max_positions + 1))
+    _check("batch_size", batch_size, _BATCH_SIZES)
     tokenizer = _tokenizer(encoder)
     rows = to_rows(check_input(texts))
     encoded = encode_rows(tokenizer.encode, tokenizer.vocabulary, rows, limit)
@@ -111,8 +111,8 @@ def embed(
         real_BL1 = tf.cast(inputs["padding_mask"], tf.float32)[..., None]
         return tf.reduce_sum(x_BLD * real_BL1, 1) / tf.reduce_sum(real_BL1, 1)
 
-    pool = _compiled(encoder, (pooling, layer), pool, _INPUTS)
-    vectors = _outputs(examples, batch_size, lambda inputs, _: pool(inputs))
+    pool = compiled(encoder, (pooling, layer), pool, INPUTS)
+    vectors = outputs_by_row(examples, batch_size, lambda inputs, _: pool(inputs))
     return np.array(vectors, np.float32).reshape(-1, encoder.shape.width)
 
 
@@ -132,14 +132,17 @@ def replaced_tokens(
     Raises:
         InputError: A text is no string or has more tokens than the model has positions.
     """
+    _check("batch_size", batch_size, _BATCH_SIZES)
     tokenizer = _tokenizer(electra.encoder)
     examples, rows = _encode(electra.encoder, texts, tokenizer.encode)
 
     def probabilities(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         return tf.sigmoid(electra.discriminator(**inputs, training=False))
 
-    probabilities = _compiled(electra, (), probabilities, _INPUTS)
-    outputs = _outputs(examples, batch_size, lambda inputs, _: probabilities(inputs))
+    probabilities = compiled(electra, (), probabilities, INPUTS)
+    outputs = outputs_by_row(
+        examples, batch_size, lambda inputs, _: probabilities(inputs)
+    )
     entries, results = tokenizer.vocabulary.tokens, []
     spans = _offsets(rows, tokenizer)
     for ids, span, output_L in zip(examples.ids, spans, outputs, strict=True):
@@ -174,6 +177,7 @@ def fill_mask(
     tokenizer = _tokenizer(masked_lm.encoder)
     entries, mask = tokenizer.vocabulary.tokens, tokenizer.vocabulary.ids[MASK]
     _check("top_k", top_k, range(1, len(entries) + 1))
+    _check("batch_size", batch_size, _BATCH_SIZES)
     single = isinstance(texts, str)
     examples, rows = _encode(
         masked_lm.encoder,
@@ -193,7 +197,7 @@ def fill_mask(
         logits_BMV = masked_lm(**inputs, positions=positions_BM, training=False)
         return tf.math.top_k(tf.nn.softmax(logits_BMV), top_k)
 
-    propose = _compiled(masked_lm, (top_k,), propose, _INPUTS, _IDS)
+    propose = compiled(masked_lm, (top_k,), propose, INPUTS, IDS)
 
     def propose_rows(inputs: Mapping[str, np.ndarray], numbers: Sequence[int]) -> Any:
         slots = max(len(places[number]) for number in numbers)
@@ -201,7 +205,7 @@ def fill_mask(
         return propose(inputs, np.array(positions, np.int32))
 
     results = []
-    outputs = _outputs(examples, batch_size, propose_rows)
+    outputs = outputs_by_row(examples, batch_size, propose_rows)
     for text, positions, best in zip(rows, places, outputs, strict=True):
         proposals = [
             [
@@ -275,33 +279,3 @@ def _encode(
                 "Split it; nothing is cut",
             )
     return EncodedExamples(encoded.ids, encoded.segments, limit), rows
-
-
-def _compiled(
-    layer: keras.layers.Layer, key: tuple, function: Callable, *signature: Any
-) -> Callable:
-    """Return the compiled function of an earlier call with the same key, or this one.
-
-    Weights that were added since then, as by `enable_lora`, need another trace.
-    """
-    functions = vars(layer).setdefault("_compiled_for_texts", {})
-    return functions.setdefault(
-        (*key, len(layer.weights)), tf.function(function, signature, autograph=False)
-    )
-
-
-def _outputs(
-    examples: EncodedExamples,
-    batch_size: int,
-    function: Callable[[Mapping[str, np.ndarray], Sequence[int]], Any],
-) -> list[Any]:
-    """Return the outputs for each example, of batches of similar lengths."""
-    _check("batch_size", batch_size, range(1, 2**31))
-    results: list[Any] = [None] * len(examples)
-    for rows in prediction_batch_indices(examples.lengths, batch_size):
-        inputs, _, _ = examples.batch(rows, len(rows))
-        outputs = function(inputs, rows)
-        outputs = tf.nest.map_structure(lambda tensor: tensor.numpy(), outputs)
-        for index, row in enumerate(rows):
-            results[row] = tf.nest.map_structure(lambda a, i=index: a[i], outputs)
-    return results

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import inspect
+import json
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -35,14 +37,28 @@ _FOREIGN_ARGUMENTS = {
 _NULL_THRESHOLD = -2.75  # the original's `qa_na_threshold`
 
 
-def read_saved_config(
-    config: Mapping[str, Any],
-) -> tuple[PretrainedEncoder, FinetuningConfig]:
-    """Return the encoder of a saved model, without weights, and the settings."""
+def saved_config(model: Any) -> dict[str, Any]:
+    """Return what `from_saved_config` needs of a `TextModel`, as values of JSON."""
+    config = {
+        "shape": dataclasses.asdict(model.shape),
+        "vocabulary": model.tokenizer.vocabulary.text,
+        "tokenization": dataclasses.asdict(model.tokenizer.settings),
+        "settings": dataclasses.asdict(model.settings),
+        **{name: getattr(model, name) for name in model.own_arguments},
+    }
+    return json.loads(json.dumps(config))
+
+
+def from_saved_config(kind: Any, config: Mapping[str, Any]) -> Any:
+    """Create a `TextModel` from its config, with initial weights."""
     settings = loader.to_config(config["settings"], FinetuningConfig)
     shape = EncoderConfig(**config["shape"])
     tokenizer = keras_file.saved_tokenizer(config)
-    return PretrainedEncoder(shape, tokenizer, None, "the saved model"), settings
+    start = PretrainedEncoder(shape, tokenizer, None, "the saved model")
+    own = {name: config[name] for name in kind.own_arguments if name in config}
+    model = kind(start, settings=settings, name=config.get("name"), **own)
+    model.trainable = config.get("trainable", True)
+    return model
 
 
 def load_model_of_class(file: str, base: type[Model]) -> Model:
@@ -211,6 +227,17 @@ def _new_arguments(kind: Any, head: Mapping[str, Any], source: Source) -> Any:
             "which is none of this class",
             f"{error.remedy}, for a new head",
         ) from error
+
+
+def reject_path(kind: type, arguments: tuple) -> None:
+    """Raise an error for a path as the first argument of a constructor."""
+    if arguments and isinstance(arguments[0], str | os.PathLike):
+        name, path = f"{kind.__name__}.from_preset", os.fspath(arguments[0])
+        raise InputError(
+            f"A path or name must be passed to {name}",
+            f"{kind.__name__}({path!r}, ...)",
+            f"Call {name}({path!r}, ...)",
+        )
 
 
 def reject_unknown_arguments(kind: Any, base: Any, head: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from electra_tf.errors import InputError
 from electra_tf.interop.keras_file import open_weights, read_item
 from electra_tf.training.optimizer import Optimizer
 
@@ -30,6 +31,25 @@ _DEFAULTS = {
 }
 
 
+def compile_as_saved(model: keras.Model, config: dict[str, Any]) -> None:
+    """Compile a model with all that the saved one was compiled with."""
+    arguments = keras.saving.deserialize_keras_object(config)
+    try:
+        model.compile(**{name: value for name, value in arguments.items() if value})
+    except InputError as error:
+        remedy = "Load the model with electra_tf.load_model, which ignores metrics"
+        raise InputError(error.required, error.received, remedy) from error
+    _set_owner(model)
+    if model.optimizer is not None:
+        model.optimizer.build(model.trainable_variables)
+
+
+def _set_owner(model: keras.Model) -> None:
+    # The file does not store whether `fit` created the optimizer, so its class decides:
+    # `fit` creates an `Optimizer`.
+    model.has_own_optimizer = not isinstance(model.optimizer, Optimizer)
+
+
 def restore_optimizer(model: keras.Model, path: str, config: Any) -> None:
     """Compile a model with the optimizer of its file, and print what is ignored.
 
@@ -47,8 +67,7 @@ def restore_optimizer(model: keras.Model, path: str, config: Any) -> None:
             _check(optimizer)
             restored = _restored(model, optimizer, path)
             model.compile(optimizer=restored)
-            # As in `TextModel.compile_from_config`.
-            model.has_own_optimizer = not isinstance(restored, Optimizer)
+            _set_owner(model)
         except Exception as error:  # Keras raises errors of many classes
             lines = str(error).strip().splitlines() or [""]
             reason = f"{type(error).__name__}: {lines[0]}"[:300]

@@ -102,16 +102,15 @@ def is_text_dataset(dataset: tf.data.Dataset) -> bool:
     return tf.nest.flatten(dataset.element_spec)[0].dtype == tf.string
 
 
-def has_text_batches(x: Any) -> bool:
-    """Return whether an input is a data set or a `PyDataset` of texts."""
-    if isinstance(x, tf.data.Dataset):
-        return is_text_dataset(x)
-    return isinstance(x, keras.utils.PyDataset) and _has_texts(x[0])
+def rows_of_batches(x: Any, steps: int | None, are_pairs: bool) -> Any:
+    """Return the texts or pairs of all batches, without targets and weights.
 
-
-def rows_of_batches(x: Any, steps: int | None, are_pairs: bool) -> list[Any]:
-    """Return the texts or pairs of all batches, without targets and weights."""
+    `x` is a data set or a `PyDataset` of texts; other inputs are returned unchanged.
+    """
     is_dataset = isinstance(x, tf.data.Dataset)
+    is_batches = isinstance(x, keras.utils.PyDataset) and _has_texts(x[0])
+    if not (is_text_dataset(x) if is_dataset else is_batches):
+        return x
     count = int(x.cardinality()) if is_dataset else x.num_batches
     if count == tf.data.INFINITE_CARDINALITY:
         count = None

@@ -6,7 +6,6 @@
 
 import dataclasses
 import functools
-import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,6 @@ import keras
 import tensorflow as tf
 
 from electra_tf import sources
-from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.calls import call_as_it_is
@@ -24,22 +22,19 @@ from electra_tf.model.encoder import Encoder
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
-from electra_tf.tasks.examples import (
-    EncodedExamples,
-    Inputs,
-    eval_dataset,
-    prediction_batch_indices,
-)
+from electra_tf.tasks.examples import EncodedExamples, Inputs, eval_dataset
+from electra_tf.tasks.inference import INPUTS, compiled, outputs_by_row
 from electra_tf.tasks.keras_inputs import (
+    Prepared,
     check_ids,
     check_length,
     check_pairs,
     checked_settings,
-    compile_error,
     positive_or_default,
     prepare,
     prepare_batch,
     prepare_fit,
+    reject_compile_arguments,
     steps_per_epoch,
     unpack_batch,
     warn_of_global_policy,
@@ -47,27 +42,26 @@ from electra_tf.tasks.keras_inputs import (
 from electra_tf.tasks.losses import Loss, sum_over_replicas
 from electra_tf.tasks.optimizer import (
     check_callbacks,
-    check_updates_left,
     prepare_optimizer,
+    require_optimizer,
     reset_optimizer,
 )
 from electra_tf.tasks.saved_models import (
+    from_saved_config,
     from_source,
-    read_saved_config,
+    reject_path,
     reject_unknown_arguments,
+    saved_config,
 )
+from electra_tf.tasks.saved_optimizer import compile_as_saved
 from electra_tf.tasks.task_methods import TaskMethods
 from electra_tf.tasks.text_inputs import (
     check_input,
-    has_text_batches,
     is_texts,
     reject_text_call,
     rows_of_batches,
 )
 from electra_tf.text.encoding import to_rows
-from electra_tf.training.optimizer import Optimizer
-
-Outputs = Any
 
 
 class TextModel(keras.Model, TaskMethods):
@@ -94,18 +88,12 @@ class TextModel(keras.Model, TaskMethods):
     rematerialized_call = call_as_it_is
     has_own_optimizer = False
     """Whether `compile` got an optimizer, which each `fit` continues to use."""
-    _user_metrics: CompiledMetrics | None = None
-    """Metrics of `compile`; None: not compiled."""
+    _user_metrics = CompiledMetrics("", None, num_outputs=1)
+    """Metrics of `compile`, none before it."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "TextModel":
         """Raise an error for a path in place of an encoder."""
-        if args and isinstance(args[0], str | os.PathLike):
-            name = f"{cls.__name__}.from_preset"
-            raise InputError(
-                f"A path or name must be passed to {name}",
-                f"{cls.__name__}({os.fspath(args[0])!r}, ...)",
-                f"Call {name}({os.fspath(args[0])!r}, ...)",
-            )
+        reject_path(cls, args)
         return super().__new__(cls, *args, **kwargs)
 
     def __init__(
@@ -146,7 +134,6 @@ class TextModel(keras.Model, TaskMethods):
         self.built = True
         # The name of this attribute is part of paths in saved models.
         self._mean_quality = keras.metrics.Mean(self.metric_name, "float32")
-        self._infer, self._traced_weights = None, 0
         self.trainable = trainable
 
     @classmethod
@@ -259,7 +246,7 @@ class TextModel(keras.Model, TaskMethods):
         arguments, pairs = prepare_fit(
             self, size, validation_data, validation_split, arguments, x, *targets
         )
-        self._set_pairs(pairs)
+        self.pairs = self.pairs if pairs is None else pairs
         steps = steps_per_epoch(arguments)
         prepare_optimizer(self, steps, arguments.get("initial_epoch", 0), epochs)
         check_callbacks(arguments.get("callbacks"), self.optimizer)
@@ -276,14 +263,11 @@ class TextModel(keras.Model, TaskMethods):
         result those of Keras's `evaluate`.
         """
         size = self._batch_size(arguments.pop("batch_size", None))
-        prepared = prepare(self, x, y, sample_weight, pairs=self.pairs)
-        self._set_pairs(prepared.pairs)
-        x, y, sample_weight, *_ = prepared
+        x, y, sample_weight, _ = self._prepared(prepare, x, y, sample_weight)
         if isinstance(x, EncodedExamples):
             x = eval_dataset(x, size)
         elif isinstance(x, Mapping):
             arguments["batch_size"] = size
-        self._ensure_compiled()
         return super().evaluate(x, y, sample_weight=sample_weight, **arguments)
 
     def predict(self, x: Any, batch_size: int | None = None, **arguments: Any) -> Any:
@@ -303,8 +287,7 @@ class TextModel(keras.Model, TaskMethods):
                 string.
         """
         size = self._batch_size(batch_size)
-        if has_text_batches(x):
-            x = rows_of_batches(x, arguments.get("steps"), bool(self.pairs))
+        x = rows_of_batches(x, arguments.get("steps"), bool(self.pairs))
         x = check_input(x)
         if is_texts(x):
             texts = to_rows(x, not self.takes_words)
@@ -329,17 +312,9 @@ class TextModel(keras.Model, TaskMethods):
         Arguments are those of `fit`, but no data set. Returns loss and metric of the
         batch, by name with `return_dict`.
         """
-        if not self.compiled or self.optimizer is None:
-            raise InputError(
-                "train_on_batch must have an optimizer: the published learning rate "
-                "depends on the number of updates, which only fit can compute",
-                "no optimizer",
-                "Call compile(optimizer=...) first, or call fit",
-            )
-        check_updates_left(self.optimizer, 1)
-        batch = prepare_batch(self, x, y, sample_weight, class_weight, pairs=self.pairs)
-        self._set_pairs(batch.pairs)
-        return super().train_on_batch(*batch[:4], return_dict=return_dict)
+        require_optimizer(self)
+        batch = self._prepared(prepare_batch, x, y, sample_weight, class_weight)
+        return super().train_on_batch(*batch, return_dict=return_dict)
 
     def test_on_batch(
         self,
@@ -349,10 +324,8 @@ class TextModel(keras.Model, TaskMethods):
         return_dict: bool = False,
     ) -> Any:
         """Compute loss and metric on all texts or ids, as `train_on_batch` does."""
-        batch = prepare_batch(self, x, y, sample_weight, pairs=self.pairs)
-        self._set_pairs(batch.pairs)
-        self._ensure_compiled()
-        return super().test_on_batch(*batch[:3], return_dict=return_dict)
+        *batch, _ = self._prepared(prepare_batch, x, y, sample_weight)
+        return super().test_on_batch(*batch, return_dict=return_dict)
 
     def predict_details(self, x: Sequence[Any]) -> Sequence[Any]:
         """Return what `format` takes, for each element of `x`, a list."""
@@ -372,17 +345,10 @@ class TextModel(keras.Model, TaskMethods):
     ) -> list:
         """Return the head's outputs for each example, structures of NumPy arrays."""
         size = batch_size or self.settings.training.batch_size
-        outputs_by_row: list[Any] = [None] * len(examples)
-        if self._traced_weights != len(self.weights):  # more since `enable_lora`
-            self._trace_inference()
-        for rows in prediction_batch_indices(examples.lengths, size):
-            inputs, _, _ = examples.batch(rows, len(rows))
-            outputs = tf.nest.map_structure(lambda t: t.numpy(), self._infer(inputs))
-            for i, row in enumerate(rows):
-                outputs_by_row[row] = tf.nest.map_structure(
-                    lambda a, i=i: a[i], outputs
-                )
-        return outputs_by_row
+        infer = compiled(
+            self, (), lambda inputs: self._forward(inputs, LayerOps(False)), INPUTS
+        )
+        return outputs_by_row(examples, size, lambda inputs, _: infer(inputs))
 
     # One step on token ids.
 
@@ -391,7 +357,7 @@ class TextModel(keras.Model, TaskMethods):
         reject_text_call(args[0] if args else kwargs.get("inputs"))
         return super().__call__(*args, **kwargs)
 
-    def call(self, inputs: Inputs, training: bool | None = None) -> Outputs:
+    def call(self, inputs: Inputs, training: bool | None = None) -> Any:
         """Compute float32 logits, in the structure of the task's head.
 
         Args:
@@ -431,14 +397,7 @@ class TextModel(keras.Model, TaskMethods):
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         """Loss, metrics of `compile`, and the task's whose names are not taken."""
-        own = super().metrics
-        if self._user_metrics is None:
-            return own
-        compiled = self._user_metrics.metrics
-        names = {metric.name for metric in compiled}
-        own += self._user_metrics.own
-        own = [metric for metric in own if metric.name not in names]
-        return [*own[:1], *compiled, *own[1:]]
+        return self._user_metrics.merged(super().metrics)
 
     def compile(
         self,
@@ -464,11 +423,8 @@ class TextModel(keras.Model, TaskMethods):
             InputError: An argument or a metric does not apply to the model.
         """
         jit = arguments.pop("jit_compile", None)
-        unsupported = {"loss": loss, "loss_weights": loss_weights}
-        unsupported["jit_compile"] = None if jit == "auto" else jit
-        for name, value in unsupported.items():
-            if value:
-                raise compile_error(type(self).__name__, name, value)
+        unsupported = {"loss": loss, "loss_weights": loss_weights, "jit_compile": jit}
+        reject_compile_arguments(type(self).__name__, unsupported)
         arguments |= {"metrics": metrics, "weighted_metrics": weighted_metrics}
         facts = type(self).__name__, self.metric_kind, self.num_outputs
         with self.distribute_strategy.scope():
@@ -489,17 +445,7 @@ class TextModel(keras.Model, TaskMethods):
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compile a loaded model as the saved one was."""
-        arguments = keras.saving.deserialize_keras_object(config)
-        try:
-            self.compile(**{name: value for name, value in arguments.items() if value})
-        except InputError as error:
-            remedy = "Load the model with electra_tf.load_model, which ignores metrics"
-            raise InputError(error.required, error.received, remedy) from error
-        # The file does not store whether `fit` created the optimizer, so its class
-        # decides: `fit` creates an `Optimizer`.
-        self.has_own_optimizer = not isinstance(self.optimizer, Optimizer)
-        if self.optimizer is not None:
-            self.optimizer.build(self.trainable_variables)
+        compile_as_saved(self, config)
 
     def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextModel":
         """Return a model of the same task and settings with other initial weights."""
@@ -509,57 +455,34 @@ class TextModel(keras.Model, TaskMethods):
     def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
         """Reset weights and optimizer to those of a new model, without compiling."""
         new_model = self.clone_with_seed(start, seed)
-        for variable, value in zip(self.weights, new_model.weights, strict=True):
-            variable.assign(value)
+        self.set_weights(new_model.get_weights())
         if self.compiled and self.optimizer is not None:
             with self.distribute_strategy.scope():
                 reset_optimizer(self.optimizer, self.trainable_variables)
 
     def get_config(self) -> dict[str, Any]:
         """Return a config from which `from_config` builds the same untrained model."""
-        own = {name: getattr(self, name) for name in self.own_arguments}
-        config = {
-            "shape": dataclasses.asdict(self.shape),
-            "vocabulary": self.tokenizer.vocabulary.text,
-            "tokenization": dataclasses.asdict(self.tokenizer.settings),
-            "settings": dataclasses.asdict(self.settings),
-            **own,
-        }
-        return super().get_config() | json.loads(json.dumps(config))
+        return super().get_config() | saved_config(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TextModel":
         """Create a model from its config, with initial weights."""
-        start, settings = read_saved_config(config)
-        names = [name for name in cls.own_arguments if name in config]
-        own = {name: config[name] for name in names}
-        model = cls(start, settings=settings, name=config.get("name"), **own)
-        model.trainable = config.get("trainable", True)
-        return model
-
-    # Private.
+        return from_saved_config(cls, config)
 
     def _batch_size(self, value: int | None) -> int:
         default = self.settings.training.batch_size
         return positive_or_default("batch_size", value, default)
 
-    def _set_pairs(self, pairs: bool | None) -> None:
-        if pairs is not None:
-            self.pairs = pairs
+    def _prepared(self, prepare: Callable[..., Prepared], *arguments: Any) -> tuple:
+        """Return the arguments of a method of Keras; compile the model if necessary."""
+        *prepared, pairs = prepare(self, *arguments, pairs=self.pairs)
+        self.pairs = self.pairs if pairs is None else pairs
+        if not self.compiled:
+            with self.distribute_strategy.scope():
+                self.compile()
+        return tuple(prepared)
 
-    def _trace_inference(self) -> None:
-        ids = tf.TensorSpec([None, None], tf.int32)
-        names = ("token_ids", "segment_ids", "padding_mask")
-        signature = [dict.fromkeys(names, ids)]
-        self._infer = tf.function(self._inference, input_signature=signature)
-        self._traced_weights = len(self.weights)
-
-    def _inference(self, inputs: Inputs) -> Outputs:
-        return self._forward(inputs, LayerOps(training=False))
-
-    def _forward(
-        self, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
-    ) -> Outputs:
+    def _forward(self, inputs: Inputs, layer_ops: LayerOps, targets: Any = None) -> Any:
         x_BLD = self.encoder(**inputs, layer_ops=layer_ops)
         return self.head_outputs(x_BLD, inputs, layer_ops, targets)
 
@@ -570,18 +493,6 @@ class TextModel(keras.Model, TaskMethods):
         self._loss_tracker.update_state(loss, sums.weight)
         quality = tf.math.divide_no_nan(sums.metric_sum, sums.weight)
         self._mean_quality.update_state(quality, sums.weight)
-        for metric in self._user_metrics.own if self._user_metrics else ():
-            metric.update_state(targets, outputs, weights_B)
-        if self._user_metrics is not None and self._user_metrics.metrics:
-            # Padding rows have no token; unweighted metrics would count them.
-            real_N = tf.where(inputs["padding_mask"][:, 0] > 0)[:, 0]
-            batch = tf.nest.map_structure(
-                lambda t: tf.gather(t, real_N), (targets, outputs, weights_B)
-            )
-            self._user_metrics.update(*self.metric_rows(*batch))
+        batch = targets, outputs, weights_B
+        self._user_metrics.update(inputs, batch, self.metric_rows)
         return self.compute_metrics(inputs, targets, outputs, weights_B)
-
-    def _ensure_compiled(self) -> None:
-        if not self.compiled:
-            with self.distribute_strategy.scope():
-                self.compile()

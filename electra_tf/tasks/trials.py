@@ -294,8 +294,7 @@ class Trials:
         """Save the model without its optimizer."""
         model = self._model
         copy = model.clone_with_seed(self._start, int_value(model.seed))
-        for variable, value in zip(copy.weights, model.weights, strict=True):
-            variable.assign(value)
+        copy.set_weights(model.get_weights())
         partial = self._output / f"unfinished.{MODEL}"
         try:
             copy.save(partial)
