@@ -15,28 +15,34 @@ from conftest import ROOT
 pytestmark = pytest.mark.tools
 
 
-def tpu_compile(*arguments):
+def device_compile(*arguments):
+    path = ROOT / "tools/device_checks/device_compile.py"
     return subprocess.run(
-        [sys.executable, ROOT / "tools/tpu_checks/tpu_compile.py", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
+        [sys.executable, path, *arguments], capture_output=True, text=True, cwd=ROOT
     )
 
 
 @pytest.fixture
 def compiler(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools" / "tpu_checks"))
-    return importlib.import_module("tpu_compile")
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "device_checks"))
+    return importlib.import_module("device_compile")
+
+
+@pytest.fixture
+def programs(compiler):
+    return importlib.import_module("device_programs")
 
 
 @pytest.mark.slow
-def test_tpu_compiler_compiles_the_whole_step():
-    for package in ("jax", "libtpu"):
-        pytest.importorskip(package, reason="needs the extra tpu-check")
+@pytest.mark.parametrize(
+    ("topology", "package"), [("v5e:2x2", "libtpu"), ("h100", "jax_cuda13_plugin")]
+)
+def test_compilers_of_other_devices_compile_the_whole_step(topology, package):
+    for name in ("jax", package):
+        pytest.importorskip(name, reason="needs the extra tpu-check or gpu-check")
     config = f"--config={ROOT / 'configs' / 'tiny.yaml'}"
     sizes = ("--batch_size=8", "--vocabulary_size=1000", "--set=model.depth=1")
-    result = tpu_compile(config, *sizes)
+    result = device_compile(config, *sizes, f"--topology={topology}")
     assert result.returncode == 0, result.stderr
     results = json.loads(result.stdout.splitlines()[-1])
     assert results["leaves_the_device"] == []
@@ -44,55 +50,131 @@ def test_tpu_compiler_compiles_the_whole_step():
     assert 0 < results["memory_share"] < 0.01
     # For 8 x 32 positions.
     assert 1e8 < results["flops"] < 1e9
+    assert sum(results["matmul_flops"].values()) == pytest.approx(
+        results["flops"], rel=0.1
+    )
+    # Encoders compute in bfloat16, and the vocabulary's logits in float32.
+    assert results["matmul_flops"]["bf16"] > 10 * results["matmul_flops"]["f32"] > 0
+    assert results["fusions"] > 100
+    assert results["bytes_accessed"] > results["argument_bytes"]
+    assert results["memory_seconds"] > results["matmul_seconds"] > 0
 
 
-def test_find_largest_batch(compiler, monkeypatch, capsys):
+def needs_memory(size):
+    """Return results of `measure` for a model that fills the memory with 700 rows."""
+    share = 0.2 + 0.8 * size / 700
+    return {"batch_size": size, "argument_bytes": 2, "memory_share": share}
+
+
+@pytest.mark.parametrize("fails_to_compile", [True, False])
+def test_find_largest_batch(compiler, monkeypatch, capsys, fails_to_compile):
     sizes = []
 
     def measure(options):
         sizes.append(options.batch_size)
-        if options.batch_size > 700:
+        if fails_to_compile and options.batch_size > 700:
             raise RuntimeError("RESOURCE_EXHAUSTED: Ran out of memory")
-        return {}
+        return needs_memory(options.batch_size)
 
     monkeypatch.setattr(compiler, "measure", measure)
-    compiler.find_largest_batch(argparse.Namespace(batch_size=100))
-    assert sizes == [100, 200, 400, 800, 600, 700, 750]
-    assert "batch 700 fits, 750 does not" in capsys.readouterr().out
+    compiler.find_largest_batch(argparse.Namespace(batch_size=100, memory=10))
+    assert len(sizes) < 5
+    output = capsys.readouterr().out.splitlines()[-1]
+    fits, fails = map(int, re.findall(r"\d+", output))
+    assert 600 < fits <= 700 < fails <= fits + fits // 8
 
 
-def test_batch_that_does_not_fit(compiler, monkeypatch):
+def test_find_largest_batch_below_the_first(compiler, monkeypatch, capsys):
+    monkeypatch.setattr(compiler, "measure", lambda o: needs_memory(o.batch_size))
+    compiler.find_largest_batch(argparse.Namespace(batch_size=4096, memory=10))
+    output = capsys.readouterr().out.splitlines()[-1]
+    fits, fails = map(int, re.findall(r"\d+", output))
+    assert 600 < fits <= 700 < fails <= fits + fits // 8
+
+
+@pytest.mark.parametrize("topology", ["v5e:2x2", "h100"])
+def test_batch_that_does_not_fit(compiler, monkeypatch, topology):
     def measure(options):
+        if topology == "h100":
+            return {"memory_share": 1.25}
         raise RuntimeError("RESOURCE_EXHAUSTED: 15.76G exceeds 15.75G\nmore")
 
     monkeypatch.setattr(compiler, "measure", measure)
     monkeypatch.setattr(compiler.os, "environ", {})
-    monkeypatch.setattr(sys, "argv", ["tpu_compile.py", "--batch_size=16"])
-    with pytest.raises(SystemExit, match=r"batch 16 .*15\.76G exceeds"):
+    arguments = ["device_compile.py", "--batch_size=16", f"--topology={topology}"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit, match=r"batch 16 .*(15\.76G exceeds|125%)"):
         compiler.main()
 
 
-def test_patterns_of_host_operations_and_dynamic_shapes(compiler):
+def test_patterns_of_host_operations_and_dynamic_shapes(programs):
     device_operation = (
-        "%0 = stablehlo.add %1, %2 : tensor<2x3xf32> send_buffer f32[8]{0} add("
+        "%0 = stablehlo.add %1, %2 : tensor<2x3xf32> send_buffer f32[8]{0:S(1)} add("
     )
+    nothing = {"leaves_the_device": [], "dynamic_shapes": 0}
+    assert programs.find_obstacles(device_operation, device_operation) == nothing
     for text in (
         '"stablehlo.infeed"(%0)',
         "%x = f32[] send(f32[] %y), channel_id=1",
         "stablehlo.custom_call @xla_python_cpu_callback(%0)",
+        "%x = f32[8,4]{1,0:S(5)} copy(%y)",
     ):
-        assert re.search(compiler._HOST_OPERATIONS, text)
+        assert len(programs.find_obstacles(text, "")["leaves_the_device"]) == 1
     for text in ("tensor<?x3xf32>", "tensor<2x?xf32>", "f32[<=8,4]", "f32[4,<=8]"):
-        assert re.search(compiler._DYNAMIC, text)
-    assert not re.search(compiler._HOST_OPERATIONS, device_operation)
-    assert not re.search(compiler._DYNAMIC, device_operation)
+        assert programs.find_obstacles("", text)["dynamic_shapes"] == 1
 
 
-def test_unknown_topology():
-    result = tpu_compile("--topology=v1:2x2")
+def test_matmul_flops(programs):
+    program = """
+%1 = stablehlo.dot %a, %b, precision = [DEFAULT, DEFAULT] \
+: (tensor<5x3xf32>, tensor<3x7xf32>) -> tensor<5x7xf32> loc(#loc1)
+%2 = stablehlo.dot_general %c, %d, batching_dims = [0] x [0], \
+contracting_dims = [1] x [1] : (tensor<2x3x4xbf16>, tensor<2x3x6xbf16>) \
+-> tensor<2x4x6xbf16>
+%3 = stablehlo.add %1, %1 : tensor<5x7xf32>
+"""
+    assert programs.matmul_flops(program) == {
+        "f32": 2 * 5 * 3 * 7,
+        "bf16": 2 * 2 * 4 * 3 * 6,
+    }
+
+
+def test_count_operations_outside_fusions(programs):
+    compiled = """HloModule step
+%fused_add (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  %copy.1 = f32[4]{0} copy(%p)
+  ROOT %add = f32[4]{0} add(%copy.1, %p)
+}
+ENTRY %main (x: f32[4]) -> (f32[4], f32[2]) {
+  %x = f32[4]{0} parameter(0)
+  %f = f32[4]{0} fusion(%x), kind=kLoop, calls=%fused_add
+  %copy.2 = f32[4]{0} copy(%f)
+  %c = (f32[4]{0}, s8[9]{0}) custom-call(%copy.2), custom_call_target="__cublas$gemm"
+  ROOT %t = f32[4]{0} transpose(%f), dimensions={0}
+}
+"""
+    assert programs.count_operations(compiled) == {
+        "fusions": 1,
+        "copies": 1,
+        "transposes": 1,
+        "library_calls": {"__cublas$gemm": 1},
+    }
+
+
+def test_bounds_of_a_step(programs):
+    # Peaks of an H100: 989e12 FLOPs per second in bfloat16, 3.35e12 bytes per second.
+    bounds = programs.bound_step("h100", {"bf16": 989 * 10**9}, 6.7e9)
+    assert bounds["matmul_seconds"] == pytest.approx(1e-3)
+    assert bounds["memory_seconds"] == pytest.approx(2e-3)
+
+
+@pytest.mark.parametrize("topology", ["v1:2x2", "v5e", "h100:2x2"])
+def test_unknown_topology(topology):
+    result = device_compile(f"--topology={topology}")
     assert result.returncode == 1
     assert "--topology" in result.stderr
-    assert "v1:2x2" in result.stderr
+    assert topology in result.stderr
 
 
 def test_install_rejects_unsupported_python(tmp_path):
@@ -130,7 +212,7 @@ fi
         ("test -m slow", ".venv-test"),
         ("faults", ".venv-test"),
         ("serve_check", ".venv-test"),
-        ("tpu_compile", ".venv-test"),
+        ("device_compile", ".venv-test"),
         ("count_flops", ".venv"),
         ("quickstart", ".venv"),
     ],
@@ -138,19 +220,38 @@ fi
 def test_the_extra_test_leaves_the_environment_of_trainings_alone(
     tmp_path, command, folder
 ):
-    (tmp_path / "tools").mkdir()
-    program, *arguments = command.split()
+    output = run_with_stub(tmp_path, *command.split())
+    assert [path.name for path in tmp_path.glob(".venv*")] == [folder]
+    assert f"{folder}/bin/python" in output.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        ((), "tpu-check"),
+        (("--topology=v5e:2x2", "--batch_size=100"), "tpu-check"),
+        (("--topology=h100", "--batch_size=8"), "gpu-check"),
+        (("--topology", "a100"), "gpu-check"),
+    ],
+)
+def test_device_compile_installs_the_compiler_of_the_topology(
+    tmp_path, arguments, extra
+):
+    assert f"[test,{extra}]" in run_with_stub(tmp_path, "device_compile", *arguments)
+
+
+def run_with_stub(folder, program, *arguments):
+    """Run a tool in a folder of its own, with a stub as Python; return its output."""
+    (folder / "tools").mkdir()
     for name in ("install", program):
-        shutil.copy(ROOT / "tools" / name, tmp_path / "tools")
-    shutil.copy(ROOT / "setup.cfg", tmp_path)
-    (tmp_path / "python").write_text(_STUB)
-    (tmp_path / "python").chmod(0o755)
-    result = subprocess.run(
-        [tmp_path / "tools" / program, *arguments],
-        env={**os.environ, "PYTHON": str(tmp_path / "python")},
+        shutil.copy(ROOT / "tools" / name, folder / "tools")
+    shutil.copy(ROOT / "setup.cfg", folder)
+    (folder / "python").write_text(_STUB)
+    (folder / "python").chmod(0o755)
+    return subprocess.run(
+        [folder / "tools" / program, *arguments],
+        env={**os.environ, "PYTHON": str(folder / "python")},
         capture_output=True,
         text=True,
         check=True,
-    )
-    assert [path.name for path in tmp_path.glob(".venv*")] == [folder]
-    assert f"{folder}/bin/python" in result.stdout.splitlines()[-1]
+    ).stdout

@@ -1,31 +1,36 @@
-"""Compile the whole train step with the TPU compiler, without a TPU.
+"""Compile the whole train step for a TPU or a GPU, on a machine without one.
 
 Masking, sampling, both models, backward pass, clipping and update are one XLA program,
-which the compiler in `libtpu` compiles for one device of the topology. This validates
-shapes, operations and memory, but does not run the program. The program is one device's
-share of the step, without the reduction over devices.
+which the compiler in `libtpu` or in JAX's CUDA plugin compiles for one device. This
+validates shapes, operations and memory, but does not run the program. The program is
+one device's share of the step, without the reduction over devices.
 """
 
 import argparse
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
 import time
 
+from device_programs import (
+    bound_step,
+    compile_program,
+    compiled_text,
+    count_operations,
+    find_obstacles,
+    matmul_flops,
+    read_costs,
+    set_environment,
+    to_stablehlo,
+)
+from device_table import DEVICES
+
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # if the package is not installed
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-# GB of memory per device, by the generation in the topology (Google Cloud's TPU docs).
-MEMORY = {"v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
-# Operations that leave the device.
-_HOST_OPERATIONS = r"\b(infeed|outfeed|send|recv)\b\W? *\(|\w*callback\w*|py_client"
-# Dynamic shapes in StableHLO and in the compiled program.
-_DYNAMIC = r"tensor<[0-9x]*\?|\[[0-9,]*<="
 
 
 def trace(options: argparse.Namespace, path: str) -> None:
@@ -64,48 +69,8 @@ def trace(options: argparse.Namespace, path: str) -> None:
         file.write(program)
 
 
-def to_stablehlo(program: bytes) -> str:
-    """Convert the program to StableHLO, which lacks `copy` and has another `erf`."""
-    from jax._src.lib import xla_client
-
-    text = xla_client._xla.mlir.xla_computation_to_mlir_module(
-        xla_client.XlaComputation(program)
-    )
-    text = text.decode() if isinstance(text, bytes) else text
-    operands = r" (%\S+) (.*?): (tensor<[^>]*>)"
-    text = re.sub(
-        r"mhlo\.copy" + operands, r"stablehlo.reshape \1 \2: (\3) -> \3", text
-    )
-    return re.sub(r"mhlo\.erf" + operands, r"chlo.erf \1 \2: \3 -> \3", text)
-
-
-def compile_program(program: str, topology: str):
-    """Compile a program for the first device of a topology."""
-    from jax._src.interpreters import mlir
-    from jax._src.lib import xla_client
-    from jax.experimental import topologies
-    from jaxlib.mlir import ir
-
-    description = topologies.get_topology_desc(platform="tpu", topology_name=topology)
-    device = description.devices[0]
-    devices = xla_client._xla.DeviceList((device,))
-    with mlir.make_ir_context():
-        module = ir.Module.parse(program)
-        return device.client.compile(module, devices, xla_client.CompileOptions())
-
-
-def compiled_text(executable) -> str:
-    """Return the compiled program as text; empty if JAX cannot read it (v6e)."""
-    try:
-        return "\n".join(m.to_string() for m in executable.hlo_modules())
-    except RuntimeError as error:
-        if "RET_CHECK" not in str(error):
-            raise
-        return ""
-
-
 def measure(options: argparse.Namespace) -> dict:
-    """Trace and compile the step; return its memory and operations."""
+    """Trace and compile the step; return its memory, operations and bounds."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step.hlo")
         arguments = [f"--hlo={path}", f"--batch_size={options.batch_size}"]
@@ -114,50 +79,79 @@ def measure(options: argparse.Namespace) -> dict:
     start = time.perf_counter()
     executable = compile_program(program, options.topology)
     seconds = time.perf_counter() - start
-    memory = executable.get_compiled_memory_stats()
-    arguments, temporary = memory.argument_size_in_bytes, memory.temp_size_in_bytes
-    new = memory.output_size_in_bytes - memory.alias_size_in_bytes
     compiled = compiled_text(executable)
-    text = program + compiled
+    if options.save:
+        pathlib.Path(options.save).write_text(compiled, encoding="utf-8")
+    costs, matmuls = read_costs(executable), matmul_flops(program)
     return {
         "config": options.config,
         "topology": options.topology,
         "batch_size": options.batch_size,
         "compile_seconds": round(seconds, 1),
-        "flops": executable.cost_analysis()["flops"],
-        "argument_bytes": arguments,
-        "temporary_bytes": temporary,
-        "memory_share": (arguments + temporary + new) / options.memory,
-        "leaves_the_device": sorted(
-            {m.group() for m in re.finditer(_HOST_OPERATIONS, text)}
-        ),
-        "dynamic_shapes": len(re.findall(_DYNAMIC, text)),
+        **costs,
+        "matmul_flops": matmuls,
+        **bound_step(options.topology, matmuls, costs["bytes_accessed"]),
+        **_memory(executable, options.memory),
+        **count_operations(compiled),
+        **find_obstacles(program, compiled),
         "compiled_text": bool(compiled),
     }
 
 
-def try_batch(options: argparse.Namespace) -> str:
-    """Print the results as JSON; return the compiler's message if memory is full."""
+def _memory(executable, available: int) -> dict:
+    memory = executable.get_compiled_memory_stats()
+    arguments, temporary = memory.argument_size_in_bytes, memory.temp_size_in_bytes
+    new = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return {
+        "argument_bytes": arguments,
+        "temporary_bytes": temporary,
+        "memory_share": (arguments + temporary + new) / available,
+    }
+
+
+def try_batch(options: argparse.Namespace) -> tuple[dict, str]:
+    """Print the results as JSON; return them, and why the batch does not fit.
+
+    The TPU's compiler fails if memory is full. The GPU's reports the memory it needs.
+    """
     try:
-        print(json.dumps(measure(options)), flush=True)
+        results = measure(options)
     except RuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        return str(error).splitlines()[0]
-    return ""
+        return {}, str(error).splitlines()[0]
+    print(json.dumps(results), flush=True)
+    share = results["memory_share"]
+    return results, f"{share:.0%} of the memory" if share > 1 else ""
 
 
 def find_largest_batch(options: argparse.Namespace) -> None:
     """Search the largest batch that fits into memory, to an eighth."""
     fits, fails = 0, None
     while fails is None or fails - fits > max(1, fits // 8):
-        if try_batch(options):
-            fails = options.batch_size
+        size = options.batch_size
+        results, problem = try_batch(options)
+        if problem:
+            fails = size
             print(f"batch {fails} does not fit", flush=True)
         else:
-            fits = options.batch_size
-        options.batch_size = 2 * fits if fails is None else (fits + fails) // 2
+            fits = size
+        guess = _linear_guess(results, options) if problem or fails is None else 0
+        if fails is None:
+            options.batch_size = max(guess, fits + max(1, fits // 8))
+        else:
+            is_between = fits < guess < fails
+            options.batch_size = guess if is_between else (fits + fails) // 2
     print(f"batch {fits} fits, {fails} does not")
+
+
+def _linear_guess(results: dict, options: argparse.Namespace) -> int:
+    """Return the rows that fill the memory if only the arguments do not grow."""
+    if not results:
+        return 0
+    fixed = results["argument_bytes"] / options.memory
+    growing = max(results["memory_share"] - fixed, 1e-9)
+    return int(results["batch_size"] * (1 - fixed) / growing)
 
 
 def parse() -> argparse.Namespace:
@@ -168,19 +162,22 @@ def parse() -> argparse.Namespace:
     add = parser.add_argument
     add("--config", default=str(ROOT / "configs/small.yaml"))
     add("--set", action="append", default=[], help="--set of pretrain")
-    add("--topology", default="v5e:2x2", help="such as v5e:2x2, v4:2x2x1, v6e:2x2")
+    add("--topology", default="v5e:2x2", help="such as v5e:2x2, v4:2x2x1, h100, a100")
     add("--batch_size", type=int, default=16, help="rows per device; default: 16")
     add("--vocabulary_size", type=int, default=30522)
     add("--largest", action="store_true", help="search the largest batch that fits")
+    add("--save", help="file for the text of the compiled program")
     add("--hlo", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    chip = options.topology.split(":")[0]
-    if chip not in MEMORY:
+    name, _, shape = options.topology.partition(":")
+    if name not in DEVICES or bool(shape) == bool(DEVICES[name].cuda):
+        tpus = [f"{n}:SHAPE" for n, device in DEVICES.items() if not device.cuda]
+        gpus = [n for n, device in DEVICES.items() if device.cuda]
         sys.exit(
-            f"error: --topology must begin with one of {list(MEMORY)}. "
+            f"error: --topology must be one of {', '.join(tpus + gpus)}. "
             f"Received: {options.topology!r}"
         )
-    options.memory = MEMORY[chip] * 2**30
+    options.memory = DEVICES[name].memory
     return options
 
 
@@ -190,21 +187,16 @@ def main() -> None:
     if options.hlo:
         trace(options, options.hlo)
         return
-    # Without a lock on a TPU, several of these processes may run at once.
-    os.environ |= {
-        "JAX_PLATFORMS": "cpu",
-        "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_ACCELERATOR_TYPE": "none",
-        "TPU_WORKER_HOSTNAMES": "localhost",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-    }
+    set_environment(options.topology)
     if options.largest:
         find_largest_batch(options)
-    elif message := try_batch(options):
+        return
+    _, problem = try_batch(options)
+    if problem:
         sys.exit(
             f"error: batch {options.batch_size} does not fit into a device of "
             f"{options.topology}. Pass a smaller --batch_size, or --set "
-            f"training.accumulation=2. Compiler: {message}"
+            f"training.accumulation=2. Compiler: {problem}"
         )
 
 
