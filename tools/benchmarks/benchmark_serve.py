@@ -5,7 +5,8 @@ All peers have random weights of one shape and return class probabilities, for t
 words of the vocabulary.
 
   electra_tf       an exported SavedModel, run with tf.saved_model.load
-  litert, litert.int8, onnx    the other formats; not by default, --kinds=tokens only
+  litert, litert.int8, onnx, onnx.int8
+                   the other formats; not by default, --kinds=tokens only
   torch            the fast tokenizer and ElectraForSequenceClassification
   torch.compile    the same, compiled
 
@@ -27,6 +28,7 @@ from peers import COMPILED, OURS, TORCH
 
 FORMATS = {
     OURS: "saved_model", "litert": "litert", "litert.int8": "litert", "onnx": "onnx",
+    "onnx.int8": "onnx",
 }  # fmt: skip
 CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 Point = tuple[str, int, int]
@@ -121,11 +123,11 @@ def other_format(
     from electra_tf.serving.formats import litert, onnx
 
     folder = f"{options.work}/{FORMATS[options.peer]}/1"
-    if options.peer == "onnx":
-        run = onnx.open_onnx(f"{folder}/{onnx.FILE}", options.threads)
+    number = int(options.peer.endswith(".int8"))
+    if FORMATS[options.peer] == "onnx":
+        run = onnx.open_onnx(f"{folder}/{onnx.FILES[number]}", options.threads)
     else:
-        file = litert.FILES[options.peer == "litert.int8"]
-        run = litert.open_litert(f"{folder}/{file}", options.threads)
+        run = litert.open_litert(f"{folder}/{litert.FILES[number]}", options.threads)
 
     def make_request(kind: str, rows: int, length: int) -> Send:
         given = arrays(requests, rows, length)

@@ -1,33 +1,41 @@
-"""Write the function of ids as an ONNX file, and run it."""
+"""Write the function of ids as ONNX files, and run them.
+
+One file has float32 weights, the other int8 weights of matmuls, one scale per column.
+"""
 
 import os
 from typing import Any
 
 from electra_tf.serving.signatures import Request, Response, Runtime
 
-FILE = "model.onnx"
+FILES = ("model.onnx", "model.int8.onnx")
 OPSET = 17
 """Operator set of ONNX 1.12 (2022), which runtimes of the last years support."""
 _AXES = ("batch", "length")
 
 
 def write_onnx(function: Any, folder: str) -> list[str]:
-    """Write the file; return its path in a list.
+    """Write the float32 and the int8 file; return their paths.
 
-    It accepts any number of rows and positions: the inputs' axes are named `batch` and
-    `length`. It has none of the assertions of the function.
+    Both accept any number of rows and positions: the inputs' axes are named `batch` and
+    `length`. They have none of the assertions of the function.
     """
     import tf2onnx
+    from onnxruntime import quantization
 
     signature = function.input_signature
     model, _ = tf2onnx.convert.from_function(function, signature, opset=OPSET)
     for value in model.graph.input:
         for axis, name in zip(value.type.tensor_type.shape.dim, _AXES, strict=True):
             axis.dim_param = name
-    path = os.path.join(folder, FILE)
+    path, int8 = (os.path.join(folder, name) for name in FILES)
     with open(path, "wb") as file:
         file.write(model.SerializeToString())
-    return [path]
+    # Quantized token tables would save memory only, and lose accuracy.
+    quantization.quantize_dynamic(
+        path, int8, op_types_to_quantize=["MatMul"], per_channel=True
+    )
+    return [path, int8]
 
 
 def open_onnx(path: str, threads: int = 1) -> Runtime:
