@@ -81,7 +81,9 @@ MAY_USE = {
         *("h5py", "keras", "numpy", "pydantic", "pydantic_core", "scipy", "sklearn"),
         *("tensorflow", "tensorflow_datasets"),
     },
-    "runs": {"sklearn", "keras", "numpy", "tensorflow", "threadpoolctl", "tqdm"},
+    "runs": {
+        *("keras", "numpy", "scipy", "sklearn", "tensorflow", "threadpoolctl", "tqdm"),
+    },
     "serving": {
         *("ai_edge_litert", "aiohttp", "google", "numpy", "onnxruntime"),
         *("prometheus_client", "tensorflow", "tensorflow_serving", "tensorflow_text"),

@@ -225,6 +225,10 @@ class TrainingConfig:
     """Total number of updates."""
     seed: Seed = 0
     """Seed of initial weights, masks, samples and dropout."""
+    token_embeddings: Literal["random", "counts"] = "random"
+    """Initial token embeddings of a run without initial checkpoint. `counts`: singular
+    vectors of the counts of neighbouring tokens in at most a million records; the
+    biases of the vocabulary begin with the tokens' frequencies."""
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     """Precision of the encoders. Weights, logits, softmax, sampling and losses are
     always float32."""

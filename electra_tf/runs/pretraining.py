@@ -15,6 +15,7 @@ from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs import dry_run
 from electra_tf.runs.experiment import Experiment, data_fingerprint
+from electra_tf.runs.token_embeddings import check_devices, load_token_embeddings
 from electra_tf.storage.objects import is_url
 from electra_tf.text.pipeline import training_batches
 from electra_tf.text.record_set import (
@@ -105,6 +106,8 @@ def _train(
     remote: RemoteRun | None,
 ) -> tuple[int, str]:
     settings = experiment.config.training
+    if settings.token_embeddings == "counts":
+        check_devices(devices)
     checkpoints = _checkpoint_manager(experiment, model_dir, remote)
     notes = list(remote.notes) if remote else []
     if fallback and is_chief(devices):
@@ -131,7 +134,7 @@ def _train(
             workers.all_gather(0)  # the chief has written the copies
             record_set = replace_bad_records(record_set, folder, lambda line: None)
         stack.enter_context(reraise_bad_records(record_set))
-        summary = _load_weights(experiment, pretrainer, newest, source)
+        summary = _load_weights(experiment, pretrainer, newest, source, record_set)
         outputs, evaluate = None, None
         if is_chief(devices):
             logger = MetricLogger(
@@ -222,7 +225,7 @@ def describe_run(
         def load_weights(pretrainer: Pretrainer) -> str | None:
             if newest is not None or source is None:
                 return None
-            return _load_weights(experiment, pretrainer, None, source)
+            return _load_weights(experiment, pretrainer, None, source, record_set)
 
         text = dry_run.describe(experiment, devices, load_weights)
         return "\n".join([text, *explain_changed_steps(experiment, newest)])
@@ -338,8 +341,9 @@ def _load_weights(
     pretrainer: Pretrainer,
     newest: Checkpoint | None,
     source: sources.Source | None,
+    record_set: RecordSet,
 ) -> str:
-    """Load the weights of a resumed or warm-started run; return a summary to log."""
+    """Load or compute the initial weights of a run; return a summary to log."""
     steps = experiment.config.training.steps
     if newest is not None:
         restore(pretrainer, newest)
@@ -357,7 +361,11 @@ def _load_weights(
             experiment.config,
             experiment.tokenizer,
         )
-    return f"starting from random weights, seed {experiment.config.training.seed}"
+    summary = f"starting from random weights, seed {experiment.config.training.seed}"
+    if experiment.config.training.token_embeddings == "counts":
+        added = load_token_embeddings(pretrainer, record_set, experiment.tokenizer)
+        return f"{summary}; {added}"
+    return summary
 
 
 def _health_check(

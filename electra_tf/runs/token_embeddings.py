@@ -1,0 +1,119 @@
+"""Initial token embeddings from counts of neighbouring tokens.
+
+The singular vectors of the tokens' positive pointwise mutual information (Levy and
+Goldberg, 2014). A network begins with similar vectors for words of similar use, instead
+of learning them first.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse
+import sklearn.utils.extmath
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.pretraining.pretrainer import Pretrainer
+from electra_tf.text.pipeline import evaluation_batches
+from electra_tf.text.record_set import RecordSet
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import SPECIAL_TOKENS
+from electra_tf.training.checkpoint import assign, training_state
+
+_WINDOW = 5  # distance of neighbours, in tokens
+_SMOOTHING = 0.75  # exponent of the neighbours' counts: rare ones are not overrated
+_ROWS = 2**20  # records that are read, at most
+_CHUNK = 2**14  # records whose pairs are in memory at a time
+
+
+def check_devices(devices: tf.distribute.Strategy) -> None:
+    """Raise for several workers, whose rounding would differ."""
+    if isinstance(devices, tf.distribute.MultiWorkerMirroredStrategy):
+        raise InputError(
+            "training.token_embeddings=counts must run in one process",
+            "several workers",
+            "Train one step in one process, and pass that run as --init_checkpoint",
+        )
+
+
+def load_token_embeddings(
+    pretrainer: Pretrainer, records: RecordSet, tokenizer: Tokenizer
+) -> str:
+    """Replace the token tables and the biases of the vocabulary; return a summary.
+
+    A bias becomes the log of the token's count, minus the mean. Rows of tokens without
+    neighbours, and of special tokens, stay random.
+    """
+    batches = evaluation_batches(records, _CHUNK).take(_ROWS // _CHUNK)
+    ids_BL = np.concatenate([batch.input_ids_BL.numpy() for batch in batches])
+    special = [tokenizer.vocabulary.ids[token] for token in SPECIAL_TOKENS]
+    new = {}
+    for path, weight in training_state(pretrainer)[0].items():
+        random = np.asarray(weight)
+        if path.endswith("word_embeddings"):
+            new[path] = _vectors(ids_BL, special, random)
+        elif path.endswith("output_bias"):
+            new[path] = _log_counts(ids_BL, special, len(random))
+    variables = {v.path: v for v in pretrainer.trainable_variables if v.path in new}
+    assign(variables, new, "the counts")
+    return f"token embeddings from the neighbours in {len(ids_BL):,} records"
+
+
+def _vectors(
+    ids_BL: np.ndarray, special: Sequence[int], random_VE: np.ndarray
+) -> np.ndarray:
+    """Return a table of the shape and the median norm of a random one."""
+    size, width = random_VE.shape
+    information_VV = mutual_information(neighbours(ids_BL, special, size))
+    vectors_VE = singular_vectors(information_VV, width)
+    vectors_VE *= np.median(np.linalg.norm(random_VE, axis=1))
+    return np.where(vectors_VE.any(1, keepdims=True), vectors_VE, random_VE)
+
+
+def neighbours(
+    ids_BL: np.ndarray, special: Sequence[int], size: int
+) -> scipy.sparse.csr_array:
+    """Return how often two tokens are neighbours; near ones count more: [V, V]."""
+    counts_VV = scipy.sparse.csr_array((size, size), dtype=np.float32)
+    for first in range(0, len(ids_BL), _CHUNK):
+        rows_BL = ids_BL[first : first + _CHUNK]
+        for distance in range(1, _WINDOW + 1):
+            pairs = np.stack([rows_BL[:, :-distance], rows_BL[:, distance:]])
+            pairs = pairs.reshape(2, -1)
+            pairs = pairs[:, ~np.isin(pairs, special).any(0)]
+            weights = np.full(pairs.shape[1], 1 - (distance - 1) / _WINDOW, np.float32)
+            counts = scipy.sparse.coo_array((weights, tuple(pairs)), (size, size))
+            counts_VV += counts.tocsr()
+    return (counts_VV + counts_VV.T).tocsr()
+
+
+def mutual_information(counts_VV: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    """Return the positive pointwise mutual information of neighbours."""
+    counts_V = counts_VV.sum(1)
+    share_V = counts_V**_SMOOTHING / (counts_V**_SMOOTHING).sum()
+    pairs = counts_VV.tocoo()
+    expected = counts_V[pairs.row] * share_V[pairs.col]
+    values = np.log(np.maximum(pairs.data / expected, 1))
+    return scipy.sparse.csr_array((values, (pairs.row, pairs.col)), pairs.shape)
+
+
+def singular_vectors(information_VV: scipy.sparse.csr_array, width: int) -> np.ndarray:
+    """Return a vector for each token, of median norm 1; zeros without neighbours."""
+    left_VE, values_E, _ = sklearn.utils.extmath.randomized_svd(
+        information_VV, width, n_iter=4, random_state=0
+    )
+    vectors_VE = left_VE * np.sqrt(values_E)
+    norms_V = np.linalg.norm(vectors_VE, axis=1)
+    known = norms_V > 1e-6
+    wanted_V = norms_V[known] / np.median(norms_V[known])
+    # Rare tokens would have the longest vectors, and much of the softmax.
+    wanted_V = np.clip(wanted_V, 0.5, 1.5)
+    vectors_VE[known] *= (wanted_V / norms_V[known])[:, None]
+    vectors_VE[~known] = 0
+    return vectors_VE
+
+
+def _log_counts(ids_BL: np.ndarray, special: Sequence[int], size: int) -> np.ndarray:
+    counts_V = 1 + np.bincount(ids_BL.ravel(), minlength=size)
+    counts_V[special] = 1
+    return np.log(counts_V) - np.log(counts_V).mean()
