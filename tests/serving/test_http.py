@@ -253,10 +253,17 @@ def test_invalid_requests_get_an_error_without_paths(classifier, name):
 def test_the_requests_of_the_grpc_check_are_answered(classifier, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tools" / "serving_checks")
     pytest.importorskip("tensorflow_serving", reason="needs the extra `serving`")
-    import serve_check_http
+    import serve_check_client
+    import serve_check_requests
 
-    problems = [*serve_check_http.hostile(classifier.url, "sst2")]
-    assert problems == []
+    client = serve_check_client.HttpClient(classifier.url.partition("//")[2], "sst2")
+    tally, signatures = serve_check_client.Tally("hostile"), client.signatures()
+    cases = [case for one in signatures for case in serve_check_requests.hostile(one)]
+    cases += [serve_check_requests.random_case(signatures, n) for n in range(20)]
+    for case in filter(client.can_send, cases):
+        serve_check_client.send(client, case, tally)
+    assert tally.failures == []
+    assert min(len(tally.latencies), len(tally.errors)) > 8
     assert classifier.predict({"instances": ["a"]})[0] == 200
 
 

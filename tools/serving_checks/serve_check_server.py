@@ -11,7 +11,7 @@ server compares the declared sizes with the limits in `about.json` and rejects l
 ones; TF Serving does not, so a proxy before it must. A request with the metadata
 `expand: 1` skips this check.
 
-Prints a line of JSON with its port, and stops when its standard input ends.
+Prints a line with its port, and stops when its standard input ends.
 """
 
 import argparse
@@ -97,7 +97,6 @@ class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
         return len(records)
 
     def Predict(self, request: Any, context: grpc.ServicerContext):  # noqa: N802
-        """Run a signature."""
         with _abort_on_error(context):
             if EXPAND not in context.invocation_metadata():
                 _check_declared_sizes(request.inputs, self._limits)
@@ -154,7 +153,6 @@ def _abort_on_error(context: grpc.ServicerContext) -> Iterator[None]:
 
 
 def main() -> None:
-    """Serve until standard input ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
     parser.add_argument("--threads", type=int, default=8)
@@ -162,10 +160,7 @@ def main() -> None:
     start, folder = time.perf_counter(), newest_version(options.model)
     service = Service(folder)
     loaded = time.perf_counter() - start
-    try:
-        count = service.warm_up()
-    except (KeyError, tf.errors.OpError, ValueError) as error:
-        sys.exit(f"error: a warm-up request of {folder} failed: {error}")
+    count = service.warm_up()
     seconds = time.perf_counter() - start - loaded
     unlimited = [
         ("grpc.max_receive_message_length", -1),
@@ -173,17 +168,13 @@ def main() -> None:
     ]
     server = grpc.server(futures.ThreadPoolExecutor(options.threads), options=unlimited)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(service, server)
-    info = {
-        "port": server.add_insecure_port("localhost:0"),
-        "folder": str(folder),
-        "started": f"loaded in {loaded:.1f} s; {count} warm-up requests in "
-        f"{seconds:.1f} s",
-        "project_modules": sorted(
-            name for name in sys.modules if name.startswith("electra_tf")
-        ),
-    }
+    port = server.add_insecure_port("localhost:0")
     server.start()
-    print(json.dumps(info), flush=True)
+    print(
+        f"localhost:{port}: loaded in {loaded:.1f} s; {count} warm-up requests in "
+        f"{seconds:.1f} s",
+        flush=True,
+    )
     sys.stdin.read()
     server.stop(1).wait()
 

@@ -24,10 +24,9 @@ import tensorflow_text  # noqa: F401  (its operations)
 Responses = dict[str, dict[str, np.ndarray] | str]
 
 
-def answer(model: str) -> Responses:
+def answer(folder: str) -> Responses:
     """Return the responses of a SavedModel, or the names of errors, by request."""
-    folders = [path for path in pathlib.Path(model).glob("*") if path.name.isdecimal()]
-    loaded = tf.saved_model.load(str(max(folders, key=lambda path: int(path.name))))
+    loaded = tf.saved_model.load(folder)
     rng, responses = np.random.default_rng(0), {}
     for name, function in sorted(loaded.signatures.items()):
         specs = function.structured_input_signature[1]
@@ -40,13 +39,8 @@ def answer(model: str) -> Responses:
             title = f"{name}, shape {shape}"
             cases.append(requests.Case(title, signature, signature.same(message)))
         for number, case in enumerate(cases):
-            inputs = {
-                key: tf.constant(tf.make_ndarray(message), message.dtype)
-                for key, message in case.tensors.items()
-            }
             try:
-                outputs = function(**inputs).items()
-                response = {key: tensor.numpy() for key, tensor in outputs}
+                response = requests.call(function, case)
             except tf.errors.OpError as error:
                 response = type(error).__name__
             responses[f"{number}: {case.name}"] = response
@@ -73,14 +67,14 @@ def compare(expected: Responses, received: Responses) -> tuple[float, list[str]]
     return largest, failures
 
 
-def answer_with(python: str, model: str) -> Responses:
+def answer_with(python: str, folder: str) -> Responses:
     """Return the responses of a SavedModel in another interpreter."""
-    folder = str(pathlib.Path(__file__).parent)
+    program_folder = str(pathlib.Path(__file__).parent)
     with tempfile.NamedTemporaryFile() as file:
         program = (
-            f"import sys, pickle; sys.path.insert(0, {folder!r})\n"
+            f"import sys, pickle; sys.path.insert(0, {program_folder!r})\n"
             "import serve_check_versions as versions\n"
-            f"pickle.dump(versions.answer({model!r}), open({file.name!r}, 'wb'), 4)"
+            f"pickle.dump(versions.answer({folder!r}), open({file.name!r}, 'wb'), 4)"
         )
         # -I: no PYTHONPATH, which may name packages of this interpreter.
         result = subprocess.run(
@@ -96,13 +90,15 @@ def answer_with(python: str, model: str) -> Responses:
 
 
 def main() -> None:
-    """Compare the responses of both interpreters."""
+    from serve_check_server import newest_version
+
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", required=True, help="folder of the versions")
     parser.add_argument("--python", required=True, help="another interpreter")
     options = parser.parse_args()
-    received = answer_with(options.python, options.model)
-    largest, failures = compare(answer(options.model), received)
+    folder = str(newest_version(options.model))
+    received = answer_with(options.python, folder)
+    largest, failures = compare(answer(folder), received)
     rejected = sum(isinstance(response, str) for response in received.values())
     print(
         f"{options.model}: {len(received)} requests, {rejected} rejected, largest "
