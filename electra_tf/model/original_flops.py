@@ -32,10 +32,6 @@ class Network:
     """None: 4 x `width`."""
     heads: int | None = None
     """None: `width` / 64, at least 1."""
-    head_width: int | None = None
-    """None: the heads together are as wide as the hidden states."""
-    is_decoder: bool = False
-    """Whether each layer also attends to an encoder's states."""
 
     @classmethod
     def of(cls, shape: EncoderConfig, length: int) -> "Network":
@@ -74,10 +70,9 @@ class Network:
         h, s = self.width, self.length
         heads = self.heads or max(h // 64, 1)
         inner = self.feed_forward or 4 * h
-        k = self.head_width * heads if self.head_width else h
         attention = (
-            *(6 * h * k, 3 * k),  # queries, keys, values
-            *(2 * k * s, s * heads * (_SOFTMAX + _DROPOUT + 1), 2 * h * s),
+            *(6 * h * h, 3 * h),  # queries, keys, values
+            *(2 * h * s, s * heads * (_SOFTMAX + _DROPOUT + 1), 2 * h * s),
             *(2 * h * h, h * (1 + _DROPOUT + 1)),  # output
             _LAYER_NORM,  # not multiplied by the width: a slip of the released code
         )
@@ -85,8 +80,7 @@ class Network:
             *(4 * h * inner, inner * (_GELU + 1)),
             h * (1 + _DROPOUT + 1 + _LAYER_NORM),
         )
-        times = 2 if self.is_decoder else 1
-        return (times * sum(attention) + sum(feed_forward)) * s
+        return (sum(attention) + sum(feed_forward)) * s
 
     def _embeddings(self) -> int:
         e, s, h = self._embedding, self.length, self.width
