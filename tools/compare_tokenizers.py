@@ -26,7 +26,6 @@ _BATCH = 1024
 
 
 def main() -> int:
-    """Print a line for each comparison and each line that differs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", help="a Hugging Face model or tokenizer")
     parser.add_argument("files", nargs="+", help="text, .csv or .json; .gz, .xz")
@@ -72,7 +71,6 @@ def transformers_encoder(folder: str) -> Encode:
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """Yield the lines of a file, or every string of a .json."""
     with open_compressed(path) as file:
         text = file.read().decode("utf-8-sig")
     is_json = inner_suffix(path) == ".json"

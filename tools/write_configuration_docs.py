@@ -1,13 +1,10 @@
 """Write docs/configuration.md from the dataclasses of the settings.
 
-python tools/write_configuration_docs.py           writes the page
-python tools/write_configuration_docs.py --check   exits with 1 if it is out of date
+python tools/write_configuration_docs.py
 """
 
-import argparse
 import dataclasses
 import pathlib
-import sys
 import types
 import typing
 from typing import Any
@@ -61,20 +58,7 @@ _BOUNDS = {
 }
 
 
-def main() -> None:
-    """Write the page, or check that it is up to date."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="compare, do not write")
-    options = parser.parse_args()
-    text = render()
-    if not options.check:
-        PAGE.write_text(text, encoding="utf-8")
-    elif PAGE.read_text(encoding="utf-8") != text:
-        sys.exit(f"{PAGE} is out of date: run tools/write_configuration_docs.py")
-
-
 def render() -> str:
-    """Return the text of the page."""
     pretraining = "".join(map(_section, _fields(PretrainingConfig).items()))
     finetuning = "".join(map(_section, _fields(FinetuningConfig).items()))
     return _HEAD + _PRETRAINING + pretraining + _FINETUNING + finetuning
@@ -146,4 +130,4 @@ def _text(description: str | None) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(render(), encoding="utf-8")

@@ -13,20 +13,16 @@ import json
 import pathlib
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "tests" / "golden" / "interop"
 WORDS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    *"abcdefghijklmnopqrstuvwxyz",
-    "##s",
-]
+    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", "##s"
+]  # fmt: skip
 INPUTS = {
     "token_ids": np.array([[2, 7, 30, 12, 31, 3, 0, 0], [2, 8, 9, 10, 11, 12, 13, 3]]),
     "segment_ids": np.array([[0, 0, 0, 1, 1, 1, 0, 0], [0] * 4 + [1] * 4]),
@@ -57,21 +53,14 @@ def huggingface() -> None:
         "generator": ElectraForMaskedLM(ElectraConfig(**SHAPE, **GENERATOR)),
     }
     for model in pair.values():
-        for name, weight in model.eval().named_parameters():
-            if name.endswith("bias"):
-                torch.nn.init.normal_(weight, std=0.3)
+        _draw_biases(model)
     tables = pair["discriminator"].electra.embeddings.state_dict()
     pair["generator"].electra.embeddings.load_state_dict(tables)
-    inputs = [torch.tensor(INPUTS[name]) for name in INPUTS]
-    names = ("input_ids", "token_type_ids", "attention_mask")
     for role, model in pair.items():
         folder = GOLDEN / f"huggingface_{role}"
         model.save_pretrained(folder)
         _write_vocabulary(folder / "vocab.txt")
-        with torch.no_grad():
-            output = model(
-                **dict(zip(names, inputs, strict=True)), output_hidden_states=True
-            )
+        output = _call(model)
         hidden = np.stack([states.numpy() for states in output.hidden_states[1:]])
         np.savez(folder / "outputs.npz", logits=output.logits.numpy(), hidden=hidden)
     head = pair["discriminator"].discriminator_predictions.state_dict()
@@ -83,23 +72,16 @@ def huggingface() -> None:
 
 def huggingface_odd() -> None:
     """Write outputs of every layer of the pair, with its config and with an odd one."""
-    import tempfile
-
-    import torch
     from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
     classes = {"discriminator": ElectraForPreTraining, "generator": ElectraForMaskedLM}
-    names = ("input_ids", "token_type_ids", "attention_mask")
-    inputs = dict(zip(names, map(torch.tensor, INPUTS.values()), strict=True))
     for role, cls in classes.items():
         folder, arrays = GOLDEN / f"huggingface_{role}", {}
         for case, changes in (("given", {}), ("odd", ODD_CONFIG)):
             with tempfile.TemporaryDirectory() as copy:
                 shutil.copytree(folder, copy, dirs_exist_ok=True)
-                change_config(pathlib.Path(copy, "config.json"), changes)
-                model = cls.from_pretrained(copy).eval()
-            with torch.no_grad():
-                output = model(**inputs, output_hidden_states=True)
+                _change_config(pathlib.Path(copy, "config.json"), changes)
+                output = _call(cls.from_pretrained(copy).eval())
             hidden = [states.numpy() for states in output.hidden_states]
             arrays |= {f"{case}_hidden": hidden, f"{case}_logits": output.logits}
         np.savez(folder / "layers.npz", **arrays)
@@ -117,28 +99,41 @@ def huggingface_classifiers() -> None:
     names["label2id"] = {label: n for n, label in names["id2label"].items()}
     more = {"Electra": {"classifier_dropout": 0.25}}
     more["Bert"] = {"problem_type": "multi_label_classification"}
-    keys = ("input_ids", "token_type_ids", "attention_mask")
-    inputs = dict(zip(keys, map(torch.tensor, INPUTS.values()), strict=True))
     for library, settings in more.items():
         config = {**shape, **names, **settings}
         if library == "Bert":
             config.pop("embedding_size")
         config = getattr(transformers, f"{library}Config")(**config)
         cls = getattr(transformers, f"{library}ForSequenceClassification")
-        model = cls(config).eval()
-        for name, weight in model.named_parameters():
-            if name.endswith("bias"):
-                torch.nn.init.normal_(weight, std=0.3)
+        model = cls(config)
+        _draw_biases(model)
         prefix = "huggingface_bert" if library == "Bert" else "huggingface"
         folder = GOLDEN / f"{prefix}_classifier"
         model.save_pretrained(folder)
         _write_vocabulary(folder / "vocab.txt")
-        with torch.no_grad():
-            logits = model(**inputs).logits.numpy()
-        np.savez(folder / "outputs.npz", logits=logits)
+        np.savez(folder / "outputs.npz", logits=_call(model).logits.numpy())
 
 
-def change_config(path: pathlib.Path, changes: Mapping[str, str | None]) -> None:
+def _draw_biases(model: Any) -> None:
+    """Prepare a PyTorch model for outputs to which all of its weights contribute."""
+    import torch
+
+    for name, weight in model.eval().named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(weight, std=0.3)
+
+
+def _call(model: Any) -> Any:
+    """Return the outputs of a PyTorch model, with the hidden states."""
+    import torch
+
+    names = ("input_ids", "token_type_ids", "attention_mask")
+    inputs = dict(zip(names, map(torch.tensor, INPUTS.values()), strict=True))
+    with torch.no_grad():
+        return model(**inputs, output_hidden_states=True)
+
+
+def _change_config(path: pathlib.Path, changes: Mapping[str, str | None]) -> None:
     """Set values of a config.json; None removes one."""
     config = json.loads(path.read_text()) | changes
     config = {name: value for name, value in config.items() if value is not None}
@@ -146,7 +141,6 @@ def change_config(path: pathlib.Path, changes: Mapping[str, str | None]) -> None
 
 
 def keras_hub() -> None:
-    """Write a backbone's preset and its outputs."""
     import keras
     from keras_hub.models import ElectraBackbone, ElectraTokenizer
 
@@ -169,7 +163,6 @@ def keras_hub() -> None:
 
 
 def model_garden() -> None:
-    """Write an encoder's checkpoint and its outputs."""
     import tensorflow as tf
     import tensorflow_models as tfm
     from official.nlp.configs import encoders
@@ -199,14 +192,9 @@ def _write_vocabulary(path: pathlib.Path) -> None:
     path.write_text("".join(f"{word}\n" for word in WORDS))
 
 
-WRITERS = {
-    "huggingface": huggingface,
-    "huggingface_odd": huggingface_odd,
-    "huggingface_classifiers": huggingface_classifiers,
-    "keras_hub": keras_hub,
-    "model_garden": model_garden,
-}
+WRITERS = huggingface, huggingface_odd, huggingface_classifiers, keras_hub, model_garden
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        WRITERS[argument]()
+    for write in WRITERS:
+        if write.__name__ in sys.argv[1:]:
+            write()
