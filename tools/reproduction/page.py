@@ -15,7 +15,6 @@ _COSTS = "positions", "flops", "original_flops", "cpu_seconds"
 
 
 def write(grid: Grid, folder: pathlib.Path, output: pathlib.Path) -> None:
-    """Write `results.md` and `results.svg`."""
     results = Results(grid, folder)
     output.mkdir(parents=True, exist_ok=True)
     processors = sorted({row["processor"] for row in results.rows.values()})

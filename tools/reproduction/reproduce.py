@@ -13,7 +13,6 @@ import hashlib
 import json
 import lzma
 import math
-import os
 import pathlib
 import platform
 import re
@@ -30,6 +29,7 @@ import scores
 from grid import Grid, Run
 
 import electra_tf
+from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.training.checkpoint import saved_steps
 from electra_tf.training.metric_logger import read_metrics
@@ -39,7 +39,6 @@ _INPUTS = ("records", "heldout", "data", "work")
 
 
 def main() -> None:
-    """Carry out the missing units, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("grid", type=pathlib.Path, help="A grid file.")
     parser.add_argument("--records", type=pathlib.Path, help="Training records.")
@@ -72,7 +71,6 @@ def main() -> None:
 
 
 def describe(run: Run) -> str:
-    """Return a line about a run's training."""
     facts = [stage.facts for stage in run.stages]
     steps = " + ".join(f"{stage['steps']:,}" for stage in facts)
     flops, paper, positions = (
@@ -93,7 +91,6 @@ class Runner:
         self._package = package()
 
     def run(self) -> None:
-        """Carry out the units that are not done, in their order."""
         for folder in (self._options.rows, self._options.work):
             folder.mkdir(parents=True, exist_ok=True)
         for path in self._options.rows.glob("*.json"):
@@ -146,7 +143,6 @@ class Runner:
         return content
 
     def _rates(self, system: str) -> dict[str, float]:
-        """Return the chosen rate of each task."""
         if len(self._grid.rates) == 1:
             return dict.fromkeys(self._grid.tasks, self._grid.rates[0])
         found = self._read(self._options.rows / "rates.json") or {}
@@ -183,7 +179,6 @@ class Runner:
         return saved_steps(str(folder)).get(stage.config.training.steps)
 
     def _pretrain(self, run: Run, _: str) -> None:
-        """Train, stage after stage, and write the row."""
         folder = self._options.work / run.name
         folder.mkdir(exist_ok=True)
         flags = [f"--data={self._options.records}"]
@@ -202,7 +197,7 @@ class Runner:
             )
             start = [f"--init_checkpoint={output}"]
         self._rows_path(run).unlink(missing_ok=True)
-        _write(self._row_path(run), json.dumps(self._new_row(run, folder), indent=1))
+        _write_json(self._row_path(run), self._new_row(run, folder))
 
     def _new_row(self, run: Run, folder: pathlib.Path) -> dict[str, Any]:
         lines = read_metrics(str(folder / run.stages[-1].name))
@@ -237,7 +232,6 @@ class Runner:
         }
 
     def _tune(self, run: Run, name: str) -> None:
-        """Choose a task's rate: train on a tenth of train, score on another tenth."""
         rates = self._grid.rates
         means = [
             _mean(name, self._finetune(run, name, rate, tenth=True)) for rate in rates
@@ -248,10 +242,9 @@ class Runner:
             "rate": rates[means.index(max(means))],
             "tuning_scores": {f"{r:g}": m for r, m in zip(rates, means, strict=True)},
         }
-        _write(path, json.dumps(content, indent=1))
+        _write_json(path, content)
 
     def _score(self, run: Run, name: str) -> None:
-        """Add a score to the run's row, and to its rows of dev."""
         row, log = self._row(run), self._options.work / run.name / "log.txt"
         row["done"][name] = datetime.date.today().isoformat()
         if name in scores.TASKS:
@@ -262,12 +255,12 @@ class Runner:
                 json.loads(lzma.decompress(path.read_bytes())) if path.exists() else {}
             )
             text = json.dumps(found | {name: rows}, separators=(",", ":"))
-            _write(path, lzma.compress(text.encode()))
+            durable_files.write(path, lzma.compress(text.encode()))
             row["scores"][name] = _each(name, rows)
         else:
             evaluate = getattr(scores, name)
             row["scores"] |= evaluate(self._checkpoint(run), self._options.data, log)
-        _write(self._row_path(run), json.dumps(row, indent=1))
+        _write_json(self._row_path(run), row)
 
     def _finetune(self, run: Run, name: str, rate: float, tenth: bool) -> dict:
         part = "tenth" if tenth else "whole"
@@ -298,7 +291,6 @@ def package() -> dict[str, str]:
 
 
 def _each(name: str, rows: dict[str, Any]) -> list[float]:
-    """Return the score of each fine-tuning seed."""
     seeds = metrics.arrays(rows)
     ones = np.ones((1, seeds.shape[-1]))
     return [round(float(metrics.score(name, seed, ones)[0]), 4) for seed in seeds]
@@ -312,7 +304,11 @@ def _mean(name: str, rows: dict[str, Any]) -> float:
 def _attempt(path: pathlib.Path) -> Callable[[float], None]:
     """Return a function that stores the CPU seconds of a new attempt in a list."""
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    return lambda seconds: _write(path, json.dumps([*before, round(seconds, 1)]))
+    return lambda seconds: _write_json(path, [*before, round(seconds, 1)])
+
+
+def _write_json(path: pathlib.Path, content: Any) -> None:
+    durable_files.write(path, f"{json.dumps(content, indent=1)}\n")
 
 
 def _processor() -> str:
@@ -322,14 +318,6 @@ def _processor() -> str:
         re.search(r"model name\s*: (.*)", path.read_text()) if path.exists() else None
     )
     return found[1] if found else platform.processor()
-
-
-def _write(path: pathlib.Path, content: str | bytes) -> None:
-    """Write a file that is whole at every moment."""
-    data = content if isinstance(content, bytes) else f"{content}\n".encode()
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(data)
-    os.replace(partial, path)
 
 
 if __name__ == "__main__":

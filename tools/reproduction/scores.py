@@ -35,7 +35,6 @@ class Task:
 
     @property
     def suffix(self) -> str:
-        """Return the ending of the files that finetune reads and writes."""
         return ".txt" if "tagging" in self.train else ".tsv"
 
 
@@ -108,13 +107,11 @@ def _cpu_seconds(process: int) -> float:
 
 
 def probe(checkpoint: str, data: pathlib.Path, log: pathlib.Path) -> dict[str, float]:
-    """Return the accuracies of the probe, in percent."""
     report = _evaluate("probe", data / "tagging/conll2000", checkpoint, log)
     return {f"probe_{kind}": report[kind]["best"] for kind in ("pos", "chunk")}
 
 
 def blimp(checkpoint: str, data: pathlib.Path, log: pathlib.Path) -> dict[str, float]:
-    """Return the accuracy on BLiMP, in percent."""
     return {"blimp": _evaluate("blimp", data / "blimp", checkpoint, log)["accuracy"]}
 
 
@@ -266,5 +263,4 @@ def _read(data: pathlib.Path, path: str, task: Task) -> tuple[str, list[str]]:
 
 
 def _blocks(text: str) -> list[str]:
-    """Return the sentences of a column file."""
     return [block.strip("\n") for block in text.split("\n\n") if block.strip()]
