@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, ClassVar
 
@@ -23,9 +23,14 @@ import numpy as np
 import serve_check_requests as requests
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (its operations)
+from google.protobuf import json_format
 from serve_check_server import EXPAND, read_signatures
 from tensorflow.core.framework import types_pb2
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
 
 from electra_tf.serving.validate import TOLERANCE, max_difference
 
@@ -105,17 +110,7 @@ class GrpcClient:
         self._folder = folder
 
     def signatures(self) -> list[requests.Signature]:
-        return [
-            _signature(
-                name,
-                {key: info.dtype for key, info in item.inputs.items()},
-                {
-                    key: (info.dtype, [dim.size for dim in info.tensor_shape.dim])
-                    for key, info in item.outputs.items()
-                },
-            )
-            for name, item in read_signatures(self._folder).items()
-        ]
+        return _signatures(read_signatures(self._folder))
 
     def can_send(self, case: requests.Case) -> bool:
         """Return whether the protocol can express a case."""
@@ -148,23 +143,9 @@ class HttpClient:
     def signatures(self) -> list[requests.Signature]:
         _, answer = self._call(f"{self._path}/metadata")
         self._local.connection.close()
-        number = types_pb2.DataType.Value
-        return [
-            _signature(
-                name,
-                {key: number(info["dtype"]) for key, info in item["inputs"].items()},
-                {
-                    key: (
-                        number(info["dtype"]),
-                        [int(dim["size"]) for dim in info["tensor_shape"]["dim"]],
-                    )
-                    for key, info in item["outputs"].items()
-                },
-            )
-            for name, item in answer["metadata"]["signature_def"][
-                "signature_def"
-            ].items()
-        ]
+        definition = answer["metadata"]["signature_def"]
+        message = get_model_metadata_pb2.SignatureDefMap()
+        return _signatures(json_format.ParseDict(definition, message).signature_def)
 
     def can_send(self, case: requests.Case) -> bool:
         """Return whether JSON can express a case."""
@@ -197,16 +178,22 @@ class HttpClient:
         return response.status, json.loads(response.read())
 
 
-def _signature(
-    name: str, inputs: dict[str, int], outputs: dict[str, tuple[int, Sequence[int]]]
-) -> requests.Signature:
-    """Return a signature from numbers of types, and shapes."""
-    arrays = {
-        key: (np.dtype(tf.as_dtype(dtype).as_numpy_dtype), tuple(shape))
-        for key, (dtype, shape) in outputs.items()
-    }
-    takes_strings = set(inputs.values()) == {types_pb2.DT_STRING}
-    return requests.Signature(name, tuple(sorted(inputs)), takes_strings, arrays)
+def _signatures(definitions: Mapping[str, Any]) -> list[requests.Signature]:
+    """Return signatures from TensorFlow's messages."""
+    signatures = []
+    for name, item in definitions.items():
+        outputs = {
+            key: (
+                np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype),
+                tuple(dim.size for dim in info.tensor_shape.dim),
+            )
+            for key, info in item.outputs.items()
+        }
+        types = {info.dtype for info in item.inputs.values()}
+        takes_strings = types == {types_pb2.DT_STRING}
+        inputs = tuple(sorted(item.inputs))
+        signatures.append(requests.Signature(name, inputs, takes_strings, outputs))
+    return signatures
 
 
 def _to_json(message: requests.Message) -> Any:
