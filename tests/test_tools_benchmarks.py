@@ -69,8 +69,8 @@ def test_train(precision):
     peers = (f"--precision={precision}", "--peers=matmul,electra_tf")
     rows = by_name(measure("train", *TINY, *sizes, *peers))
     limit, ours, estimate = rows["matmul"], rows["electra_tf"], rows["estimate:"]
-    assert (limit[6], ours[7]) == ("100.0%", "1.00")
-    for _, milliseconds, _, _, tokens, _, _, _, memory, start in (limit, ours):
+    assert (limit[9], ours[5]) == ("100.0%", "1.00")
+    for _, milliseconds, _, _, tokens, _, memory, start, _, _ in (limit, ours):
         expected = 4 * 32 * 1000 / float(milliseconds)
         assert float(tokens) == pytest.approx(expected, rel=0.3)
         assert float(memory) > 0.1
@@ -87,10 +87,13 @@ def test_train(precision):
     ],
 )
 def test_serve(peers):
-    sizes = ("--lengths=5,16", "--batches=1,3", "--rounds=2", "--seconds=0.05")
+    grid, times = (
+        ["--lengths", "5", "16", "--batches", "1", "3"],
+        ("--rounds=2", "--seconds=.05"),
+    )
     kinds = ["tokens"] if "onnx" in peers else ["text", "tokens"]
-    flags = (f"--peers={peers}", "--clock=processor", f"--kinds={','.join(kinds)}")
-    rows = measure("serve", *TINY, VOCAB, *sizes, *flags)
+    flags = (f"--peers={peers}", "--kinds", *kinds)
+    rows = measure("serve", *TINY, VOCAB, *grid, *times, *flags)
     rows = [row for row in rows if row and row[0] in kinds]
     points = [[kind, b, n] for kind in kinds for b in "13" for n in ("5", "16")]
     assert [row[:3] for row in rows] == points
@@ -134,27 +137,24 @@ def test_finetune(glue, peers):
     head = next(row for row in rows if "examples" in row and "tokens" in row)
     tokens = float(head[head.index("of") - 2]) * float(head[head.index("of") + 1])
     for row in rows[-len(peers.split(",")) :]:
-        median, low, high, rate, _, first, memory, start = map(float, row[1:])
+        median, low, high, rate, _, memory, start, first = map(float, row[1:])
         assert 0 < low <= median <= high
-        assert rate == pytest.approx(tokens / median, rel=0.01 + 0.005 / median)
+        assert rate == pytest.approx(1e3 * tokens / median, rel=0.01)
         # Tracing and compiling take much longer than five small steps.
-        assert row[0] != "electra_tf" or first > median + 0.5
+        assert row[0] != "electra_tf" or first > median + 500
         assert memory > 0.1
         assert start > 1
 
 
-def test_invalid_flags(glue, monkeypatch):
+def test_invalid_flags(monkeypatch):
     monkeypatch.delenv("ELECTRA_TF_DATA", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     for name, flags, message in (
-        ("train", ["--torch_python=false"], "the packages torch, transformers"),
         ("train", ["--peers=torch"], "--peers must contain matmul and electra_tf"),
         ("train", ["--device=gpu"], "--device=cpu"),
         ("serve", [], "--vocab=FILE"),
-        ("serve", [VOCAB, "--lengths=2,16"], "--lengths must be at least 3"),
-        ("serve", [VOCAB, "--peers=electra_tf,onnx"], "--kinds=tokens"),
+        ("serve", [VOCAB, "--peers=electra_tf,onnx"], "--kinds tokens"),
         ("finetune", [], "--data=GLUE and --vocab=FILE"),
-        ("finetune", [VOCAB, glue, "--examples=49", "--peers=electra_tf"], "most 48"),
     ):
         result = run(name, *flags)
         assert result.returncode == 1

@@ -35,7 +35,6 @@ def measure_reading(records, rows: int) -> float:
 
 
 def main() -> None:
-    """Build records, and print the rates."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--input", help="text file; default: English Wikipedia")
     parser.add_argument("--megabytes", type=float, default=50)

@@ -47,17 +47,14 @@ class Text:
             peers.run_command("build_vocab", input=self.path, output=self.vocab)
 
     def write(self, name: str, lines: list[str]) -> pathlib.Path:
-        """Write lines to a file of the folder."""
         path = pathlib.Path(self.folder, name)
         path.write_text("\n".join(lines), encoding="utf-8")
         return path
 
     def output(self) -> str:
-        """Return a new folder."""
         return tempfile.mkdtemp(dir=self.folder)
 
     def shares(self) -> list[list[str]]:
-        """Return the lines of each worker."""
         ends = (len(self.lines) * n // self.workers for n in range(self.workers + 1))
         return [self.lines[a:b] for a, b in itertools.pairwise(ends)]
 
@@ -172,7 +169,6 @@ def compare_speed(options: argparse.Namespace, text: Text) -> None:
 
 
 def main() -> None:
-    """Measure rates or memory."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

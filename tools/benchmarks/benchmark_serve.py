@@ -6,18 +6,16 @@ words of the vocabulary.
 
   electra_tf       an exported SavedModel, run with tf.saved_model.load
   litert, litert.int8, onnx, onnx.int8
-                   the other formats; not by default, --kinds=tokens only
+                   the other formats; not by default, `--kinds tokens` only
   torch            the fast tokenizer and ElectraForSequenceClassification
   torch.compile    the same, compiled
 
 At each point of the grid the peers run in turn for several rounds. The first requests
-of a point, which trace and compile, are not measured. --torch_python is an interpreter
-with torch and transformers, if this one does not have them (extra `interop-test`).
---clock=processor measures CPU time, for machines with other load.
+of a point, which trace and compile, are not measured. PyTorch needs the extra
+`interop-test`.
 """
 
 import argparse
-import os
 import sys
 import tempfile
 import time
@@ -30,7 +28,6 @@ FORMATS = {
     OURS: "saved_model", "litert": "litert", "litert.int8": "litert", "onnx": "onnx",
     "onnx.int8": "onnx",
 }  # fmt: skip
-CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 Point = tuple[str, int, int]
 """Kind of input, number of rows, wordpieces of each."""
 Send = Callable[[], object]
@@ -54,7 +51,6 @@ class Requests:
         return [" ".join(self._row(row, length)) for row in range(rows)]
 
     def ids(self, rows: int, length: int) -> list[list[int]]:
-        """Return the ids of `texts`."""
         lines = [["[CLS]", *self._row(row, length), "[SEP]"] for row in range(rows)]
         return [[self._ids[word] for word in line] for line in lines]
 
@@ -63,7 +59,7 @@ class Requests:
         return [self._words[step * index % count] for index in range(1, length - 1)]
 
 
-def export(options: argparse.Namespace, names: list[str]) -> None:
+def export(options: argparse.Namespace) -> None:
     """Write the formats of the peers below the folder `options.work`."""
     from electra_tf.config.finetuning import FinetuningConfig
     from electra_tf.config.loader import load_config
@@ -81,14 +77,13 @@ def export(options: argparse.Namespace, names: list[str]) -> None:
     settings = load_config(root=FinetuningConfig, overrides=overrides)
     pretrained = PretrainedEncoder(shape, tokenizer, None, "random weights")
     model = TextClassifier(pretrained, ["no", "yes"], settings)
-    formats = {FORMATS[name] for name in names if name in FORMATS}
-    for name in formats:
+    names = options.peers.split(",")
+    for name in {FORMATS[name] for name in names if name in FORMATS}:
         folder = f"{options.work}/{name}"
         write(task_export(model), folder, export_format=name, log=lambda line: None)
 
 
 def arrays(requests: Requests, rows: int, length: int) -> dict:
-    """Return the inputs of a request of ids."""
     import numpy as np
 
     ids = np.array(requests.ids(rows, length), np.int32)
@@ -117,14 +112,14 @@ def electra_tf(options: argparse.Namespace, requests: Requests) -> Callable[...,
 
 
 def other_format(
-    options: argparse.Namespace, requests: Requests
+    peer: str, options: argparse.Namespace, requests: Requests
 ) -> Callable[..., Send]:
     """Return a maker of requests of ids to the model in LiteRT or ONNX."""
     from electra_tf.serving.formats import litert, onnx
 
-    folder = f"{options.work}/{FORMATS[options.peer]}/1"
-    number = int(options.peer.endswith(".int8"))
-    if FORMATS[options.peer] == "onnx":
+    folder = f"{options.work}/{FORMATS[peer]}/1"
+    number = int(peer.endswith(".int8"))
+    if FORMATS[peer] == "onnx":
         run = onnx.open_onnx(f"{folder}/{onnx.FILES[number]}", options.threads)
     else:
         run = litert.open_litert(f"{folder}/{litert.FILES[number]}", options.threads)
@@ -136,27 +131,30 @@ def other_format(
     return make_request
 
 
-def serve(options: argparse.Namespace) -> None:
-    """Run a peer: milliseconds of the requests of each point."""
-    channel = peers.Channel(options)
-    clock, sends = CLOCKS[options.clock], {}
-    make = electra_tf if options.peer == OURS else other_format
-    if options.peer.startswith(TORCH):
-        from torch_models import classifier as make
-    make_request = make(options, Requests(options))
-    channel.ready()
-    for line in channel.lines():
-        if line not in sends:
-            kind, rows, length = line.split()
-            sends[line] = make_request(kind, int(rows), int(length))
+def serve(channel: peers.Channel, options: argparse.Namespace) -> None:
+    """Answer points with the milliseconds of their requests."""
+    peer, requests = channel.peer, Requests(options)
+    if peer.startswith(TORCH):
+        from torch_models import classifier
+
+        make_request = classifier(options, requests, peer == COMPILED)
+    elif peer == OURS:
+        make_request = electra_tf(options, requests)
+    else:
+        make_request = other_format(peer, options, requests)
+    channel.answer()
+    sends: dict[Point, Send] = {}
+    for point in channel.questions():
+        if point not in sends:
+            sends[point] = make_request(*point)
             for _ in range(3):
-                sends[line]()
-        times, end = [], clock() + options.seconds
-        while not times or clock() < end:
-            begin = clock()
-            sends[line]()
-            times.append(1e3 * (clock() - begin))
-        channel.answer(*times)
+                sends[point]()
+        times, end = [], time.perf_counter() + options.seconds
+        while not times or time.perf_counter() < end:
+            begin = time.perf_counter()
+            sends[point]()
+            times.append(1e3 * (time.perf_counter() - begin))
+        channel.answer(times)
 
 
 def measure_point(found: list[peers.Peer], point: Point, options) -> float:
@@ -166,7 +164,7 @@ def measure_point(found: list[peers.Peer], point: Point, options) -> float:
     times: dict[str, list[float]] = {peer.name: [] for peer in found}
     for _ in range(options.rounds):
         for peer in found:
-            times[peer.name] += peer.ask(" ".join(map(str, point)))
+            times[peer.name] += peer.ask(point)
     kind, rows, length = point
     cells, medians = [], {}
     for name, values in times.items():
@@ -181,10 +179,9 @@ def measure_point(found: list[peers.Peer], point: Point, options) -> float:
 
 
 def measure(found: list[peers.Peer], options: argparse.Namespace) -> None:
-    """Measure all peers at each point, and print a line per point."""
     heads = (f"{p.name + ': p50':>19}{'p99':>9}{'texts/s':>11}" for p in found)
     print(
-        f"\n{options.config}, {options.threads} threads, {options.clock} time in ms, "
+        f"\n{options.config}, {options.threads} threads, times in ms, "
         f"{options.rounds} rounds of {options.seconds:g} s\n"
         f"{'':7}{'batch':>6}{'length':>7}{''.join(heads)}{'of fastest':>12}"
     )
@@ -202,48 +199,30 @@ def measure(found: list[peers.Peer], options: argparse.Namespace) -> None:
         )
 
 
-def integers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
-def words(text: str) -> list[str]:
-    return text.split(",")
-
-
 def parse() -> argparse.Namespace:
-    """Return the validated options."""
     parser = peers.parser(__doc__, (OURS, TORCH, COMPILED))
-    parser.set_defaults(known=(OURS, TORCH, COMPILED, *FORMATS))
-    data = os.environ.get("ELECTRA_TF_DATA")
     add = parser.add_argument
-    add("--vocab", default=data and f"{data}/vocab/bert_uncased_en.txt")
-    add("--kinds", type=words, default=["text", "tokens"], help="of input")
-    add("--lengths", type=integers, default=[16, 64, 128, 512])
-    add("--batches", type=integers, default=[1, 8, 32])
+    add("--vocab", default=peers.standard_file(peers.VOCAB))
+    add("--kinds", nargs="+", default=["text", "tokens"], help="of input")
+    add("--lengths", nargs="+", type=int, default=[16, 64, 128, 512], help="from 3")
+    add("--batches", nargs="+", type=int, default=[1, 8, 32])
     add("--seconds", type=float, default=1.0, help="seconds per round")
-    add("--clock", default="wall", choices=CLOCKS)
     options = parser.parse_args()
     if not options.vocab:
         sys.exit("error: pass --vocab=FILE (ELECTRA_TF_DATA is unset)")
-    if min(options.lengths) < 3:
-        sys.exit("error: --lengths must be at least 3: [CLS], a word and [SEP]")
     others = set(options.peers.split(",")) & set(FORMATS) - {OURS}
     if others and options.kinds != ["tokens"]:
-        sys.exit(f"error: {', '.join(others)} have no text input: pass --kinds=tokens")
+        sys.exit(f"error: {', '.join(others)} have no text input: pass --kinds tokens")
     return options
 
 
 def main() -> None:
-    """Export the model, measure all peers, and print the table."""
     options = parse()
-    if options.peer:
-        serve(options)
-        return
-    names = peers.names(options, [OURS])
+    names = peers.names(options, (OURS, TORCH, COMPILED, *FORMATS), [OURS])
     with tempfile.TemporaryDirectory() as folder:
         options.work = folder
-        export(options, names)
-        found = [peers.Peer(name, options) for name in names]
+        export(options)
+        found = [peers.Peer(name, serve, options) for name in names]
         measure(found, options)
         for peer in found:
             peer.end()

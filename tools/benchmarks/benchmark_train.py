@@ -3,9 +3,8 @@
 A step contains masking, generator, sampling, discriminator, combined loss, backward
 pass, clipping and update. The PyTorch model consists of Hugging Face's
 ElectraForMaskedLM and ElectraForPreTraining with shared embeddings and logits at masked
-positions only. --torch_python is an interpreter with torch and transformers, if this
-one does not have them (extra `interop-test`). The last line compares the estimate of
-`pretrain --dry_run` with the measurement.
+positions only; it needs the extra `interop-test`. The last line compares the estimate
+of `pretrain --dry_run` with the measurement.
 """
 
 import argparse
@@ -16,11 +15,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import peers
 from peers import COMPILED, OURS, TORCH
 
-LIMIT, ESTIMATE = "matmul", "estimate"
+LIMIT = "matmul"
 Run = tuple[Callable[[int], None], float]
 """A function that runs steps, and a step's FLOPs relative to those of the config."""
 
@@ -79,7 +79,6 @@ def matmuls(options: argparse.Namespace) -> Run:
 
 
 def build(options: argparse.Namespace):
-    """Return config, strategy and compiled model."""
     import electra_tf.cli  # noqa: F401, I001, first, as a command does
     import numpy as np
 
@@ -127,7 +126,7 @@ def estimate(options: argparse.Namespace) -> tuple[float, float]:
     return result.seconds, (result.memory or 0) / 2**30
 
 
-def torch_electra(options: argparse.Namespace) -> Run:
+def torch_electra(options: argparse.Namespace, is_compiled: bool = False) -> Run:
     """Return a training step of Hugging Face's two models."""
     import torch
     import torch_models
@@ -136,7 +135,7 @@ def torch_electra(options: argparse.Namespace) -> Run:
     config = read_config(options)
     device = "cuda" if options.device == "gpu" else "cpu"
     ids_BL = torch.from_numpy(token_ids(config)).to(device)
-    step = torch_models.make_step(config, ids_BL, options.peer == COMPILED)
+    step = torch_models.make_step(config, ids_BL, is_compiled)
 
     def run(steps: int) -> None:
         for _ in range(steps):
@@ -148,57 +147,53 @@ def torch_electra(options: argparse.Namespace) -> Run:
 
 
 PEERS = {
-    LIMIT: matmuls, OURS: electra_tf, TORCH: torch_electra, COMPILED: torch_electra,
-}  # fmt: skip
+    LIMIT: matmuls,
+    OURS: electra_tf,
+    TORCH: torch_electra,
+    COMPILED: partial(torch_electra, is_compiled=True),
+}
 
 
-def serve(options: argparse.Namespace) -> None:
-    """Run a peer: milliseconds of a step for each number of steps."""
-    channel = peers.Channel(options)
-    if options.peer == ESTIMATE:
-        channel.ready()
-        channel.answer(*estimate(options))
-        return
-    run, share = PEERS[options.peer](options)
-    run(1)
-    start = time.time()
+def serve(channel: peers.Channel, options: argparse.Namespace) -> None:
+    """Answer numbers of steps with the milliseconds of one step."""
+    run, share = PEERS[channel.peer](options)
     run(1)
     gc.freeze()  # excludes the model from garbage collection
-    options.begin += time.time() - start
-    channel.ready()
-    for line in channel.lines():
-        steps, start = int(line), time.perf_counter()
+    channel.answer()
+    for steps in channel.questions():
+        start = time.perf_counter()
         run(steps)
         channel.answer(1e3 * (time.perf_counter() - start) / steps / share)
 
 
+def serve_estimate(channel: peers.Channel, options: argparse.Namespace) -> None:
+    """Answer one question with the estimates of time and memory."""
+    channel.answer()
+    for _ in channel.questions():
+        channel.answer(estimate(options))
+
+
 def report(found: list[peers.Peer], results: dict[str, list[float]], options) -> None:
-    """Print the table."""
-    config = read_config(options)
-    tokens, flops = options.batch_size * options.length, step_flops(config)
+    flops = step_flops(read_config(options))
     device = "the GPU" if options.device == "gpu" else f"{options.threads} threads"
     print(
         f"\n{options.config}, {options.batch_size} x {options.length}, "
         f"{options.precision}, {device}, {flops / 1e9:.1f} GFLOP a step, medians of "
-        f"{options.rounds} rounds of {options.steps}\n"
-        f"{'':16}{'ms/step':>9}{'min':>9}{'max':>9}{'tokens/s':>11}{'GFLOP/s':>9}"
-        f"{'of limit':>9}{'time/ours':>10}{'GiB':>6}{'start s':>8}"
+        f"{options.rounds} rounds of {options.steps}"
     )
-    for peer in found:
-        times = results[peer.name]
-        median = statistics.median(times)
-        limit = peers.ratio(results[LIMIT], times)
-        print(
-            f"{peer.name:16}{median:9,.1f}{min(times):9,.1f}{max(times):9,.1f}"
-            f"{1e3 * tokens / median:11,.0f}{flops / median / 1e6:9,.1f}{limit:9.1%}"
-            f"{peers.ratio(times, results[OURS]):10.2f}{peer.memory:6.2f}"
-            f"{peer.start:8.1f}"
-        )
+
+    def rate(peer: peers.Peer) -> str:
+        return f"{flops / statistics.median(results[peer.name]) / 1e6:,.1f}"
+
+    def share(peer: peers.Peer) -> str:
+        return f"{peers.ratio(results[LIMIT], results[peer.name]):.1%}"
+
+    tokens, columns = options.batch_size * options.length, {"GFLOP/s": rate}
+    peers.report_peers(found, results, tokens, columns | {"of limit": share})
 
 
 def report_estimate(ours: peers.Peer, times: list[float], options) -> None:
-    """Print the estimate, and its ratio to the measurement."""
-    seconds, memory = peers.Peer(ESTIMATE, options).ask("")
+    seconds, memory = peers.Peer("estimate", serve_estimate, options).ask("")
     ratio = 1e3 * seconds / statistics.median(times)
     print(
         f"estimate: {1e3 * seconds:,.0f} ms/step, {ratio:.2f} of the measured; "
@@ -207,7 +202,6 @@ def report_estimate(ours: peers.Peer, times: list[float], options) -> None:
 
 
 def main() -> None:
-    """Measure all peers, and print the table."""
     parser = peers.parser(__doc__, tuple(PEERS))
     add, precisions = parser.add_argument, ["float32", "mixed_bfloat16"]
     add("--batch_size", type=int, default=32)
@@ -216,19 +210,19 @@ def main() -> None:
     add("--precision", default="float32", choices=precisions)
     add("--device", default="cpu", choices=["cpu", "gpu"])
     options = parser.parse_args()
-    if options.peer:
-        serve(options)
-        return
     program = (
         "import tensorflow as tf; exit(not tf.config.list_physical_devices('GPU'))"
     )
     command = [sys.executable, "-c", program]
     if options.device == "gpu" and subprocess.run(command).returncode:
         sys.exit("error: TensorFlow finds no GPU. Pass --device=cpu for the CPU")
-    found = [peers.Peer(n, options) for n in peers.names(options, [LIMIT, OURS])]
+    names = peers.names(options, tuple(PEERS), [LIMIT, OURS])
+    found = [peers.Peer(name, serve, options) for name in names]
+    for peer in found:
+        peer.ask(1)  # a second step may still compile
     results = peers.interleaved(
         options.rounds,
-        {peer.name: lambda peer=peer: peer.ask(options.steps)[0] for peer in found},
+        {peer.name: lambda peer=peer: peer.ask(options.steps) for peer in found},
     )
     for peer in found:
         peer.end()

@@ -1,11 +1,13 @@
 """Peers of a benchmark: processes on the same cores, of which one works at a time.
 
-A peer prints the seconds of its start. Then it prints numbers for each line that it
-reads. Peers take turns in each round, so that a change of the machine's load affects
-all of them. The helpers at the end serve all benchmarks.
+Peers take turns in each round, so that a change of the machine's load affects all of
+them. The helpers at the end serve all benchmarks.
 """
 
 import argparse
+import contextlib
+import importlib.util
+import multiprocessing.connection
 import os
 import pathlib
 import resource
@@ -14,16 +16,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 OURS, TORCH, COMPILED = "electra_tf", "torch", "torch.compile"
+TORCH_PACKAGES = "torch", "transformers", "accelerate"
+SPAWN = multiprocessing.get_context("spawn")
+VOCAB = "vocab/bert_uncased_en.txt"
 
 
-def parser(
-    doc: str, peers: Sequence[str], **defaults: object
-) -> argparse.ArgumentParser:
+def parser(doc: str, peers: Sequence[str]) -> argparse.ArgumentParser:
     """Return a parser with the options of all benchmarks with peers."""
     result = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -34,101 +38,111 @@ def parser(
     add("--threads", type=int, default=1)
     add("--rounds", type=int, default=5)
     add("--peers", default=",".join(peers), help="peers to run")
-    add("--torch_python", default=sys.executable, help="has torch and transformers")
-    for name, kind in (("--peer", str), ("--begin", float), ("--work", str)):
-        add(name, type=kind, help=argparse.SUPPRESS)
-    result.set_defaults(known=peers, device="cpu", **defaults)
+    result.set_defaults(device="cpu")
     return result
 
 
-def names(options: argparse.Namespace, required: Sequence[str]) -> list[str]:
-    """Return the names of --peers, or exit if one is unknown or lacks a package."""
+def names(
+    options: argparse.Namespace, known: Sequence[str], required: Sequence[str]
+) -> list[str]:
     found = options.peers.split(",")
-    if set(required) - set(found) or set(found) - set(options.known):
+    if set(required) - set(found) or set(found) - set(known):
         sys.exit(
             f"error: --peers must contain {' and '.join(required)}, and only "
-            f"{', '.join(options.known)}. Received: {options.peers}"
+            f"{', '.join(known)}. Received: {options.peers}"
         )
-    packages = getattr(options, "packages", "torch, transformers")
     needs_torch = any(name.startswith(TORCH) for name in found)
-    command = [options.torch_python, "-c", f"import {packages}"]
-    if needs_torch and subprocess.run(command).returncode:
+    if needs_torch and not all(map(importlib.util.find_spec, TORCH_PACKAGES)):
         sys.exit(
-            f"error: {options.torch_python} must have the packages {packages}. Install "
-            "them with tools/install test,interop-test, pass another interpreter with "
-            f"--torch_python, or omit the peers: --peers={','.join(required)}"
+            f"error: the peers need the packages {', '.join(TORCH_PACKAGES)}. Install "
+            "them with tools/install test,interop-test, or omit the peers: "
+            f"--peers={','.join(required)}"
         )
     return found
 
 
+def standard_file(name: str) -> str | None:
+    """Return the path of a file below ELECTRA_TF_DATA, if that is set."""
+    data = os.environ.get("ELECTRA_TF_DATA")
+    return data and f"{data}/{name}"
+
+
 class Peer:
-    """Process of a peer, which gets the arguments of this one."""
+    """Process of a peer.
 
-    def __init__(self, name: str, options: argparse.Namespace):
-        python = options.torch_python if name.startswith(TORCH) else sys.executable
-        cores, environment = sorted(os.sched_getaffinity(0)), dict(os.environ)
+    Args:
+        name: Of the peer.
+        serve: Function of the process, which answers questions on a channel.
+        options: Of the benchmark.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serve: "Callable[[Channel, argparse.Namespace], None]",
+        options: argparse.Namespace,
+    ):
+        self.name, self.memory, begin = name, 0.0, time.perf_counter()
+        self._connection, other = SPAWN.Pipe()
+        channel = Channel(name, options.device, other)
+        # TensorFlow and PyTorch read these while they are imported.
         if options.device == "cpu":
-            cores = cores[: options.threads]
             for threads in ("OMP_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP"):
-                environment[f"{threads}_THREADS"] = str(options.threads)
-            environment["CUDA_VISIBLE_DEVICES"] = ""
-        more = [f"--peer={name}", f"--begin={time.time()}", f"--work={options.work}"]
-        self.name, self.memory = name, 0.0
-        self._process = subprocess.Popen(
-            [python, *sys.argv, *more],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
-        self.start = self._read()[0]
+                os.environ[f"{threads}_THREADS"] = str(options.threads)
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        process = SPAWN.Process(target=_run, args=(serve, channel, options))
+        process.start()
+        other.close()
+        self._receive()
+        self.start = time.perf_counter() - begin
 
-    def ask(self, line: object) -> list[float]:
-        """Send a line; return the numbers after the first, which is the peak memory."""
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
-        self.memory, *numbers = self._read()
-        return numbers
+    def ask(self, question: Any) -> Any:
+        self._connection.send(question)
+        return self._receive()
 
     def end(self) -> None:
-        """End the process."""
-        self._process.stdin.close()
-        self._process.wait()
+        self._connection.close()
 
-    def _read(self) -> list[float]:
-        line = self._process.stdout.readline()
-        if not line:
-            sys.exit(f"error: {self.name} ended with {self._process.wait()}")
-        return [float(word) for word in line.split()]
-
-
-class Channel:
-    """A peer's side: reads lines, and prints numbers where libraries print nothing."""
-
-    def __init__(self, options: argparse.Namespace):
-        self._options = options
-        self._output = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)
-
-    def ready(self) -> None:
-        """Print the seconds since the start of the process."""
-        print(time.time() - self._options.begin, file=self._output, flush=True)
-
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of the benchmark."""
-        yield from sys.stdin
-
-    def answer(self, *numbers: float) -> None:
-        """Print peak GiB and the numbers that answer a line."""
-        print(peak_memory(self._options), *numbers, file=self._output, flush=True)
+    def _receive(self) -> Any:
+        try:
+            self.memory, answer = self._connection.recv()
+        except EOFError:
+            sys.exit(f"error: the process of {self.name} failed")
+        return answer
 
 
-def peak_memory(options: argparse.Namespace) -> float:
+class Channel(NamedTuple):
+    """A peer's side of the connection."""
+
+    peer: str
+    device: str
+    connection: multiprocessing.connection.Connection
+
+    def answer(self, value: Any = None) -> None:
+        """Answer a question or, at first, report that the peer is ready."""
+        self.connection.send((peak_memory(self.peer, self.device), value))
+
+    def questions(self) -> Iterator[Any]:
+        """Yield the questions until the benchmark ends."""
+        with contextlib.suppress(EOFError):
+            while True:
+                yield self.connection.recv()
+
+
+def _run(serve: Callable, channel: Channel, options: argparse.Namespace) -> None:
+    """Run a peer's function on as many cores as it has threads."""
+    if channel.device == "cpu":
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[: options.threads])
+    os.dup2(2, 1)  # libraries may print
+    serve(channel, options)
+
+
+def peak_memory(peer: str, device: str) -> float:
     """Return the peak GiB of this process, on the host or on the GPU."""
-    if options.device == "cpu":
+    if device == "cpu":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    if options.peer.startswith(TORCH):
+    if peer.startswith(TORCH):
         import torch
 
         return torch.cuda.max_memory_allocated() / 2**30
@@ -164,8 +178,37 @@ def report(results: Mapping[str, list[float]], unit: str, base: str) -> None:
         )
 
 
+def report_peers(
+    found: Sequence[Peer],
+    results: Mapping[str, list[float]],
+    tokens: int,
+    columns: Mapping[str, Callable[[Peer], str]],
+) -> None:
+    """Print a table of the peers.
+
+    Args:
+        found: The peers, whose order is that of the lines.
+        results: Milliseconds by peer.
+        tokens: Number of tokens in that time.
+        columns: Cells of further columns by their heads.
+    """
+    heads = "".join(f"{head:>11}" for head in columns)
+    print(
+        f"{'':16}{'ms':>9}{'min':>9}{'max':>9}{'tokens/s':>11}{'time/ours':>11}"
+        f"{'GiB':>6}{'start s':>9}{heads}"
+    )
+    for peer in found:
+        times = results[peer.name]
+        median = statistics.median(times)
+        cells = "".join(f"{cell(peer):>11}" for cell in columns.values())
+        print(
+            f"{peer.name:16}{median:9,.1f}{min(times):9,.1f}{max(times):9,.1f}"
+            f"{1e3 * tokens / median:11,.0f}{ratio(times, results[OURS]):11.2f}"
+            f"{peer.memory:6.2f}{peer.start:9.1f}{cells}"
+        )
+
+
 def run_command(name: str, **flags: object) -> None:
-    """Run a command of the package."""
     arguments = [f"--{flag}={value}" for flag, value in flags.items()]
     command = [sys.executable, "-m", f"electra_tf.{name}", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -178,10 +221,9 @@ def text_lines(source: str | None, megabytes: float) -> list[str]:
     from electra_tf.text.corpus import CorpusReader
     from electra_tf.text.data_errors import DataErrorLog
 
-    data = os.environ.get("ELECTRA_TF_DATA")
-    if source is None and not data:
+    source = source or standard_file("corpus/wiki_en.train-0*.txt.xz")
+    if not source:
         sys.exit("error: pass a text with --input=FILE (ELECTRA_TF_DATA is unset)")
-    source = source or f"{data}/corpus/wiki_en.train-0*.txt.xz"
     lines, remaining = [], megabytes * 1e6
     log = DataErrorLog("report", os.devnull)
     for document in CorpusReader([source], CorpusConfig(), log):

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import transformers
-from peers import COMPILED, TORCH
 from torch.nn import functional
 
 MASK = 4
@@ -40,8 +39,6 @@ class TorchElectra(torch.nn.Module):
         self.generator.electra.embeddings = tables
         self.generator.generator_lm_head.weight = tables.word_embeddings.weight
         self.num_masked = math.ceil(config.masking.rate * config.records.max_length)
-        inverse_cdf = config.objective.sampler == "inverse_cdf"
-        self.sample = sample_inverse_cdf if inverse_cdf else sample_gumbel
         self.weight = config.objective.discriminator_weight
 
     def forward(self, ids_BL: torch.Tensor) -> torch.Tensor:
@@ -61,18 +58,12 @@ class TorchElectra(torch.nn.Module):
             logits_BMV.flatten(0, 1), labels_BM.view(-1)
         )
         with torch.no_grad():
-            sampled_BM = self.sample(logits_BMV)
+            sampled_BM = sample_inverse_cdf(logits_BMV)
             corrupted_BL = ids_BL.scatter(1, positions_BM, sampled_BM)
         disc_logits_BL = self.discriminator(corrupted_BL).logits
         fake_BL = (corrupted_BL != ids_BL).float()
         disc = functional.binary_cross_entropy_with_logits(disc_logits_BL, fake_BL)
         return masked_lm + self.weight * disc
-
-
-def sample_gumbel(logits_BMV: torch.Tensor) -> torch.Tensor:
-    """Sample with Gumbel noise for each vocabulary entry."""
-    uniform_BMV = torch.rand_like(logits_BMV)
-    return (logits_BMV - torch.log(-torch.log(uniform_BMV + 1e-9) + 1e-9)).argmax(-1)
 
 
 def sample_inverse_cdf(logits_BMV: torch.Tensor) -> torch.Tensor:
@@ -122,7 +113,9 @@ def make_step(config, ids_BL: torch.Tensor, compiled: bool) -> Callable[[], None
     return step
 
 
-def classifier(options: argparse.Namespace, requests: Any) -> Callable[..., Callable]:
+def classifier(
+    options: argparse.Namespace, requests: Any, is_compiled: bool
+) -> Callable[..., Callable]:
     """Return a maker of requests: tokenizer, model, probabilities."""
     from electra_tf.config.loader import load_config
 
@@ -130,7 +123,7 @@ def classifier(options: argparse.Namespace, requests: Any) -> Callable[..., Call
     sets = [f"model.vocabulary_size={len(requests.vocabulary)}", *options.set]
     config = make_config(load_config(options.config, sets).model.encoder)
     model = transformers.ElectraForSequenceClassification(config).eval()
-    compiled = torch.compile(model) if options.peer == COMPILED else model
+    compiled = torch.compile(model) if is_compiled else model
     tokenizer = transformers.BertTokenizerFast(vocab=options.vocab)
     limits = {"padding": True, "truncation": True, "max_length": max(options.lengths)}
 
@@ -149,8 +142,6 @@ def classifier(options: argparse.Namespace, requests: Any) -> Callable[..., Call
                 "attention_mask": zeros_BL + 1,
             }
 
-        if from_text()["input_ids"].tolist() != ids:
-            raise SystemExit("error: the tokenizer returns other ids for the texts")
         make_inputs = from_text if kind == "text" else from_ids
 
         def send() -> object:
@@ -194,11 +185,7 @@ def _arguments(
         adam_epsilon=settings.epsilon,
         max_grad_norm=settings.clip_norm,
         optim="adamw_torch_fused",
-        bf16=options.precision == "mixed_bfloat16",
-        train_sampling_strategy=(
-            "random" if options.peer == TORCH else "group_by_length"
-        ),
-        torch_compile=options.peer == COMPILED,
+        train_sampling_strategy="group_by_length" if options.grouped else "random",
         use_cpu=True,
         dataloader_pin_memory=False,
         logging_strategy="no",
