@@ -10,8 +10,7 @@ import json
 import pathlib
 import signal
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import quickstart_text as texts
@@ -23,10 +22,11 @@ from quickstart_commands import (
     short_path,
 )
 
+from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.text.records import MANIFEST
 from electra_tf.text.tokenizer import settings_path
-from electra_tf.training.checkpoint import CHECKPOINTS, saved_steps
+from electra_tf.training.checkpoint import CHECKPOINTS
 
 CONFIG = ROOT / "configs" / "tiny.yaml"
 STEPS, MINUTES = 8000, 8
@@ -47,163 +47,138 @@ FINETUNING = {
     "optimizer.layer_decay": 1.0,
     "training.epochs": 4,
 }
+WEIGHTS = "pretrained", "random"
 METRICS = ("masked_lm_loss", "masked_lm_accuracy", "disc_loss", "disc_auc")
 
 
 def set_flags(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as --set flags."""
     return [word for n, v in settings.items() for word in ("--set", f"{n}={v}")]
 
 
-class QuickStart:
-    """Stages of a quick start in its folder; each is skipped if it was completed."""
+def command_lines(
+    options: argparse.Namespace, folder: pathlib.Path
+) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield name, last file and command line of each stage that is a command."""
 
-    def __init__(self, options: argparse.Namespace):
-        self._options, self.folder = options, pathlib.Path(options.output)
-        values = {k: v for k, v in vars(options).items() if k != "output"}
-        check_folder(self.folder, values)
-        self.commands = Commands(self.folder)
+    def path(*names: str) -> str:
+        return short_path(folder.joinpath(*names))
 
-    def path(self, *names: str) -> str:
-        """Return a path below the folder, as it is printed."""
-        return short_path(self.folder.joinpath(*names))
+    vocab, config = path("vocab.txt"), f"--config={short_path(CONFIG)}"
+    train, held_out = (path("text", name) for name in (texts.TRAIN, texts.HELD_OUT))
+    yield "vocabulary", settings_path("vocab.txt").name, [
+        "build_vocab", f"--input={train}", f"--output={vocab}",
+        f"--size={options.vocabulary_size}", f"--heldout={held_out}", "--overwrite",
+    ]  # fmt: skip
+    for name, source in (("records", train), ("heldout", held_out)):
+        yield name, f"{name}/{MANIFEST}", [
+            "build_records", f"--input={source}", f"--vocab={vocab}",
+            f"--output={path(name)}", config, "--overwrite",
+        ]  # fmt: skip
+    run, seed = path("run"), {"training.seed": options.seed}
+    settings = {"training.steps": options.steps, **seed, **MODEL, **TRAINING}
+    yield "training", f"{last_checkpoint(options)}/checkpoint.json", [
+        "pretrain", config, f"--data={path('records')}",
+        f"--evaluation_data={path('heldout')}", f"--model_dir={run}",
+        *set_flags(settings),
+    ]  # fmt: skip
+    yield "evaluation", "evaluation.json", [
+        "evaluate", f"--checkpoint={run}", f"--data={path('heldout')}",
+        f"--output={path('evaluation.json')}",
+    ]  # fmt: skip
+    for weights in WEIGHTS:
+        name = f"classifier_{weights}"
+        yield name, f"{name}/results.json", [
+            "finetune", "--task=csv", f"--data={path('text', texts.CLASSES)}",
+            f"--checkpoint={run}", f"--output={path(name)}",
+            "--text_columns=sentence", "--label_column=label",
+            *set_flags({"model.weights": weights, **seed, **FINETUNING}),
+        ]  # fmt: skip
 
-    def stage(
-        self, name: str, last: str, run: Callable[..., None], *arguments: str
-    ) -> None:
-        """Run a stage unless its last file exists."""
-        if (self.folder / last).exists():
-            print(f"{name}: done before, {self.path(last)}")
-        else:
-            run(*arguments)
 
-    def text(self) -> None:
-        """Collect the corpus."""
-        print("reading the docstrings of the Python installation and its packages ...")
-        begin = time.perf_counter()
-        documents, size = texts.write_corpus(
-            texts.package_folders(), self.folder / "text", self._options.text_megabytes
-        )
-        note = f"{size:,} characters of docstrings from {documents:,} source files"
-        print(f"{self.path('text')}: {note}")
-        texts.write_atomically(self.folder / "corpus.txt", note)
-        self.commands.add("text", begin)
-
-    def vocabulary(self) -> None:
-        """Build the vocabulary."""
-        # Its settings are written last.
-        (self.folder / "vocab.txt").unlink(missing_ok=True)
-        self.commands.run(
-            "build_vocab", f"--input={self.path('text', texts.TRAIN)}",
-            f"--output={self.path('vocab.txt')}",
-            f"--size={self._options.vocabulary_size}",
-            f"--heldout={self.path('text', texts.HELD_OUT)}",
-        )  # fmt: skip
-
-    def records(self, name: str, source: str) -> None:
-        """Build the records for training or evaluation."""
-        self.commands.run(
-            "build_records", f"--input={self.path('text', source)}",
-            f"--vocab={self.path('vocab.txt')}", f"--output={self.path(name)}",
-            f"--config={short_path(CONFIG)}",
-            *(["--overwrite"] if (self.folder / name).exists() else []),
-        )  # fmt: skip
-
-    def train(self) -> None:
-        """Train from the beginning or from the last checkpoint."""
-        steps, seed = self._options.steps, self._options.seed
-        settings = {"training.steps": steps, "training.seed": seed, **MODEL, **TRAINING}
-        self.commands.run(
-            "pretrain", f"--config={short_path(CONFIG)}",
-            f"--data={self.path('records')}",
-            f"--evaluation_data={self.path('heldout')}",
-            f"--model_dir={self.path('run')}", *set_flags(settings),
-        )  # fmt: skip
-
-    def evaluate(self) -> None:
-        """Evaluate the checkpoint on all held-out records."""
-        self.commands.run(
-            "evaluate", f"--checkpoint={self.path('run')}",
-            f"--data={self.path('heldout')}",
-            f"--output={self.path('evaluation.json')}",
-        )  # fmt: skip
-
-    def examples(self) -> None:
-        """Write outputs for held-out text, before and after training."""
-        print("\nreplacing words and detecting them, before and after ...", flush=True)
-        begin = time.perf_counter()
-        import quickstart_model as model
-
-        lines = (self.folder / "text" / texts.HELD_OUT).read_text("utf-8").splitlines()
-        examples = model.make_examples(str(self.folder / "run"), lines)
-        texts.write_atomically(self.folder / "look.json", json.dumps(examples))
-        self.commands.add("sentences", begin)
-
-    def classify(self, weights: str) -> None:
-        """Fine-tune from the checkpoint or from random weights."""
-        seed = self._options.seed
-        settings = {"model.weights": weights, "training.seed": seed, **FINETUNING}
-        self.commands.run(
-            "finetune", "--task=csv", f"--data={self.path('text', texts.CLASSES)}",
-            f"--checkpoint={self.path('run')}",
-            f"--output={self.path(f'classifier_{weights}')}",
-            "--text_columns=sentence", "--label_column=label", *set_flags(settings),
-        )  # fmt: skip
-
-    def read(self, *names: str) -> Any:
-        """Return the JSON of a file of the folder."""
-        return json.loads(self.folder.joinpath(*names).read_text())
-
-    def results(self) -> dict[str, Any]:
-        """Return the results of all stages."""
-        import quickstart_report as report
-
-        evaluation = self.read("evaluation.json")
-        scores = {
-            weights: self.read(f"classifier_{weights}", "results.json")["scores"]
-            for weights in ("pretrained", "random")
-        }
-        return {
-            **self.read("look.json"),
-            "metrics": {name: evaluation[name] for name in METRICS},
-            "classifier": {n: s["test_accuracy"]["median"] for n, s in scores.items()},
-            "curves": report.read_curves(self.folder / "run"),
-            "corpus": (self.folder / "corpus.txt").read_text(),
-        }
-
-    def show(self) -> None:
-        """Write the page, and print a summary."""
-        import quickstart_report as report
-
-        results, seconds = self.results(), self.commands.seconds
-        page = report.page(results, seconds)
-        texts.write_atomically(self.folder / "report.html", page)
-        steps = saved_steps(str(self.folder / "run" / CHECKPOINTS))
-        checkpoint = steps[self._options.steps]
-        print(f"\n{report.summary(results)}\n")
-        print(f"all results as a page:\n  {self.path('report.html')}")
-        print(f"the checkpoint:\n  {short_path(checkpoint)}")
-        paths = map(short_path, (sys.executable, self.folder, checkpoint, CONFIG))
-        longer = set_flags({**MODEL, "training.steps": 2 * self._options.steps})
-        print(f"\n{report.next_commands(*paths, longer)}\n")
-        print(report.duration(seconds))
+def last_checkpoint(options: argparse.Namespace) -> str:
+    return f"run/{CHECKPOINTS}/step_{options.steps:08d}"
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run all stages, then show the results."""
-    start = QuickStart(options)
-    last = f"run/{CHECKPOINTS}/step_{options.steps:08d}/checkpoint.json"
-    start.stage("text", f"text/{texts.TRAIN}", start.text)
-    start.stage("vocabulary", settings_path("vocab.txt").name, start.vocabulary)
-    for name, source in (("records", texts.TRAIN), ("heldout", texts.HELD_OUT)):
-        start.stage(name, f"{name}/{MANIFEST}", start.records, name, source)
-    start.stage("training", last, start.train)
-    start.stage("evaluation", "evaluation.json", start.evaluate)
-    start.stage("sentences", "look.json", start.examples)
-    for weights in ("pretrained", "random"):
-        name = f"classifier_{weights}"
-        start.stage(name, f"{name}/results.json", start.classify, weights)
-    start.show()
+    """Run the stages that were not completed before, and show the results."""
+    folder = pathlib.Path(options.output)
+    check_folder(folder, {k: v for k, v in vars(options).items() if k != "output"})
+    commands = Commands(folder)
+
+    def is_done(name: str, last: str) -> bool:
+        done = (folder / last).exists()
+        if done:
+            print(f"{name}: done before, {short_path(folder / last)}")
+        return done
+
+    if not is_done("text", f"text/{texts.TRAIN}"):
+        with commands.timed("text"):
+            collect_text(folder, options.text_megabytes)
+    for name, last, command in command_lines(options, folder):
+        if not is_done(name, last):
+            commands.run(*command)
+    if not is_done("sentences", "look.json"):
+        with commands.timed("sentences"):
+            write_examples(folder)
+    show(options, folder, commands.seconds)
+
+
+def collect_text(folder: pathlib.Path, megabytes: float) -> None:
+    print("reading the docstrings of the Python installation and its packages ...")
+    documents, size = texts.write_corpus(
+        texts.package_folders(), folder / "text", megabytes
+    )
+    note = f"{size:,} characters of docstrings from {documents:,} source files"
+    print(f"{short_path(folder / 'text')}: {note}")
+    durable_files.write(folder / "corpus.txt", note)
+
+
+def write_examples(folder: pathlib.Path) -> None:
+    """Write outputs for held-out text, before and after training."""
+    print("\nreplacing words and detecting them, before and after ...", flush=True)
+    import quickstart_model as model
+
+    lines = (folder / "text" / texts.HELD_OUT).read_text("utf-8").splitlines()
+    examples = model.make_examples(str(folder / "run"), lines)
+    durable_files.write(folder / "look.json", json.dumps(examples))
+
+
+def read_results(folder: pathlib.Path) -> dict[str, Any]:
+    """Return the results of all stages."""
+    import quickstart_report as report
+
+    def read(name: str) -> Any:
+        return json.loads((folder / name).read_text())
+
+    evaluation = read("evaluation.json")
+    scores = {w: read(f"classifier_{w}/results.json")["scores"] for w in WEIGHTS}
+    return {
+        **read("look.json"),
+        "metrics": {name: evaluation[name] for name in METRICS},
+        "classifier": {w: s["test_accuracy"]["median"] for w, s in scores.items()},
+        "curves": report.read_curves(folder / "run"),
+        "corpus": (folder / "corpus.txt").read_text(),
+    }
+
+
+def show(
+    options: argparse.Namespace, folder: pathlib.Path, seconds: Mapping[str, float]
+) -> None:
+    """Write the page, and print a summary."""
+    import quickstart_report as report
+
+    results, page = read_results(folder), folder / "report.html"
+    durable_files.write(page, report.page(results, seconds))
+    checkpoint = short_path(folder / last_checkpoint(options))
+    print(f"\n{report.summary(results)}\n")
+    print(f"all results as a page:\n  {short_path(page)}")
+    print(f"the checkpoint:\n  {checkpoint}")
+    python, config = short_path(sys.executable), short_path(CONFIG)
+    longer = set_flags({**MODEL, "training.steps": 2 * options.steps})
+    commands = report.next_commands(
+        python, short_path(folder), checkpoint, config, longer
+    )
+    print(f"\n{commands}\n\n{report.duration(seconds)}")
 
 
 def main() -> None:

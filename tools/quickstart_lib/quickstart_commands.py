@@ -1,5 +1,6 @@
 """Run the commands of a quick start in its folder."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -8,11 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from quickstart_text import write_atomically
-
+from electra_tf import durable_files
 from electra_tf.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -37,26 +37,26 @@ class Commands:
         """Run `python -m electra_tf.NAME` in this terminal; exit if it fails."""
         command = [short_path(sys.executable), "-m", f"electra_tf.{name}", *arguments]
         print(f"\n$ {shlex.join(command)}", flush=True)
-        begin = time.perf_counter()
-        self._child = subprocess.Popen([sys.executable, *command[1:]])
-        # Ctrl-C reaches both processes. The command saves while this one waits.
-        before = {s: signal.signal(s, self._handle) for s in _SIGNALS}
-        try:
+        with self.timed(name):
+            self._child = subprocess.Popen([sys.executable, *command[1:]])
+            # Ctrl-C reaches both processes. The command saves while this one waits.
+            before = {s: signal.signal(s, self._handle) for s in _SIGNALS}
             code = self._child.wait()
-        finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            self.add(name, begin)
         if self._signal:
             exit_interrupted(128 + self._signal)
         if code:
             sys.exit(code)
 
-    def add(self, stage: str, begin: float) -> None:
-        """Add the seconds since `begin` to a stage."""
+    @contextlib.contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the seconds of the block to a stage."""
+        begin = time.perf_counter()
+        yield
         seconds = time.perf_counter() - begin
         self.seconds[stage] = self.seconds.get(stage, 0) + seconds
-        write_atomically(self._file, json.dumps(self.seconds))
+        durable_files.write(self._file, json.dumps(self.seconds))
 
     def _handle(self, number: int, _) -> None:
         self._signal = number
@@ -95,4 +95,4 @@ def check_folder(folder: pathlib.Path, options: Mapping[str, Any]) -> None:
             "Pass another --output",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(options))
+    durable_files.write(path, json.dumps(options))

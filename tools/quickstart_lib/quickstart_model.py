@@ -42,7 +42,6 @@ Models = Mapping[str, Pretrainer]
 
 
 def make_examples(path: str, lines: Sequence[str]) -> dict[str, Any]:
-    """Return the examples of the page, as JSON."""
     checkpoint = open_checkpoint(path)
     experiment = Experiment.from_checkpoint(checkpoint)
     strategy = choose("one_device")

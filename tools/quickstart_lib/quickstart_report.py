@@ -50,7 +50,6 @@ def read_curves(run: pathlib.Path) -> dict[str, Curve]:
 
 
 def classes(results: Results) -> list[tuple[str, str]]:
-    """Return the classifier's accuracies as text."""
     task = results["classifier"]
     return [
         ("from the pre-trained weights", f"{task['pretrained']:.1f} %"),
@@ -78,7 +77,6 @@ def _note(piece: Piece) -> str:
 
 
 def to_text(pieces: Sequence[Piece]) -> str:
-    """Return a sentence with probabilities in brackets."""
     cells = []
     for piece, (gap, text) in zip(pieces, spaced(p.text for p in pieces), strict=True):
         probability = f"{min(piece.probability, 0.99):.2f}".removeprefix("0")
@@ -117,7 +115,6 @@ def _proposal(proposal: Results) -> list[str]:
 
 
 def summary(results: Results) -> str:
-    """Return the results as text for a terminal."""
     parts = []
     for stages in results["sentences"][:NUM_SHOWN]:
         for stage, title in _TITLES.items():
@@ -140,7 +137,6 @@ def summary(results: Results) -> str:
 def next_commands(
     python: str, folder: str, checkpoint: str, config: str, settings: Sequence[str]
 ) -> str:
-    """Return commands to continue with."""
     quoted = map(shlex.quote, (python, folder, checkpoint, config))
     python, folder, checkpoint, config = quoted
     return f"""\
@@ -160,7 +156,6 @@ a model of your own text: docs/getting-started.md"""
 
 
 def duration(seconds: Mapping[str, float]) -> str:
-    """Return the minutes of all stages and the seconds of each as text."""
     stages = ", ".join(f"{name} {s:.0f} s" for name, s in seconds.items())
     return f"{sum(seconds.values()) / 60:.1f} minutes ({stages})"
 
@@ -239,7 +234,6 @@ def curve_image(name: str, kinds: Curve) -> str:
 
 
 def _table(titles: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return an HTML table of text cells."""
     rows = [("th", titles)] if titles else []
     rows += [("td", line) for line in lines]
     body = "".join(

@@ -16,6 +16,8 @@ import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 
+from electra_tf import durable_files
+
 HELD_OUT_EVERY = 20  # documents; the others are for training
 TRAIN, HELD_OUT, CLASSES = "train.txt", "heldout.txt", "classes"
 NUM_TRAIN, NUM_TEST = 8000, 1000  # sentences of the tables, at least if available
@@ -74,7 +76,6 @@ def _prose(lines: list[str]) -> str | None:
 
 
 def docstrings(source: bytes) -> Iterator[str]:
-    """Yield the docstrings of a source file's module, classes and functions."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -108,7 +109,6 @@ def sources(roots: Iterable[pathlib.Path]) -> list[pathlib.Path]:
 
 
 def read_document(path: pathlib.Path) -> Document:
-    """Return the paragraphs of a source file."""
     return [p for text in docstrings(path.read_bytes()) for p in paragraphs(text)]
 
 
@@ -128,7 +128,6 @@ def documents(paths: Sequence[pathlib.Path], megabytes: float) -> Iterator[Docum
 
 
 def num_characters(texts: Iterable[Document]) -> int:
-    """Return the number of characters of documents."""
     return sum(len(paragraph) for document in texts for paragraph in document)
 
 
@@ -146,19 +145,12 @@ def write_corpus(
     all_documents = list(documents(sources(roots), megabytes))
     held_out = all_documents[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
     train = [d for n, d in enumerate(all_documents, 1) if n % HELD_OUT_EVERY]
+    (folder / CLASSES).mkdir(parents=True, exist_ok=True)
     write_tables(train, held_out, folder / CLASSES)
     for texts, name in ((held_out, HELD_OUT), (train, TRAIN)):
         text = "".join("\n".join([*document, "", ""]) for document in texts)
-        write_atomically(folder / name, text)
+        durable_files.write(folder / name, text)
     return len(all_documents), num_characters(all_documents)
-
-
-def write_atomically(path: pathlib.Path, text: str) -> None:
-    """Write a file under a temporary name, then rename it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 def write_tables(
@@ -180,7 +172,7 @@ def write_tables(
                 label = LABELS[len(lines) % 2]
                 text = sentence if label == LABELS[0] else changed
                 lines.append(f"{text}\t{label}\n")
-        write_atomically(folder / name, "".join(lines))
+        durable_files.write(folder / name, "".join(lines))
 
 
 def _sentences(texts: Iterable[Document]) -> list[str]:
