@@ -87,7 +87,6 @@ def _damage_and_read(
 
 
 def _read_checkpoint(folder: pathlib.Path) -> object:
-    """Return what resuming from the run would read."""
     checkpoint = open_checkpoint(str(folder))
     arrays = {**checkpoint.weights(), **checkpoint.slots()}
     files = sorted(p for p in os.listdir(checkpoint.path) if p != "checkpoint.json")
@@ -121,7 +120,6 @@ def _read_records(folder: pathlib.Path) -> object:
 
 
 def _read_model(folder: pathlib.Path) -> object:
-    """Return the weights and the settings of a .keras file."""
     import electra_tf
 
     _ = electra_tf.TextClassifier  # registers the classes with Keras

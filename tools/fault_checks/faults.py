@@ -56,7 +56,6 @@ def run_section(name: str, scale: float, seed: int) -> bool:
 
 
 def main() -> int:
-    """Run the sections in turn."""
     if sys.argv[1:2] == ["planted"]:
         import planted_defects
 

@@ -21,10 +21,9 @@ from process_memory import PeakMemory, mapped
 from electra_tf.errors import InputError
 
 MAX_SECONDS = 20.0
-"""CPU time of one input, at most; it may wait longer for other processes."""
+"""CPU time of one input, at most."""
 MAX_BYTES = 1 << 30
 """Memory of one input, at most, above what its process had before."""
-_MAX_WAIT = 300.0  # seconds, for an input that hangs without computing
 _BATCH = 250  # inputs that are held in memory
 _KEPT = pathlib.Path(tempfile.gettempdir(), "electra_tf_failures")
 
@@ -34,12 +33,7 @@ class _TooSlow(BaseException):
 
 
 def run_inputs(count: int, seed: int, kinds: Sequence[str] = tuple(KINDS)) -> dict:
-    """Read generated inputs with the functions that the commands call.
-
-    Args:
-        count: Number of inputs.
-        seed: The same seed gives the same inputs.
-        kinds: Names of `KINDS` to read.
+    """Read generated inputs of some kinds with the functions that the commands call.
 
     Returns:
         `inputs`, `answers`, `errors`, and `failures`, whose files are kept.
@@ -112,25 +106,18 @@ def _limits() -> Iterator[None]:
     def stop(*_):
         raise _TooSlow
 
-    timers = {
-        signal.ITIMER_PROF: (signal.SIGPROF, MAX_SECONDS),
-        signal.ITIMER_REAL: (signal.SIGALRM, _MAX_WAIT),
-    }
-    old = {number: signal.signal(number, stop) for number, _ in timers.values()}
+    old = signal.signal(signal.SIGPROF, stop)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (mapped() + 2 * MAX_BYTES, hard))
-    for timer, (_, seconds) in timers.items():
-        signal.setitimer(timer, seconds)
+    signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
     output = io.StringIO()
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             yield
     finally:
-        for timer in timers:
-            signal.setitimer(timer, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-        for number, handler in old.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGPROF, old)
 
 
 def _place() -> str:

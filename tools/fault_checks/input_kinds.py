@@ -49,7 +49,6 @@ class Case:
     arguments: tuple[str, ...] = ()
 
     def write(self, folder: pathlib.Path) -> None:
-        """Write the files into a folder."""
         for source in self.base.iterdir() if self.base else ():
             if source.is_file() and source.name not in self.files:
                 (folder / source.name).symlink_to(source)
@@ -57,7 +56,6 @@ class Case:
             (folder / name).write_bytes(content)
 
     def path(self, folder: pathlib.Path) -> str:
-        """Return the path of the first file."""
         return str(folder / next(iter(self.files)))
 
 
@@ -107,7 +105,6 @@ def _each_policy(read: Callable[[Any], Any], folder: pathlib.Path) -> None:
 
 
 def _require(holds: Any) -> None:
-    """Raise an error for a wrong answer."""
     if not holds:
         raise AssertionError("a wrong answer")
 
@@ -288,13 +285,11 @@ Change = Callable[[bytes], st.SearchStrategy[bytes]]
 def _changed_model(
     base: pathlib.Path, name: str, change: Change, *arguments: str
 ) -> st.SearchStrategy[Case]:
-    """Return a strategy of a folder with one file changed."""
     content = change((base / name).read_bytes())
     return content.map(lambda data: Case({name: data}, base, arguments))
 
 
 def _with_files(name: str, content: bytes, *others: str) -> Case:
-    """Return a case of one file beside others of the Hugging Face folder."""
     return Case({name: content, **{n: (_HF / n).read_bytes() for n in others}})
 
 
@@ -310,7 +305,6 @@ def _fast_tokenizer() -> bytes:
 
 
 def _foreign_cases() -> st.SearchStrategy[Case]:
-    """Return a strategy of models of other libraries with one file changed."""
     return st.one_of(
         _changed_model(_HF, "config.json", json_like),
         _changed_model(_HF, "model.safetensors", mutated_bytes),
@@ -344,7 +338,6 @@ def _read_model(folder: pathlib.Path, case: Case) -> None:
 
 @st.composite
 def _keras_cases(draw) -> Case:
-    """Change a .keras file, or the config in it."""
     base = (SAVED / "classifier" / "model.keras").read_bytes()
     if draw(st.integers(0, 3)) == 0:
         return Case({"model.keras": draw(mutated_bytes(base))})

@@ -68,7 +68,6 @@ class _Campaign:
         print(f"kill {self.counts['kills']}: step {self._newest()}", file=sys.stderr)
 
     def complete(self) -> None:
-        """Resume the run, compare its end, and delete it."""
         if self._runs.finish(self._run) != self._expected:
             self.failures.append(f"run {self.counts['runs']} has other weights")
         self.counts["runs"] += 1

@@ -88,7 +88,6 @@ DEFECTS = [Defect(*row[:3], *edit) for row in _TABLE for edit in row[3:]]
 
 
 def copy_repository(target: pathlib.Path) -> None:
-    """Copy the files that git tracks or would track."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
     listed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
     for name in filter(None, listed.stdout.decode().split("\0")):
@@ -141,7 +140,6 @@ def check_texts(defects: Iterable[Defect]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Plant the defects one by one, and print each result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -21,7 +21,6 @@ class PeakMemory:
 
 
 def mapped() -> int:
-    """Return the bytes of the address space of this process."""
     return _field("VmSize")
 
 

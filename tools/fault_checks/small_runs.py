@@ -26,7 +26,6 @@ class Runs:
         self._steps, self.log = steps, folder / "log"
 
     def start(self, run: pathlib.Path, *flags: str) -> subprocess.Popen:
-        """Start or resume a run."""
         self.log.write_text("")
         sets = (*SETS, f"training.steps={self._steps}")
         arguments = [*pretrain_arguments(SAVED / "records", run, *sets), *flags]
@@ -47,7 +46,6 @@ class Runs:
         return self.digest(run)
 
     def digest(self, run: pathlib.Path) -> str:
-        """Return the SHA-256 of weights and slots of the last step."""
         folder = run / "checkpoints" / f"step_{self._steps:08d}"
         names = ("weights.safetensors", "optimizer.safetensors")
         content = b"".join((folder / name).read_bytes() for name in names)
