@@ -15,7 +15,7 @@ from electra_tf import cli, model_names
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged, synced
-from electra_tf.tasks.task_names import TASK_NAMES
+from electra_tf.tasks.score_files import NAMES
 
 FLAGS = flags.FlagValues()
 SETTINGS = {
@@ -38,7 +38,7 @@ _COLUMN_FLAGS = {  # tasks that have a flag
     "tag_names": ("chunking", "tagging"),
 }
 flags.DEFINE_enum(
-    "task", None, (*TASK_NAMES, "glue"), "Required: the task.", flag_values=FLAGS
+    "task", None, (*NAMES, "csv", "glue"), "Required: the task.", flag_values=FLAGS
 )
 cli.define(
     FLAGS,

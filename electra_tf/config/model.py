@@ -6,13 +6,7 @@ from typing import Annotated
 import pydantic
 from pydantic import Field
 
-from electra_tf.config.fields import (
-    Count,
-    Positive,
-    Rate,
-    Share,
-    section,
-)
+from electra_tf.config.fields import Count, Positive, Rate, Share, section
 from electra_tf.config.objectives import Sharing
 from electra_tf.errors import InputError
 

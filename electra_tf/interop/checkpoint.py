@@ -30,12 +30,7 @@ from electra_tf.training.checkpoint import (
     is_checkpoint,
     open_checkpoint,
 )
-from electra_tf.training.metric_logger import (
-    EVALUATION,
-    METRICS,
-    TRAIN,
-    read_metrics,
-)
+from electra_tf.training.metric_logger import EVALUATION, METRICS, TRAIN, read_metrics
 
 _DISCRIMINATOR, _GENERATOR, _BERT = (
     "electra/discriminator/",

@@ -49,9 +49,7 @@ from electra_tf.text.huggingface_tokenizer import (
 )
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.tokenizer_files import (
-    find_tokenizer,
-)
+from electra_tf.text.tokenizer_files import find_tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS
 from electra_tf.training.checkpoint import folder_of, safetensors_parts
 

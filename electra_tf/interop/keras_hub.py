@@ -23,16 +23,10 @@ from electra_tf.interop.pretrained import (
     explain_left_out,
 )
 from electra_tf.interop.tensor_files import check_finite
-from electra_tf.text.huggingface_tokenizer import (
-    CONFIG,
-    TOKENIZER,
-)
+from electra_tf.text.huggingface_tokenizer import CONFIG, TOKENIZER
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.tokenizer_files import (
-    KERAS_HUB_VOCABULARY,
-    find_tokenizer,
-)
+from electra_tf.text.tokenizer_files import KERAS_HUB_VOCABULARY, find_tokenizer
 from electra_tf.training.checkpoint import folder_of
 
 WEIGHTS = "model.weights.h5"

@@ -17,24 +17,13 @@ import tensorflow as tf
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.interop.network import (
-    Network,
-    Prefixes,
-    Role,
-    read_shape,
-    table_shape,
-)
+from electra_tf.interop.network import Network, Prefixes, Role, read_shape, table_shape
 from electra_tf.interop.pretrained import (
     PretrainedModel,
     choose_tokenizer,
     explain_left_out,
 )
-from electra_tf.interop.task_heads import (
-    TASK_ROLES,
-    HeadOptions,
-    TaskHead,
-    TaskRole,
-)
+from electra_tf.interop.task_heads import TASK_ROLES, HeadOptions, TaskHead, TaskRole
 from electra_tf.interop.tensor_bundle import read_bundle, read_shapes, write_bundle
 from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.json_file import read_json

@@ -9,19 +9,11 @@ from keras import ops
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, check_type
-from electra_tf.model.calls import (
-    call_as_it_is,
-    remat_scope_of_blocks,
-    unpack_inputs,
-)
+from electra_tf.model.calls import call_as_it_is, remat_scope_of_blocks, unpack_inputs
 from electra_tf.model.layer_ops import AttentionRecorder, LayerOps, Tensor
 from electra_tf.model.saving import PACKAGE, build_layer
 from electra_tf.model.summary import rows_of, summary
-from electra_tf.model.transformer import (
-    Block,
-    Embeddings,
-    InitializerFactory,
-)
+from electra_tf.model.transformer import Block, Embeddings, InitializerFactory
 
 _MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
 

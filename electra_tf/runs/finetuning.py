@@ -101,15 +101,12 @@ def _section(task: str, trials: list[Trial], folder: str) -> Section:
     """Return the part of the report on a task."""
     best = best_trial(trials)
     report, scores = read_report(folder, best.number), shown_scores(best.scores)
-    steps = report.get("epoch_steps", 0)
-    curves = {"loss": report.get("losses", [])}
-    for score in shown_scores(best.epochs[0]) if best.epochs and steps else ():
+    curves = {"loss": report["losses"]}
+    for score in shown_scores(best.epochs[0]) if best.epochs else ():
         curves[score] = [
-            (number * steps, epoch[score])
+            (number * report["epoch_steps"], epoch[score])
             for number, epoch in enumerate(best.epochs, 1)
         ]
-    mistakes, classes = report.get("mistakes", {}), report.get("classes", {})
-    note = "" if report else "An earlier version trained it: only scores are stored."
     return Section(
         title=f"{task}: trial {best.number} of {len(trials)}, the best on dev",
         header=["trial", "seed", *scores, ""],
@@ -123,11 +120,12 @@ def _section(task: str, trials: list[Trial], folder: str) -> Section:
             for t in trials
         ],
         splits=[
-            SplitReport(name, classes.get(name), [Mistake(*row) for row in rows])
-            for name, rows in mistakes.items()
+            SplitReport(
+                name, report["classes"].get(name), [Mistake(*row) for row in rows]
+            )
+            for name, rows in report["mistakes"].items()
         ],
         curves=curves,
-        note=note,
     )
 
 
@@ -233,7 +231,7 @@ def run_task(
         print(f"{pluralize(number, 'data error')}: {kind} (see {path})")
     done = Trials(task, pretrained, settings, output, devices).run(trials)
     best = best_trial(done)
-    classes = read_report(output, best.number).get("classes", {})
+    classes = read_report(output, best.number)["classes"]
     for split, report in classes.items():
         print(f"{name} {split}, trial {best.number} of {trials}:")
         print(format_class_report(report))

@@ -21,8 +21,8 @@ from electra_tf.model.encoder import Encoder
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.conll import Sentence, read_conll
 from electra_tf.tasks.splits import find_splits
+from electra_tf.tasks.tagger import encode_words
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 from electra_tf.text.warnings import UnknownCounter
 
 SENTENCES = {"train": 1000, "test": 500}
@@ -140,19 +140,15 @@ def _encode(
     name: str,
 ) -> tuple[_Words, int]:
     """Return states and tags of the words, and the number of too long sentences."""
-    ids = pretrained.tokenizer.vocabulary.ids
+    limit = pretrained.shape.max_positions
     rows, firsts, tags, left_out = [], [], [], 0
     for pos, chunks in sentences:
-        row, first = [ids[CLS]], []
-        for word in pos.words:
-            first.append(len(row))
-            row += pretrained.tokenizer.encode(word) or [ids[UNKNOWN]]
-        row.append(ids[SEP])
-        if len(row) > pretrained.shape.max_positions:
+        part, *others = encode_words(pos.words, pretrained.tokenizer, limit)
+        if others or part.cut:
             left_out += 1
             continue
-        rows.append(row)
-        firsts.append(first)
+        rows.append(part.ids)
+        firsts.append(part.starts)
         tags += zip(pos.tags, chunks.tags, strict=True)
     unknown = UnknownCounter(pretrained.tokenizer)
     unknown.add(rows)

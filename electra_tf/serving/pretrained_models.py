@@ -35,7 +35,8 @@ from electra_tf.sources import PretrainedEncoder, Source
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.pretrained_models import load_networks
 from electra_tf.tasks.pretrained_texts import encode_masked
-from electra_tf.text.vocab import CLS, MASK, SEP
+from electra_tf.text.encoding import encode_rows
+from electra_tf.text.vocab import MASK
 
 MAX_MASKS = 1024
 """Masks of a request. Each needs memory for a logit of every vocabulary entry."""
@@ -84,13 +85,10 @@ class _Pretrained(ServedModel):
         return outputs
 
     def examples(self, rows: Sequence[str]) -> EncodedExamples:
-        special = self._tokenizer.vocabulary.ids
-        by_row = []
-        for text in rows:
-            ids = self.pieces(text)[: self._max_length - _SPECIAL]
-            by_row.append([special[CLS], *ids, special[SEP]])
-        segments = [[0] * len(ids) for ids in by_row]
-        return EncodedExamples(by_row, segments, max_length=0)  # pad to the longest
+        vocabulary = self._tokenizer.vocabulary
+        encoded = encode_rows(self.pieces, vocabulary, rows, self._max_length)
+        # Without a larger limit, a batch is as long as its longest text.
+        return EncodedExamples(encoded.ids, encoded.segments, max_length=0)
 
     def pieces(self, text: str) -> list[int]:
         return self._tokenizer.encode(text)

@@ -30,7 +30,7 @@ from electra_tf.serving.text_graph import GraphInputs
 from electra_tf.serving.windows_graph import GraphWindows
 from electra_tf.serving.words_graph import GraphWords, split_words
 from electra_tf.tasks.examples import EncodedExamples
-from electra_tf.tasks.label_sets import THRESHOLD
+from electra_tf.tasks.labels import THRESHOLD
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import query_limit
 from electra_tf.text.graph_tokenizer import substrings

@@ -1,6 +1,7 @@
 """Keras model for extractive question answering."""
 
 import dataclasses
+import itertools
 import json
 import numbers
 import os
@@ -19,11 +20,7 @@ from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, Inputs, check_num_targets
 from electra_tf.tasks.losses import Loss, span_loss, weighted_sums
 from electra_tf.tasks.spans import QAPrediction, decode_answers
-from electra_tf.tasks.squad_json import (
-    Answer,
-    Question,
-    read_squad_ignoring_offsets,
-)
+from electra_tf.tasks.squad_json import Answer, Question, read_squad_ignoring_offsets
 from electra_tf.tasks.task_methods import Formatted
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import make_features
@@ -177,22 +174,14 @@ class QuestionAnswerer(TextModel):
         self, x: Sequence[Any], examples: EncodedExamples, outputs: list
     ) -> list[QAPrediction]:
         """Return the best candidates of each question, from all of its windows."""
-        by_question: list[list[tuple]] = [[] for _ in x]
-        for (index, question, window), output in zip(
-            examples.origins, outputs, strict=True
-        ):
-            by_question[index].append((question, window, output))
+        rows = zip(examples.origins, outputs, strict=True)
         predictions = []
-        for group in by_question:
-            questions, windows, rows = zip(*group, strict=True)
+        for _, group in itertools.groupby(rows, lambda row: row[0][0]):
+            origins, stacked = zip(*group, strict=True)
+            _, (question, *_), windows = zip(*origins, strict=True)
+            logits, settings = _stack(stacked), self.settings.model
             predictions.append(
-                decode_answers(
-                    questions[0],
-                    windows,
-                    _stack(rows),
-                    self.tokenizer,
-                    self.settings.model,
-                )
+                decode_answers(question, windows, logits, self.tokenizer, settings)
             )
         return predictions
 

@@ -14,7 +14,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import ClassificationHead
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, check_num_targets
-from electra_tf.tasks.label_sets import SEPARATOR, label_sets, multi_hot
+from electra_tf.tasks.labels import SEPARATOR, label_sets, multi_hot
 from electra_tf.tasks.losses import (
     Loss,
     class_loss,
@@ -98,10 +98,8 @@ class TextClassifier(TextModel):
             options: `vocabulary`, `settings`, `max_length`, `seed`, `name`, `dtype` and
                 `trainable`, as for `TextModel.from_preset`.
         """
-        if labels is not None and num_classes is not None:
-            raise _names_error(num_classes, labels)
         if num_classes is not None:
-            if not isinstance(num_classes, numbers.Integral):
+            if labels is not None or not isinstance(num_classes, numbers.Integral):
                 raise _names_error(num_classes, labels)
             labels = range(num_classes)
         if labels is not None:
@@ -162,7 +160,6 @@ class TextClassifier(TextModel):
         """Encode texts or pairs, with names or indices of classes as targets."""
         targets = None
         if y is not None:
-            check_num_targets(x, y, "texts")
             targets = (
                 multi_hot(y, self.labels) if self.multi_label else self._class_ids(y)
             )

@@ -14,7 +14,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import keras_metrics
 from electra_tf.tasks.examples import Inputs
-from electra_tf.tasks.label_sets import THRESHOLD
+from electra_tf.tasks.labels import THRESHOLD
 from electra_tf.tasks.losses import class_targets
 
 

@@ -201,25 +201,13 @@ def _read_texts(
         splits = _read_glue_splits("mnli" if name == "ax" else name, data, columns)
         limits = UNBOUNDED if labels else (model.low, model.high)
         return name, splits, LabelScorer(row.metrics, labels, limits)
-    bounds, separator = None if labels else UNBOUNDED, None
-    if model.multi_label:
-        separator = _require_separator(settings)
+    bounds = None if labels else UNBOUNDED
+    separator = settings.label_separator if model.multi_label else None
     texts = settings.text_columns
     columns = Columns(texts, settings.label_column, labels, bounds, separator)
     splits = _read_tables(data, settings, columns, "split_column" in given, log)
     metrics = classification_metrics(labels) if labels else REGRESSION_METRICS
     return name, splits, text_scorer(columns, metrics)
-
-
-def _require_separator(settings: DataConfig) -> str:
-    if settings.label_separator is None:
-        raise InputError(
-            "The separator of a text's classes must be stored with the model or set by "
-            "a flag",
-            "no --label_separator, and none in the model's settings",
-            "Pass --label_separator=';'",
-        )
-    return settings.label_separator
 
 
 def _read_glue_splits(name: str, data: str, columns: Columns) -> dict[str, Split]:
@@ -256,13 +244,14 @@ def _read_tables(
 
 def _require_text_columns(model: TextModel, columns: DataConfig) -> None:
     """Raise an error for columns that are missing or too many."""
-    values = columns.text_columns, columns.label_column
-    flags = zip(("--text_columns", "--label_column"), values, strict=True)
-    if missing := [flag for flag, value in flags if not value]:
+    examples = {"text_columns": "review", "label_column": "label"}
+    if model.multi_label:
+        examples["label_separator"] = "';'"
+    if missing := [name for name in examples if not getattr(columns, name)]:
         raise InputError(
             "The columns of a table must be stored with the model or set by flags",
-            f"no {' and no '.join(missing)}, and none in the model's settings",
-            "Pass --text_columns=review --label_column=label",
+            f"no --{' and no --'.join(missing)}, and none in the model's settings",
+            "Pass " + " ".join(f"--{name}={value}" for name, value in examples.items()),
         )
     needed = 2 if model.pairs else 1
     if model.pairs is not None and len(columns.text_columns) != needed:

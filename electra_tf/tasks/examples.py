@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.kernels.weak_functions import weak_function
+from electra_tf.text.encoding import pad_rows
 
 LENGTHS = (
     *(8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128),
@@ -92,12 +93,10 @@ class EncodedExamples:
         """
         longest = max(len(self.ids[row]) for row in rows)
         length = min(padded_length(longest), max(self.max_length, longest))
-        ids_BL, segments_BL, mask_BL = np.zeros((3, size, length), np.int32)
-        for index, row in enumerate(rows):
-            end = len(self.ids[row])
-            ids_BL[index, :end] = self.ids[row]
-            segments_BL[index, :end] = self.segments[row]
-            mask_BL[index, :end] = 1
+        columns = (
+            [column[row] for row in rows] for column in (self.ids, self.segments)
+        )
+        inputs = pad_rows(*columns, (size, length))
         targets: Any = np.zeros(size, np.int32)
         if isinstance(self.targets, Mapping):
             targets = {
@@ -109,11 +108,6 @@ class EncodedExamples:
             targets = _stack(values, size, length, self._dtypes[None])
         weights_B = np.zeros(size, np.float32)
         weights_B[: len(rows)] = 1 if self.weights is None else self.weights[list(rows)]
-        inputs = {
-            "token_ids": ids_BL,
-            "segment_ids": segments_BL,
-            "padding_mask": mask_BL,
-        }
         return inputs, targets, weights_B
 
 

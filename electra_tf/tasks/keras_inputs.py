@@ -27,7 +27,7 @@ from electra_tf.tasks.examples import (
     single_batch,
     training_dataset,
 )
-from electra_tf.tasks.label_sets import check_rows
+from electra_tf.tasks.labels import check_rows
 from electra_tf.tasks.losses import squeeze_column
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.task_methods import TaskMethods
@@ -154,7 +154,13 @@ def prepare_fit(
     x = train.x
     if isinstance(x, EncodedExamples):
         if (steps := arguments.get("steps_per_epoch")) is not None:
-            raise _steps_error(steps)
+            raise InputError(
+                "steps_per_epoch must be left out with a list of texts, as an epoch is "
+                "one pass over all of them",
+                f"steps_per_epoch={steps!r:.40}",
+                "Leave it out, or pass a tf.data.Dataset of batches of (texts, targets)"
+                " with repeat()",
+            )
         check_replicas(batch_size, model.distribute_strategy)
         epochs = epoch_batch_indices(
             x.lengths,
@@ -311,16 +317,6 @@ def steps_per_epoch(arguments: Mapping[str, Any]) -> int:
     count, share = len(x["token_ids"]), arguments.get("validation_split")
     count = num_training_rows(count, share) if share else count
     return -(-count // arguments["batch_size"])
-
-
-def _steps_error(steps: Any) -> InputError:
-    return InputError(
-        "steps_per_epoch must be left out with a list of texts, as an epoch is one "
-        "pass over all of them",
-        f"steps_per_epoch={steps!r:.40}",
-        "Leave it out, or pass a tf.data.Dataset of batches of (texts, targets) with "
-        "repeat()",
-    )
 
 
 def unpack_batch(data: Any) -> tuple[Inputs, Any, tf.Tensor]:

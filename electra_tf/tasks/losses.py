@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.label_sets import THRESHOLD
+from electra_tf.tasks.labels import THRESHOLD
 
 
 class Loss(NamedTuple):
@@ -89,25 +89,6 @@ def sum_over_replicas(weight: tf.Tensor) -> tf.Tensor:
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, weight)
 
 
-def position_loss(logits_BL: tf.Tensor, positions_B: tf.Tensor) -> tf.Tensor:
-    """Compute the cross-entropy [B] of a position among all of its row, in float32."""
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels=positions_B, logits=tf.cast(logits_BL, tf.float32)
-    )
-
-
-def impossible_loss(logit_B: tf.Tensor, impossible_B: tf.Tensor) -> tf.Tensor:
-    """Compute the cross-entropy [B] of whether a row has no answer, in float32.
-
-    Args:
-        logit_B: Logit of having no answer.
-        impossible_B: 1 where there is no answer, else 0.
-    """
-    return tf.nn.sigmoid_cross_entropy_with_logits(
-        labels=tf.cast(impossible_B, tf.float32), logits=tf.cast(logit_B, tf.float32)
-    )
-
-
 def span_loss(
     start_logits_BL: tf.Tensor,
     end_logits_BL: tf.Tensor,
@@ -122,12 +103,19 @@ def span_loss(
     (start + end) / 2 + answerable_weight * impossible, each a cross-entropy. The end's
     logits are conditioned on the correct start. Without an answer both positions are 0.
     """
-    start_B = position_loss(start_logits_BL, starts_B)
-    end_B = position_loss(end_logits_BL, ends_B)
+    start_B, end_B = (
+        tf.nn.sparse_softmax_cross_entropy_with_logits(positions_B, logits_BL)
+        for positions_B, logits_BL in (
+            (starts_B, start_logits_BL),
+            (ends_B, end_logits_BL),
+        )
+    )
     loss_B = (start_B + end_B) / 2.0
     if answerable_logit_B is None:
         return loss_B
-    none_B = impossible_loss(answerable_logit_B, impossible_B)
+    none_B = tf.nn.sigmoid_cross_entropy_with_logits(
+        tf.cast(impossible_B, tf.float32), answerable_logit_B
+    )
     return loss_B + answerable_weight * none_B
 
 

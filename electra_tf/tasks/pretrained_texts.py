@@ -6,9 +6,8 @@ layer below the tokenizer.
 
 import itertools
 import numbers
-import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -19,15 +18,15 @@ from electra_tf.model.electra import Electra, MaskedLanguageModel
 from electra_tf.model.encoder import Encoder
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.inference import IDS, INPUTS, compiled, outputs_by_row
+from electra_tf.tasks.spans import piece_characters
 from electra_tf.tasks.text_inputs import check_input, to_single_texts
 from electra_tf.text.encoding import encode_rows, to_rows
+from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import MASK
 
 Pooling = Literal["mean", "cls"]
 _BATCH_SIZES = range(1, 2**31)
-_TEXTS = 1024  # whose characters are found together
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class ReplacedToken(NamedTuple):
@@ -144,11 +143,16 @@ def replaced_tokens(
         examples, batch_size, lambda inputs, _: probabilities(inputs)
     )
     entries, results = tokenizer.vocabulary.tokens, []
-    spans = _offsets(rows, tokenizer)
-    for ids, span, output_L in zip(examples.ids, spans, outputs, strict=True):
+    characters = CharacterTable(tokenizer.settings)
+    for text, ids, output_L in zip(rows, examples.ids, outputs, strict=True):
+        spans = piece_characters(text, tokenizer, characters)
         values = output_L[1 : len(ids) - 1].tolist()
-        columns = [entries[number] for number in ids[1:-1]], *span, values
-        results.append(list(map(ReplacedToken, *columns)))
+        results.append(
+            [
+                ReplacedToken(entries[number], *span, value)
+                for number, span, value in zip(ids[1:-1], spans, values, strict=True)
+            ]
+        )
     return results
 
 
@@ -233,18 +237,6 @@ def _fill(text: str, slot: int, token: str) -> str:
     parts = text.split(MASK)
     before, after = MASK.join(parts[: slot + 1]), MASK.join(parts[slot + 1 :])
     return before + token.removeprefix("##") + after
-
-
-def _offsets(
-    texts: Sequence[str], tokenizer: Tokenizer
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield the first characters, and those after the last, of the wordpieces."""
-    graph = tokenizer.graph()
-    for start in range(0, len(texts), _TEXTS):
-        # TensorFlow has no surrogates. Normalization drops them and U+FFFD alike.
-        part = [_SURROGATES.sub("\ufffd", t) for t in texts[start : start + _TEXTS]]
-        offsets = graph.encode_with_offsets(tf.constant(part))
-        yield from zip(offsets.starts.to_list(), offsets.ends.to_list(), strict=True)
 
 
 def _tokenizer(encoder: Encoder) -> Tokenizer:

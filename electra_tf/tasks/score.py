@@ -24,7 +24,7 @@ from electra_tf.tasks.class_report import (
     span_report,
     tag_report,
 )
-from electra_tf.tasks.label_sets import label_sets, multi_hot
+from electra_tf.tasks.labels import label_sets, multi_hot
 from electra_tf.tasks.schemes import OUTSIDE, conlleval_spans, is_span_scheme
 from electra_tf.tasks.spans import QAPrediction, write_predictions
 from electra_tf.tasks.splits import Split

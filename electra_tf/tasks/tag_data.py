@@ -7,11 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.conll import (
-    ENDINGS,
-    read_sentences,
-    without_headers,
-)
+from electra_tf.tasks.conll import ENDINGS, read_sentences, without_headers
 from electra_tf.tasks.labels import other_spelling, several_spellings
 from electra_tf.tasks.schemes import (
     BIOES,

@@ -13,8 +13,12 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import glue
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.label_sets import THRESHOLD, rarest_labels
-from electra_tf.tasks.labels import other_spelling, suspicious_labels
+from electra_tf.tasks.labels import (
+    THRESHOLD,
+    other_spelling,
+    rarest_labels,
+    suspicious_labels,
+)
 from electra_tf.tasks.metrics import (
     LABEL_SET_METRICS,
     REGRESSION_METRICS,

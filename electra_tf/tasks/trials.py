@@ -101,7 +101,7 @@ def read_report(output: str | os.PathLike, number: int) -> dict[str, Any]:
     steps of an epoch; `classes` and `mistakes` by split.
     """
     path = pathlib.Path(trial_folder(output, number), _REPORT)
-    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return json.loads(path.read_text("utf-8"))
 
 
 class Trials:

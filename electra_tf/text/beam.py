@@ -244,7 +244,7 @@ class CountWords(beam.DoFn):
         yield from counter.words().items()
         counts = {_TOO_LONG + kind: count for kind, count in counter.too_long.items()}
         yield _output(_COUNTS, {**counts, "dropped": counter.dropped})
-        loss = dataclasses.astuple(counter.accent_loss.result())
+        loss = dataclasses.astuple(counter.accent_loss.loss)
         yield _output(_ACCENTS, (chunk.key, loss))
 
 

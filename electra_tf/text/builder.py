@@ -37,11 +37,7 @@ from electra_tf.text.records import (
 )
 from electra_tf.text.tokenizer import Tokenizer, settings_path
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
-from electra_tf.text.warnings import (
-    DISCARDED_LIMIT,
-    AccentLoss,
-    AccentLossCounter,
-)
+from electra_tf.text.warnings import DISCARDED_LIMIT, AccentLoss, AccentLossCounter
 from electra_tf.text.worker_pool import WorkerPool
 
 _TEXT_BYTES_PER_SHARD = 32_000_000
@@ -83,7 +79,7 @@ class ChunkBuilder:
             counter = AccentLossCounter(self._tokenizer.settings)
             for text in chunk.documents:
                 counter.add(text)
-            accent_loss += counter.result()
+            accent_loss += counter.loss
             examples += self._pack(chunk, counts)
         records = list(map(frame, self._encoder.encode(examples)))
         packed = sum(len(a) + len(b) for a, b in examples)

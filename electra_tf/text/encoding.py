@@ -3,8 +3,10 @@
 A row is [CLS] A [SEP], or [CLS] A [SEP] B [SEP]; the rules are those of the original.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from electra_tf.errors import InputError
 from electra_tf.text.vocab import CLS, SEP, Vocabulary
@@ -42,6 +44,20 @@ def encode_rows(
         ids.append([cls, *first, sep, *second])
         segments.append([0] * (len(first) + 2) + [1] * len(second))
     return EncodedRows(ids, segments, num_truncated, pairs)
+
+
+def pad_rows(
+    ids: Iterable[Sequence[int]],
+    segments: Iterable[Sequence[int]],
+    shape: tuple[int, int],
+) -> dict[str, np.ndarray]:
+    """Return `token_ids`, `segment_ids` and `padding_mask`, int32 of a shape [B, L]."""
+    ids_BL, segments_BL, mask_BL = np.zeros((3, *shape), np.int32)
+    for index, (row, segment) in enumerate(zip(ids, segments, strict=True)):
+        ids_BL[index, : len(row)] = row
+        segments_BL[index, : len(row)] = segment
+        mask_BL[index, : len(row)] = 1
+    return {"token_ids": ids_BL, "segment_ids": segments_BL, "padding_mask": mask_BL}
 
 
 def truncate(parts: list[list[int]], max_length: int) -> bool:

@@ -25,8 +25,8 @@ from electra_tf.storage.lease import Lease, is_lease
 from electra_tf.storage.mirror import push, temporary_folder
 from electra_tf.storage.objects import ObjectFolder, is_url
 from electra_tf.text.examples import Example
-from electra_tf.text.tokenizer import Wordpieces
 from electra_tf.text.vocab import CLS, SEP, Vocabulary
+from electra_tf.text.wordpieces import Wordpieces
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 SHARD_PREFIX = "pretrain_data.tfrecord"

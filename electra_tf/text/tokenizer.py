@@ -16,32 +16,22 @@ import numpy as np
 
 from electra_tf import durable_files
 from electra_tf.config.data import TokenizationConfig
-from electra_tf.errors import (
-    InputError,
-    check_type,
-    format_list,
-    unknown_arguments,
-)
-from electra_tf.text.encoding import encode_rows, to_array, to_list, to_rows
-from electra_tf.text.normalization import UNIT, CharacterTable, end_of_marks
+from electra_tf.errors import InputError, check_type, format_list, unknown_arguments
+from electra_tf.text.encoding import encode_rows, pad_rows, to_array, to_list, to_rows
+from electra_tf.text.normalization import CharacterTable, end_of_marks
 from electra_tf.text.vocab import (
     CONTINUATION,
     PAD,
     SPECIAL_TOKENS,
-    UNKNOWN,
     Vocabulary,
     exchange_first,
 )
 from electra_tf.text.whole_entries import WholeEntries
+from electra_tf.text.wordpieces import Units, Wordpieces, Words, split_units
 
 if TYPE_CHECKING:
     from electra_tf.text.graph_tokenizer import GraphTokenizer
 
-# Characters in the cache of a tokenizer, which takes about 200 MB when full. Longer
-# units rarely repeat and are not cached.
-_CACHED_CHARACTERS = 6_000_000
-_MAX_CACHED_UNIT = 64
-_COMMON_SIGNS = ",.()\"-';"
 _MIN_POSITIONS = 3  # those of the special tokens of a pair
 # What to do in place of arguments of Hugging Face's tokenizers.
 _FOREIGN_ARGUMENTS = {
@@ -52,11 +42,6 @@ _FOREIGN_ARGUMENTS = {
     "encode(text)",
     "is_split_into_words": "Pass texts; a TokenClassifier takes lists of words",
 }
-
-
-Wordpieces = str
-"""Token ids as a string with one character `chr(id)` per id. Joining, slicing and
-counting are several times faster than with lists of integers."""
 
 
 class Tokenizer:
@@ -101,8 +86,8 @@ class Tokenizer:
         self._characters = CharacterTable(settings)
         self.whole = WholeEntries(settings)
         self._check_whole()
-        self._words = _Words(vocabulary, settings.max_word_characters)
-        self._units = _Units(self._characters, self._words)
+        self._words = Words(vocabulary, settings.max_word_characters)
+        self._units = Units(self._characters, self._words)
 
     def __repr__(self) -> str:
         settings = f"lower_case={self.settings.lower_case}"
@@ -139,16 +124,7 @@ class Tokenizer:
         texts = to_rows(to_array(columns))
         rows = encode_rows(self.encode, self.vocabulary, texts, max_length)
         shape = len(rows.ids), max(map(len, rows.ids), default=0)
-        ids_BL, segments_BL, mask_BL = np.zeros((3, *shape), np.int32)
-        for index, (ids, segments) in enumerate(zip(*rows[:2], strict=True)):
-            ids_BL[index, : len(ids)] = ids
-            segments_BL[index, : len(ids)] = segments
-            mask_BL[index, : len(ids)] = 1
-        return {
-            "token_ids": ids_BL,
-            "segment_ids": segments_BL,
-            "padding_mask": mask_BL,
-        }
+        return pad_rows(rows.ids, rows.segments, shape)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Return the wordpieces of a text, without [CLS] and [SEP]."""
@@ -380,95 +356,10 @@ def _check_call(texts: Any, max_length: Any) -> None:
         )
 
 
-def split_units(text: str, settings: TokenizationConfig) -> list[str]:
-    """Split a text into units that are tokenized independently of each other.
-
-    The rule is `normalization.UNIT`. Text without control characters and with plain
-    spaces only is lower-cased and split at its most frequent punctuation first, so
-    that the cache needs fewer units. The `CharacterTable.words` of the units,
-    concatenated, are the words of the text.
-    """
-    if text.isprintable() and "\ufffd" not in text:
-        if settings.lower_case:
-            text = text.lower()
-        for sign in _COMMON_SIGNS:
-            text = text.replace(sign, f" {sign} ")
-        units = text.split()
-        if text.isascii() or len(text) < 16 * len(units):
-            return units
-    return UNIT.findall(text)
-
-
 def settings_path(path: str | pathlib.Path) -> pathlib.Path:
     """Return the path of the settings file of a vocabulary file."""
     path = pathlib.Path(path)
     return path.with_name(f"{path.name}.settings.json")
-
-
-class _Words(dict):
-    """Cache from word to wordpieces, filled by greedy longest match."""
-
-    def __init__(self, vocabulary: Vocabulary, max_characters: int):
-        super().__init__()
-        self._max_characters = max_characters
-        self._first: dict[str, Wordpieces] = {}
-        self._later: dict[str, Wordpieces] = {}
-        for token, index in vocabulary.ids.items():
-            self._first[token] = chr(index)
-            if token.startswith(CONTINUATION):
-                self._later[token.removeprefix(CONTINUATION)] = chr(index)
-        self._longest = max(map(len, vocabulary.tokens))
-        self._unknown = chr(vocabulary.ids[UNKNOWN])
-        # Over-long words are not cached, so that each occurrence is counted.
-        self.too_long = self.too_long_characters = 0
-
-    def __missing__(self, word: str) -> Wordpieces:
-        wordpieces = self.match(word)
-        if len(word) <= _MAX_CACHED_UNIT:
-            self[word] = wordpieces
-        return wordpieces
-
-    def match(self, word: str, first: bool = True) -> Wordpieces:
-        """Match greedily, from the start of a word or (`first` false) within it."""
-        if len(word) > self._max_characters:
-            self.too_long += 1
-            self.too_long_characters += len(word)
-            return self._unknown
-        wordpieces, start = "", 0
-        entries = self._first if first else self._later
-        while start < len(word):
-            for end in range(min(len(word), start + self._longest), start, -1):
-                if word[start:end] in entries:
-                    break
-            else:
-                return self._unknown
-            wordpieces += entries[word[start:end]]
-            start, entries = end, self._later
-        return wordpieces
-
-
-class _Units(dict):
-    """Cache of limited size from unit (see `normalization.UNIT`) to wordpieces."""
-
-    def __init__(self, characters: CharacterTable, words: _Words):
-        super().__init__()
-        self._split = characters.words
-        self._words = words
-        self._size = 0
-
-    def __missing__(self, unit: str) -> Wordpieces:
-        wordpieces = "".join(map(self._words.__getitem__, self._split(unit)))
-        self._size += len(unit)
-        if len(unit) <= _MAX_CACHED_UNIT:
-            self[unit] = wordpieces
-        return wordpieces
-
-    def clear_if_full(self) -> None:
-        """Empty the cache once it exceeds its limit."""
-        if self._size > _CACHED_CHARACTERS:
-            self.clear()
-            self._words.clear()
-            self._size = 0
 
 
 @dataclasses.dataclass(frozen=True)

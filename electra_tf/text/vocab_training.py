@@ -17,10 +17,11 @@ from electra_tf.errors import InputError
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.normalization import CharacterTable
-from electra_tf.text.tokenizer import Tokenizer, split_units
+from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 from electra_tf.text.warnings import AccentLoss, AccentLossCounter
 from electra_tf.text.whole_entries import WholeEntries
+from electra_tf.text.wordpieces import split_units
 
 # Maximum number of different units in memory, about 150 bytes each. Beyond it, units
 # that occurred once are dropped: they are too rare to enter a vocabulary.
@@ -109,7 +110,7 @@ def count_words(
             if not allow_accent_loss:
                 counter.accent_loss.check_early()
             bar.update(reader.position_bytes - bar.n)
-    accent_loss, words = counter.accent_loss.result(), counter.words()
+    accent_loss, words = counter.accent_loss.loss, counter.words()
     if not allow_accent_loss:
         accent_loss.check()
     return WordCounts(words, *counter.too_long.values(), counter.dropped, accent_loss)

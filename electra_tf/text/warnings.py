@@ -81,7 +81,8 @@ class AccentLossCounter:
         self._changed = _changed_characters(settings)
         self._strips = settings.strips_accents
         self._total = self._sampled = 0  # characters
-        self._result = AccentLoss()
+        self.loss = AccentLoss()
+        """Counts of the text so far."""
 
     def add(self, text: str) -> None:
         """Count the part of a text that belongs to the sample."""
@@ -98,18 +99,14 @@ class AccentLossCounter:
             n for c, n in counts.items() if unicodedata.category(c)[0] in "LM"
         )
         changed = sum(n for c, n in counts.items() if self._changed[c])
-        has_example = bool(self._result.example) or not changed
+        has_example = bool(self.loss.example) or not changed
         example = "" if has_example else self._changed.example(text)
-        self._result += AccentLoss(letters, changed, example)
-
-    def result(self) -> AccentLoss:
-        """Return the counts of the text so far."""
-        return self._result
+        self.loss += AccentLoss(letters, changed, example)
 
     def check_early(self) -> None:
         """Check a sample that is large enough, before the end of a long text."""
-        if self._result.letters >= _MIN_LETTERS:
-            self._result.check()
+        if self.loss.letters >= _MIN_LETTERS:
+            self.loss.check()
 
 
 class _ChangedCharacters(dict):
@@ -125,7 +122,7 @@ class _ChangedCharacters(dict):
     def __missing__(self, character: str) -> bool:
         code = ord(character)
         self[character] = is_changed = (
-            _is_letter_or_mark(character)
+            unicodedata.category(character)[0] in "LM"
             and self._stripped[code] != self._unstripped[code]
             and is_other_script(character)
         )
@@ -144,14 +141,8 @@ class _ChangedCharacters(dict):
         return ""
 
 
-@functools.cache
-def _changed_characters(settings: TokenizationConfig) -> _ChangedCharacters:
-    # Cached, because each chunk of a corpus creates a counter.
-    return _ChangedCharacters(settings)
-
-
-def _is_letter_or_mark(character: str) -> bool:
-    return unicodedata.category(character)[0] in "LM"
+# Each chunk of a corpus creates a counter.
+_changed_characters = functools.cache(_ChangedCharacters)
 
 
 def is_other_script(character: str) -> bool:

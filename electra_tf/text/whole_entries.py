@@ -111,10 +111,7 @@ class _Characters(dict):
         return variants
 
 
-@functools.cache
-def _characters(settings: TokenizationConfig) -> _Characters:
-    # Cached, because its variants take a second.
-    return _Characters(settings)
+_characters = functools.cache(_Characters)  # its variants take a second
 
 
 def _check(entry: str, longest: int) -> None:

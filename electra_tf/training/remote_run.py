@@ -15,12 +15,7 @@ from electra_tf.storage import mirror
 from electra_tf.storage.lease import Lease, current_token
 from electra_tf.storage.mirror import Expected
 from electra_tf.storage.objects import ObjectFolder
-from electra_tf.training.checkpoint import (
-    CHECKPOINTS,
-    CONFIG,
-    MANIFEST,
-    parse_manifest,
-)
+from electra_tf.training.checkpoint import CHECKPOINTS, CONFIG, MANIFEST, parse_manifest
 from electra_tf.training.metric_logger import METRICS, TENSORBOARD
 
 _OBJECT = re.compile(r"(step_(\d+))/(.+)")

@@ -23,8 +23,6 @@ from electra_tf.model.transformer import InitializerFactory
 from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.tasks.losses import (
     class_loss,
-    impossible_loss,
-    position_loss,
     score_loss,
     span_loss,
     tag_loss,
@@ -183,8 +181,13 @@ def test_prediction_of_spans_equals_the_original():
     with tf.GradientTape() as tape:
         outputs = original.head(original.states(), original["feat/segment_ids"])
         # In prediction the original's end loss is log(length).
-        span_B = position_loss(outputs["start_logits_BL"], starts_B) + math.log(length)
-        of_answerable_B = impossible_loss(outputs["answerable_logit_B"], impossible_B)
+        span_B = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            starts_B, outputs["start_logits_BL"]
+        )
+        span_B += math.log(length)
+        of_answerable_B = tf.nn.sigmoid_cross_entropy_with_logits(
+            tf.cast(impossible_B, tf.float32), outputs["answerable_logit_B"]
+        )
         loss_B = span_B / 2 + 0.5 * of_answerable_B
         loss = tf.reduce_sum(loss_B)
     assert "end_logits_BL" not in outputs

@@ -15,7 +15,7 @@ from conftest import GOLDEN, ROOT
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.text import tokenizer as tokenizer_lib
+from electra_tf.text import wordpieces
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
@@ -182,7 +182,7 @@ def test_cased_text_keeps_its_accents_by_default(vocabulary):
 
 
 def test_the_cache_is_bounded_and_does_not_change_ids(vocabulary, monkeypatch):
-    monkeypatch.setattr(tokenizer_lib, "_CACHED_CHARACTERS", 100)
+    monkeypatch.setattr(wordpieces, "_CACHED_CHARACTERS", 100)
     bounded = Tokenizer(vocabulary)
     texts = [text.decode("utf-8", "ignore") for text in fuzzed(300, 7)]
     texts.append("user-" * 100)

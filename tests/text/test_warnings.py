@@ -130,7 +130,7 @@ def test_published_vocabularies_cause_no_warning(data):
 def accent_loss_of(text, **settings):
     counter = warnings.AccentLossCounter(TokenizationConfig(**settings))
     counter.add(text)
-    return counter.result()
+    return counter.loss
 
 
 @pytest.mark.parametrize(
@@ -180,5 +180,5 @@ def test_a_long_text_is_sampled(monkeypatch):
     counter = warnings.AccentLossCounter(TokenizationConfig())
     for _ in range(1000):
         counter.add("aaaaaaaaaが")
-    assert 100 + 10_000 // 50 <= counter.result().letters < 100 + 10_000 // 50 + 10
-    assert counter.result().share == pytest.approx(0.1)
+    assert 100 + 10_000 // 50 <= counter.loss.letters < 100 + 10_000 // 50 + 10
+    assert counter.loss.share == pytest.approx(0.1)

@@ -5,11 +5,7 @@ import tensorflow as tf
 from electra_tf.batch import CorruptedBatch, MaskedBatch
 from electra_tf.kernels.rng import RngStream
 from electra_tf.model.electra import gather
-from electra_tf.pretraining.losses import (
-    WeightedSum,
-    masked_lm_loss,
-    mlm_predictions,
-)
+from electra_tf.pretraining.losses import WeightedSum, masked_lm_loss, mlm_predictions
 from electra_tf.pretraining.metrics import masked_lm_metrics, sampled_metrics
 from electra_tf.pretraining.objectives.common import Losses, encoder_inputs
 from electra_tf.pretraining.objectives.electra import ElectraObjective

@@ -13,11 +13,7 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import RngStream
 from electra_tf.model.electra import pretraining_model
-from electra_tf.pretraining.losses import (
-    WeightedSum,
-    masked_lm_loss,
-    mlm_predictions,
-)
+from electra_tf.pretraining.losses import WeightedSum, masked_lm_loss, mlm_predictions
 from electra_tf.pretraining.masking import Masker, SpecialTokens
 from electra_tf.pretraining.metrics import masked_lm_metrics
 
