@@ -30,20 +30,13 @@ cli.define(
 flags.DEFINE_integer("workers", os.cpu_count(), "Worker processes.", flag_values=FLAGS)
 cli.define_runner_flags(FLAGS)
 flags.DEFINE_bool("overwrite", False, "Replace existing records.", flag_values=FLAGS)
-SETTINGS = {
+SETTINGS = cli.TEXT_SETTINGS | {
     "max_length": "records.max_length",
     "order": "records.order",
     "seed": "records.seed",
     "shards": "records.shards",
     "deduplicate": "records.deduplicate",
     "duplicate_similarity": "records.duplicate_similarity",
-    "documents": "corpus.documents",
-    "field": "corpus.field",
-    "on_error": "corpus.on_error",
-    "lower_case": "tokenization.lower_case",
-    "strip_accents": "tokenization.strip_accents",
-    "split_unspaced": "tokenization.split_unspaced",
-    "keep_whole": "tokenization.keep_whole",
 }
 cli.define_config_flags(FLAGS, SETTINGS)
 

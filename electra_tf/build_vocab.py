@@ -38,17 +38,10 @@ flags.DEFINE_bool(
     "overwrite", False, "Replace an existing vocabulary.", flag_values=FLAGS
 )
 cli.define_runner_flags(FLAGS)
-SETTINGS = {
+SETTINGS = cli.TEXT_SETTINGS | {
     "size": "vocabulary.size",
     "min_frequency": "vocabulary.min_frequency",
     "character_coverage": "vocabulary.character_coverage",
-    "lower_case": "tokenization.lower_case",
-    "strip_accents": "tokenization.strip_accents",
-    "split_unspaced": "tokenization.split_unspaced",
-    "keep_whole": "tokenization.keep_whole",
-    "documents": "corpus.documents",
-    "field": "corpus.field",
-    "on_error": "corpus.on_error",
 }
 cli.define_config_flags(FLAGS, SETTINGS)
 

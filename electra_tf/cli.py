@@ -63,6 +63,16 @@ _MEANINGS = {
     "model_name_or_path checkpoint init_checkpoint pretrained pretrained_model",
 }
 
+TEXT_SETTINGS = {
+    "documents": "corpus.documents",
+    "field": "corpus.field",
+    "on_error": "corpus.on_error",
+    "lower_case": "tokenization.lower_case",
+    "strip_accents": "tokenization.strip_accents",
+    "split_unspaced": "tokenization.split_unspaced",
+    "keep_whole": "tokenization.keep_whole",
+}
+"""Settings of the commands that read a corpus, by flag."""
 
 # Values in place of those of other programs, by setting and whether the flag counts
 # epochs.

@@ -110,18 +110,17 @@ def main() -> None:
     cli.check_new_files(FLAGS, "report", "save_predictions")
     for flag in ("model", "checkpoint", "generator"):
         model_names.check_exists(FLAGS[flag].value)
-    report = _score_predictions() if mode == "task" else _score_model(mode)
+    if mode == "task":
+        files = map(local_path, (FLAGS.data, FLAGS.predictions, FLAGS.na_prob))
+        report = score_files.score_predictions(FLAGS.task, *files)
+    else:
+        report = _score_model(mode)
     indent = 2 if mode == "task" else None
     text = json.dumps(report, indent=indent, allow_nan=mode == "task")
     print(text)
     if FLAGS.output:
         with staged(FLAGS.output) as output, open(output, "w", encoding="utf-8") as f:
             f.write(text + "\n")
-
-
-def _score_predictions() -> dict[str, Any]:
-    files = map(local_path, (FLAGS.data, FLAGS.predictions, FLAGS.na_prob))
-    return score_files.score_predictions(FLAGS.task, *files)
 
 
 def _score_model(mode: str) -> dict[str, Any]:

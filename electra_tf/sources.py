@@ -36,7 +36,7 @@ from electra_tf.interop import (
 from electra_tf.interop.hub import is_hub_id, local_folder
 from electra_tf.interop.huggingface import CONFIG
 from electra_tf.interop.names import Format
-from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
+from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
 from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
 from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
@@ -164,14 +164,8 @@ class Source:
         """The encoder: that of the discriminator, or of the only network."""
         if self.kind == "config":
             return _read_config(self.path, self.vocabulary)
-        model = self.pretrained
-        if model.tokenizer is None:
-            raise InputError(
-                "A pre-trained model must have a vocabulary",
-                f"{self.path!r} without vocab.txt",
-                ADD_VOCABULARY,
-            )
-        weights, length = model.main.encoder_weights, None
+        model, length = self.pretrained, None
+        tokenizer, weights = model.require_tokenizer(), model.main.encoder_weights
         if self.own_checkpoint:
             identity = self.weights_hash()
             length = _trained_length(self.own_checkpoint)
@@ -181,7 +175,7 @@ class Source:
                 digest.update(weights[name].tobytes())
             identity = digest.hexdigest()
         return PretrainedEncoder(
-            model.main.shape, model.tokenizer, weights, model.path, identity, length
+            model.main.shape, tokenizer, weights, model.path, identity, length
         )
 
     @contextlib.contextmanager

@@ -14,7 +14,7 @@ from electra_tf.config.model import EncoderConfig, ModelConfig
 from electra_tf.config.pretraining import ObjectiveConfig, PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.network import Network, Prefixes, Role
-from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
+from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.run_networks import RunNetworks, plain_weights
 from electra_tf.interop.tensor_files import read_safetensors
 from electra_tf.text.records import VOCABULARY
@@ -148,13 +148,7 @@ def _metrics(checkpoint: Checkpoint) -> dict[str, Mapping[str, Any]]:
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
     """Write a checkpoint that every command of this package takes, and read it."""
-    if model.tokenizer is None:
-        raise InputError(
-            "A checkpoint must have a vocabulary",
-            f"{model.path!r} without one",
-            ADD_VOCABULARY,
-        )
-    sharing = model.sharing()
+    tokenizer, sharing = model.require_tokenizer(), model.sharing()
     weights: dict[str, np.ndarray] = {}
     slots: dict[str, np.ndarray] = {}
     for network in model.networks:
@@ -166,11 +160,11 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
     config = pretraining_config(model, sharing)
     files = {
         CONFIG: loader.dump_config(config).encode(),
-        VOCABULARY: model.tokenizer.vocabulary.text.encode(),
-        settings_path(VOCABULARY).name: model.tokenizer.identity_text.encode(),
+        VOCABULARY: tokenizer.vocabulary.text.encode(),
+        settings_path(VOCABULARY).name: tokenizer.identity_text.encode(),
     }
     metadata = {
-        "vocabulary": model.tokenizer.vocabulary.sha256,
+        "vocabulary": tokenizer.vocabulary.sha256,
         "source": {
             "path": os.path.basename(os.path.normpath(model.path)),
             "configs": {n.role: dict(n.config) for n in model.networks},

@@ -217,13 +217,6 @@ def hidden_states(
 ) -> list[Array]:
     """Compute the embeddings' output and the hidden states of each layer.
 
-    Args:
-        network: With its library's tensors.
-        token_ids: int [B, L].
-        segment_ids: int [B, L].
-        padding_mask: int [B, L], 1 at real tokens.
-        activation: In place of the network's own.
-
     Returns:
         float64 [B, L, D], depth + 1 of them; rounding errors do not hide a difference.
     """
@@ -258,10 +251,7 @@ def logits(
 ) -> Array | None:
     """Compute the head's logits, or None where the network has no head.
 
-    Args:
-        network: With its library's tensors.
-        x: Hidden states of the last layer, [B, L, D].
-        activation: In place of the network's own.
+    `x` are the hidden states of the last layer, [B, L, D].
 
     Returns:
         float64 [B, L] of a discriminator, [B, L, V] of a masked LM, [B, C] or

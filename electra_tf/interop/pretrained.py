@@ -72,6 +72,16 @@ class PretrainedModel:
         """The discriminator, or the only network."""
         return self.networks[0]
 
+    def require_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer; raise an error if there is none."""
+        if self.tokenizer is None:
+            raise InputError(
+                "A model must have a vocabulary",
+                f"{self.path!r} without vocab.txt",
+                ADD_VOCABULARY,
+            )
+        return self.tokenizer
+
     @property
     def head(self) -> TaskHead | None:
         """The head of a fine-tuned model."""

@@ -236,7 +236,6 @@ def _read_head(
 
 
 def _known_head(known: Mapping[str, Any], source: str) -> TaskHead:
-    """Return the head that `write` described."""
     try:
         head = TaskHead(**{**known, "labels": tuple(known.get("labels", ()))})
         is_text = all(type(n) is str for n in head.labels)

@@ -265,6 +265,13 @@ def scatter_tokens(
     return tf.where(count_BL > 0, mean_BL, ids_BL)
 
 
+def mark_masked(masked: MaskedBatch) -> tf.Tensor:
+    """Return 1 at the masked positions, int32 [B, L]."""
+    zeros_BL = tf.zeros_like(masked.input_ids_BL)
+    ones_BM = tf.ones_like(masked.positions_BM)
+    return scatter_tokens(zeros_BL, masked.positions_BM, masked.weights_BM, ones_BM)
+
+
 def sample_with_replacement(maskable_BL: tf.Tensor, bits_BM: tf.Tensor) -> tf.Tensor:
     """Sample maskable positions independently, as the released code does.
 

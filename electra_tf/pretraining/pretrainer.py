@@ -196,10 +196,11 @@ class Pretrainer(keras.Model):
         rate = self.optimizer.learning_rate
         # Sums the gradients over replicas, clips them and applies them.
         norm = self.optimizer.update(gradients, self.trainable_variables)
-        weight = _replica_weight()
+        weight = 1.0 / _replicas()  # the weights of all replicas sum to 1
+        tokens = tf.cast(tf.reduce_sum(batch.input_mask_BL), tf.float32)
         metrics |= {
             "loss": WeightedSum(loss, weight),
-            "tokens": WeightedSum(_num_real_tokens(batch.input_mask_BL), weight),
+            "tokens": WeightedSum(tokens, weight),
             "learning_rate": WeightedSum(rate * weight, weight),
             "gradient_norm": WeightedSum(norm * weight, weight),
         }
@@ -322,11 +323,6 @@ def _replicas() -> int:
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
-def _replica_weight() -> float:
-    """Return this replica's part of a weight that sums to 1 over all replicas."""
-    return 1.0 / _replicas()
-
-
 def _first_row(batch: Batch) -> tf.Tensor:
     """Return the index of this replica's first row in the global batch."""
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -338,10 +334,6 @@ def _sum_over_replicas(values: Weights) -> Weights:
         return values
     context = tf.distribute.get_replica_context()
     return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
-
-
-def _num_real_tokens(mask_BL: tf.Tensor) -> tf.Tensor:
-    return tf.cast(tf.reduce_sum(mask_BL), tf.float32)
 
 
 def _check_config(config: Any) -> None:

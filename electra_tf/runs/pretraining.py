@@ -44,7 +44,7 @@ from electra_tf.training.run_directory import (
     permanent_steps,
     run_lock,
 )
-from electra_tf.training.speed import StepCost, measure_peak_flops
+from electra_tf.training.speed import measure_peak_flops
 from electra_tf.training.strategy import is_chief
 from electra_tf.training.watchdog import NoWatchdog, Watchdog, create_watchdog
 from electra_tf.training.worker_sync import WorkerSync, reraise_worker_errors
@@ -236,9 +236,8 @@ def explain_changed_steps(
 ) -> list[str]:
     """Explain the effect of a changed `training.steps` on a resumed run.
 
-    Returns:
-        A line with the learning rates of the last completed step and the next one;
-        empty if `training.steps` is unchanged or all steps are completed.
+    The line has the learning rates of the last completed step and the next one. There
+    is none if `training.steps` is unchanged or all steps are completed.
     """
     steps = experiment.config.training.steps
     if newest is None or newest.step == steps:
@@ -321,14 +320,14 @@ def _training_loop(
             record_set, config.input, first_batch=first, host=host, hosts=hosts
         )
 
-    peak = measure_peak_flops(devices, config.training.precision)
     return TrainingLoop(
         pretrainer,
         devices,
         config.training,
         batches,
         metrics.compute_metrics,
-        StepCost(experiment.step_flops, peak),
+        experiment.step_flops,
+        measure_peak_flops(devices, config.training.precision),
         evaluate,
         outputs,
         config.input,

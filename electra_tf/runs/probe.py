@@ -59,7 +59,8 @@ def evaluate_probe(path: str, data: str, untrained: bool = False) -> dict[str, A
     pretrained.load_into(encoder)
     splits, left_out = {}, 0
     for split, sentences in read_splits(data).items():
-        sentences = _draw(sentences, SENTENCES[split])
+        count = min(SENTENCES[split], len(sentences))
+        sentences = random.Random(0).sample(sentences, count)
         splits[split], missing = _encode(encoder, pretrained, sentences, split)
         left_out += missing
     report: dict[str, Any] = {
@@ -165,10 +166,6 @@ def _encode(
     columns = np.array(tags)
     named = {kind: columns[:, i] for i, kind in enumerate(_TAGS)}
     return _Words(np.concatenate(states), named), left_out
-
-
-def _draw(sentences: list, count: int) -> list:
-    return random.Random(0).sample(sentences, min(count, len(sentences)))
 
 
 def read_splits(data: str) -> dict[str, list[tuple[Sentence, Sentence]]]:

@@ -59,7 +59,6 @@ def chunked_encoder(encoder: InferenceEncoder) -> Callable[..., tf.Tensor]:
 
 
 def _rows_per_chunk(length: tf.Tensor) -> tf.Tensor:
-    """Return the number of rows of an encoder's chunk."""
     length = tf.maximum(1, length)
     # Two divisions, because the square of a length may exceed 32 bits.
     return tf.maximum(

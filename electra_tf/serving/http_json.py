@@ -23,12 +23,7 @@ DEFAULT = "serving_default"
 
 
 class RequestError(Exception):
-    """Request that is refused.
-
-    Args:
-        message: For the client; without paths of this machine.
-        status: Of HTTP.
-    """
+    """Refusal of a request; its message, for the client, has no local paths."""
 
     def __init__(self, message: str, status: int = 400):
         super().__init__(message)
@@ -103,7 +98,6 @@ def encode(outputs: Mapping[str, np.ndarray], by_rows: bool) -> bytes:
 
 
 def _parse(body: bytes) -> dict[str, Any]:
-    """Return the object of a request."""
     try:
         text = body.decode("utf-8-sig")
         request = json.loads(text, object_pairs_hook=_without_repetition)
@@ -155,7 +149,6 @@ def _columns(request: Mapping[str, Any], inputs: Specs) -> dict[str, list[Any]]:
 
 
 def _inputs(request: Mapping[str, Any], inputs: Specs) -> dict[str, Any]:
-    """Return the values of each input."""
     values = request["inputs"]
     if not _is_object(values) and len(inputs) == 1:
         return dict.fromkeys(inputs, values)
@@ -173,7 +166,6 @@ def _is_object(value: Any) -> bool:
 
 
 def _array(value: Any, spec: tf.TensorSpec) -> np.ndarray:
-    """Return nested lists as an array."""
     shape, first = [], value
     while isinstance(first, list):
         shape.append(len(first))
@@ -244,7 +236,6 @@ def _object(texts: Mapping[str, str]) -> str:
 
 
 def _text(array: np.ndarray, name: str) -> str:
-    """Return an array as JSON."""
     if array.ndim > 1:  # by rows: a number takes a hundred bytes while it is converted
         return f"[{', '.join(_text(row, name) for row in array)}]"
     leaf: Callable[[Any], Any] = lambda value: value  # noqa: E731

@@ -144,7 +144,6 @@ def _of_export(folder: pathlib.Path, name: str) -> Servable:
 
 
 def _about(path: pathlib.Path) -> dict[str, Any]:
-    """Return the facts of an export."""
     try:
         about = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -66,11 +66,8 @@ _VERSION = "/versions/{version:[0-9]{1,18}}"
 class RestServer:
     """Handlers of the server's URLs.
 
-    Args:
-        servable: The model.
-        limits: Of the server.
-        local: Whether requests must name this machine as their host, so that a page
-            of another site cannot reach the server by a name that it controls.
+    With `local`, requests must name this machine as their host, so that a page of
+    another site cannot reach the server by a name that it controls.
     """
 
     def __init__(
@@ -321,7 +318,6 @@ def _tensor_infos(specs: Mapping[str, tf.TensorSpec]) -> dict[str, Any]:
 
 @functools.cache
 def _page_file(name: str) -> str:
-    """Return the text of a file of the page."""
     folder = importlib.resources.files("electra_tf.serving")
     return (folder / "page" / name).read_text(encoding="utf-8")
 

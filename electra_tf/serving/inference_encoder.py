@@ -71,12 +71,9 @@ class InferenceEncoder(tf.Module):
     ) -> tf.Tensor:
         """Compute the hidden states of the last layer, float32 [B, L, D].
 
-        Args:
-            token_ids: int32 [B, L].
-            segment_ids: int32 [B, L].
-            padding_mask: int32 [B, L], 1 at real tokens.
-            onednn_graph: Whether to use the forms for oneDNN: layer norms as batch
-                norms, and a branch that skips the mask of an input without padding.
+        The inputs are int32 [B, L], the mask 1 at real tokens. With `onednn_graph`,
+        layer norms have the form of batch norms, and a branch skips the mask of an
+        input without padding.
         """
         size = tf.unstack(tf.shape(token_ids))
         bias_1B1K = _bias(padding_mask)
@@ -202,7 +199,6 @@ def _dense(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 def _layer_norm(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float, axis: int = -1
 ) -> tf.Tensor:
-    """Normalise over an axis."""
     centred = x - tf.reduce_mean(x, axis, keepdims=True)
     variance = tf.reduce_mean(tf.square(centred), axis, keepdims=True)
     return centred * (tf.math.rsqrt(variance + epsilon) * gamma) + beta

@@ -59,12 +59,10 @@ class _Pretrained(ServedModel):
 
     graph_inputs: Callable[..., tf.Module] = GraphInputs
 
-    def __init__(self, network: InferenceEncoder, texts: _Texts):
+    def __init__(self, model: Any, network: InferenceEncoder, texts: _Texts):
         super().__init__(network, texts.pretrained.shape, texts.limits)
-        self._max_length, self._tokenizer = (
-            texts.max_length,
-            texts.pretrained.tokenizer,
-        )
+        self.model, self._max_length = model, texts.max_length
+        self._tokenizer = texts.pretrained.tokenizer
         self._pack = self.graph_inputs(self._tokenizer, texts.max_length, texts.limits)
         self.module.inputs = self._pack
         self._tokens = [*self._tokenizer.vocabulary.tokens, ""]
@@ -103,10 +101,6 @@ class _Pretrained(ServedModel):
 class _HiddenStates(_Pretrained):
     """Hidden states of each token, and vectors of the whole text."""
 
-    def __init__(self, encoder: Encoder, network: InferenceEncoder, texts: _Texts):
-        super().__init__(network, texts)
-        self._encoder = encoder
-
     def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
         """Return `token_vectors` [B, L, D], 0 at padding, and two vectors [B, D]:
         `sentence_vector` of [CLS] and `mean_vector` of all real tokens."""
@@ -121,25 +115,22 @@ class _HiddenStates(_Pretrained):
         }
 
     def keras_head(self, ids: Request) -> Outputs:
-        return self.head(self._encoder(**ids), ids)
+        return self.head(self.model(**ids), ids)
 
 
 class _ReplacedTokenDetection(_Pretrained):
     """Probabilities that tokens were replaced."""
 
-    def __init__(
-        self, discriminator: Discriminator, network: InferenceEncoder, texts: _Texts
-    ):
-        super().__init__(network, texts)
-        self._discriminator = discriminator
-        self.module.head = [weight.value for weight in discriminator.head.weights]
+    def __init__(self, model: Discriminator, network: InferenceEncoder, texts: _Texts):
+        super().__init__(model, network, texts)
+        self.module.head = [weight.value for weight in model.head.weights]
 
     def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
         """Return `replaced_logits` and `replaced_probability`, [B, L], 0 at padding."""
-        return self._by_name(self._discriminator.head(hidden_BLD), inputs)
+        return self._by_name(self.model.head(hidden_BLD), inputs)
 
     def keras_head(self, ids: Request) -> Outputs:
-        return self._by_name(self._discriminator(**ids), ids)
+        return self._by_name(self.model(**ids), ids)
 
     def _by_name(self, logits_BL: tf.Tensor, inputs: Inputs) -> Outputs:
         real_BL = tf.cast(inputs["padding_mask"], tf.float32)
@@ -155,30 +146,27 @@ class _FillMask(_Pretrained):
     graph_inputs = GraphMasks
 
     def __init__(
-        self,
-        generator: MaskedLanguageModel,
-        network: InferenceEncoder,
-        texts: _Texts,
-        count: int = NUM_PROPOSALS,
+        self, model: MaskedLanguageModel, network: InferenceEncoder, texts: _Texts
     ):
-        super().__init__(network, texts)
-        self._generator, self._count = generator, count
+        super().__init__(model, network, texts)
         self._mask = self._tokenizer.vocabulary.ids[MASK]
-        self._table_VE = generator.encoder.embeddings.word_embeddings
-        weights = (*generator.head.weights, self._table_VE)
+        self._table_VE = model.encoder.embeddings.word_embeddings
+        weights = (*model.head.weights, self._table_VE)
         self.module.head = [weight.value for weight in weights]
 
     def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
         """Return the outputs of `top_proposals`."""
 
         def vocab_logits(vectors_XD: tf.Tensor) -> tf.Tensor:
-            return self._generator.head(vectors_XD[:, None, :], self._table_VE)[:, 0]
+            return self.model.head(vectors_XD[:, None, :], self._table_VE)[:, 0]
 
         ids_BL = inputs["token_ids"]
-        return top_proposals(ids_BL, hidden_BLD, self._mask, vocab_logits, self._count)
+        return top_proposals(
+            ids_BL, hidden_BLD, self._mask, vocab_logits, NUM_PROPOSALS
+        )
 
     def keras_head(self, ids: Request) -> Outputs:
-        return self.head(self._generator.encoder(**ids), ids)
+        return self.head(self.model.encoder(**ids), ids)
 
     def probes(self) -> Sequence[str]:
         return (
@@ -199,14 +187,9 @@ def top_proposals(
     vocab_logits: Callable[[tf.Tensor], tf.Tensor],
     count: int,
 ) -> Outputs:
-    """Return the most likely tokens for each mask.
+    """Return the `count` most likely tokens for each position with the id `mask`.
 
-    Args:
-        ids_BL: int32.
-        hidden_BLD: The encoder's hidden states.
-        mask: The id of [MASK].
-        vocab_logits: From vectors [X, D] to logits [X, V].
-        count: Tokens per mask.
+    `vocab_logits` maps vectors [X, D] to logits [X, V].
 
     Returns:
         `positions` int32 [B, M] of the masks, padded with -1; `ids` int32

@@ -33,13 +33,9 @@ _RETRY_SECONDS = 1.0
 class Lease:
     """Lease of a folder of an object store, to be used in a `with` statement.
 
-    A thread renews it. A killed process leaves a lease that expires; on the same
-    machine it is ignored at once.
-
-    Args:
-        folder: The folder to write to.
-        flag: Flag that sets the folder, for messages.
-        seconds: Time after which a lease that is not renewed expires.
+    A thread renews it; it expires after `seconds` without renewal. A killed process
+    leaves a lease that expires; on the same machine it is ignored at once. Errors name
+    the `flag` that sets the folder.
     """
 
     def __init__(self, folder: ObjectFolder, flag: str, seconds: float = SECONDS):

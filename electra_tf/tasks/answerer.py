@@ -296,7 +296,6 @@ def _stack(outputs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]
 
 
 def _question(item: Any, index: int) -> Question:
-    """Return an item as a question, or raise."""
     if isinstance(item, Question):
         return item
     is_pair = isinstance(item, tuple | list) and len(item) == 2
@@ -310,7 +309,6 @@ def _question(item: Any, index: int) -> Question:
 
 
 def _with_answers(question: Question, gold: Any, index: int) -> Question:
-    """Return a question with the given gold answers."""
     if gold is None:
         gold = ()
     elif len(gold) == 2 and isinstance(gold[0], str):

@@ -316,7 +316,6 @@ def _lookup(metric: keras.metrics.Metric) -> tuple[str, bool]:
 
 
 def _label_set_values(form: Form, logits_NC: Any) -> Any:
-    """Convert logits to the predictions of a form."""
     if form.predictions == "logits":
         return logits_NC
     probabilities_NC = tf.sigmoid(logits_NC)
@@ -326,7 +325,6 @@ def _label_set_values(form: Form, logits_NC: Any) -> Any:
 
 
 def _class_values(form: Form, targets: Any, logits_NC: Any) -> tuple[Any, Any]:
-    """Convert targets and logits to those of a form."""
     ids_N, shares_NC = class_targets(targets)
     one_hot_NC = tf.one_hot(ids_N, logits_NC.shape[-1])
     predictions, targets = (

@@ -190,7 +190,6 @@ def _find(
 def _read_texts(
     model: TextModel, task: str | None, data: str, given: Mapping[str, Any], log: Log
 ) -> tuple[str, dict[str, Split], Scorer]:
-    """Read the rows of a table, or of a GLUE task."""
     name = task or "csv"
     row = None if given else glue.TASKS.get("mnli" if name == "ax" else name)
     settings = dataclasses.replace(stored_columns(task, model), **given)
@@ -243,7 +242,6 @@ def _read_tables(
 
 
 def _require_text_columns(model: TextModel, columns: DataConfig) -> None:
-    """Raise an error for columns that are missing or too many."""
     examples = {"text_columns": "review", "label_column": "label"}
     if model.multi_label:
         examples["label_separator"] = "';'"

@@ -195,8 +195,7 @@ def submission_files() -> dict[str, tuple[str, str, int]]:
 def write_submission(path: str, predictions: Mapping[str, Sequence[str]]) -> list[str]:
     """Write the leaderboard's zip, with a constant for tasks without predictions.
 
-    Returns:
-        Names of the files that hold a constant.
+    Return the names of the files that hold a constant.
     """
     filled = []
     with (

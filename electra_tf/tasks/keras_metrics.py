@@ -9,7 +9,6 @@ import tensorflow as tf
 from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.tasks.schemes import OUTSIDE, conlleval_spans
 
-_AVERAGES = ("binary", "macro", "micro", "weighted")
 _register = keras.saving.register_keras_serializable("electra_tf")
 
 
@@ -64,8 +63,6 @@ class F1(_ClassCounts):
         dtype: Any = "float64",
     ):
         super().__init__(num_classes, name, dtype)
-        if average not in _AVERAGES:
-            raise ValueError(average)
         self.average = average
 
     def result(self) -> tf.Tensor:

@@ -83,8 +83,7 @@ def load_model(path: str | os.PathLike) -> keras.Model:
 def write(model: PretrainedModel, path: str) -> list[Network]:
     """Write a folder that predict, evaluate and export take as `--model`.
 
-    Returns:
-        The network as it was written, read again from the file.
+    Return the network as it was written, read again from the file.
     """
     os.makedirs(path, exist_ok=True)
     built = build_model(CLASSES[model.head.role], model)

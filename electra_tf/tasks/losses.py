@@ -104,7 +104,9 @@ def span_loss(
     logits are conditioned on the correct start. Without an answer both positions are 0.
     """
     start_B, end_B = (
-        tf.nn.sparse_softmax_cross_entropy_with_logits(positions_B, logits_BL)
+        tf.nn.sparse_softmax_cross_entropy_with_logits(
+            positions_B, tf.cast(logits_BL, tf.float32)
+        )
         for positions_B, logits_BL in (
             (starts_B, start_logits_BL),
             (ends_B, end_logits_BL),
@@ -114,7 +116,7 @@ def span_loss(
     if answerable_logit_B is None:
         return loss_B
     none_B = tf.nn.sigmoid_cross_entropy_with_logits(
-        tf.cast(impossible_B, tf.float32), answerable_logit_B
+        tf.cast(impossible_B, tf.float32), tf.cast(answerable_logit_B, tf.float32)
     )
     return loss_B + answerable_weight * none_B
 

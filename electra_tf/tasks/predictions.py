@@ -4,13 +4,13 @@ import csv
 import io
 import itertools
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.prediction_inputs import Item
 from electra_tf.tasks.splits import Split
+from electra_tf.tasks.tables import print_note
 from electra_tf.text.warnings import UnknownCounter
 
 if TYPE_CHECKING:  # `predict` needs the formats before TensorFlow
@@ -21,16 +21,12 @@ _CHUNK_ITEMS = 1024
 _END = "\r\n"  # of a line of CSV, before it is written
 
 
-def _print(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
 def predict_items(
     model: "TextModel",
     items: Iterable[Item],
     output_format: str = "text",
     nbest: int | None = None,
-    log: Callable[[str], None] = _print,
+    log: Callable[[str], None] = print_note,
 ) -> Iterator[str]:
     """Yield the lines of predictions, computed for chunks of 1024 items.
 

@@ -44,11 +44,7 @@ class Networks(NamedTuple):
 
 
 def load_networks(source: Source) -> Networks:
-    """Load the networks of a pre-trained model, without a generator if it has none.
-
-    Raises:
-        InputError: The model is fine-tuned, or its main network has no head.
-    """
+    """Load the networks of a pre-trained model, without a generator if it has none."""
     with source.checkpoint() as checkpoint:
         config, step = checkpoint.config(), checkpoint.step
         vocabulary = Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY))

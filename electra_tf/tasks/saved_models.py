@@ -15,7 +15,7 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, unknown_arguments
 from electra_tf.interop import keras_file
-from electra_tf.interop.pretrained import ADD_VOCABULARY, PretrainedModel
+from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import TaskHead
 from electra_tf.sources import PretrainedEncoder, Source
 from electra_tf.tasks.saved_file import load_keras_model, unknown_class
@@ -84,13 +84,7 @@ def build_model(
 
     `resolve`: function from the model's own settings, as `base`, to those to use.
     """
-    network, tokenizer = model.main, model.tokenizer
-    if tokenizer is None:
-        raise InputError(
-            "A fine-tuned model must have a vocabulary",
-            f"{model.path!r} without one",
-            ADD_VOCABULARY,
-        )
+    network, tokenizer = model.main, model.require_tokenizer()
     head = network.head
     config = {
         "shape": dataclasses.asdict(network.shape),

@@ -117,11 +117,10 @@ def to_scheme(tags: Sequence[str], scheme: str = BIOES) -> list[str]:
 
 
 def scheme_of(sentences: Sequence[Sequence[str]]) -> tuple[str, list[int]]:
-    """Detect the scheme of span tags.
+    """Detect the scheme of span tags: the one that reproduces the most sentences.
 
-    Returns:
-        The scheme that reproduces the most sentences (the first of `SCHEMES` in a
-        tie), and the indices of the sentences that it does not reproduce.
+    In a tie it is the first of `SCHEMES`. Return it with the indices of the sentences
+    that it does not reproduce.
     """
     all_spans = [conlleval_spans(tags) for tags in sentences]
     misfits = {

@@ -134,7 +134,6 @@ class LabelScorer(Scorer):
     def _mistakes(
         self, model: Any, split: Split, details: Any, predictions: Any
     ) -> Iterator[Mistake]:
-        """Yield wrong labels, or numbers that differ."""
         rows = zip(split.items, split.targets, predictions, details, strict=True)
         for item, gold, predicted, detail in rows:
             text = " | ".join(model.texts_of(item))
@@ -367,7 +366,6 @@ class AnswerScorer(Scorer):
     def _mistakes(
         self, model: Any, split: Split, details: Any, predictions: Answers
     ) -> Iterator[Mistake]:
-        """Yield answers that equal no gold answer."""
         for question, answer in zip(split.items, predictions.best, strict=True):
             text = answer.answer_text(predictions.threshold)
             golds = [gold.text for gold in question.answers] or [""]

@@ -157,7 +157,6 @@ def _align_rows(
     data: str,
     predictions: str,
 ) -> list[Row]:
-    """Return the row of each prediction."""
     if keys is None:
         if count == len(rows):
             return rows

@@ -163,10 +163,7 @@ def hold_out(
 
     Each class contributes its own rounded share. If all of these are 0, the share of
     all items is divided among the classes by largest remainder. Every class keeps an
-    item.
-
-    Returns:
-        Sorted indices of the items, and the number of each class.
+    item. Return the sorted indices of the items, and the number of each class.
     """
     rng = np.random.default_rng(seed)
     groups: dict[Any, list[int]] = {}

@@ -210,8 +210,6 @@ def _articles(path: str, log: DataErrorLog) -> list[Any]:
 
 
 class _Reader:
-    """Reader of the questions of one file."""
-
     def __init__(self, path: str, log: DataErrorLog):
         self._path, self._log = path, log
         self._ids: dict[str, str] = {}  # place of each id

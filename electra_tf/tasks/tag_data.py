@@ -173,7 +173,6 @@ def _without(
 def _describe_tags(
     train: Split, tags: Sequence[str], scheme: str, misfits: Sequence[int]
 ) -> list[str]:
-    """Return lines on the detected scheme and the scoring of the tags."""
     counts = collections.Counter(tag for tags_ in train.targets for tag in tags_)
     spellings = several_spellings(counts, "tags", "words")
     lines = [f"warning: {line}" for line in spellings]

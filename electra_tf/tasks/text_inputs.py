@@ -146,13 +146,9 @@ def tokenize_dataset(
 ) -> tuple[tf.data.Dataset, bool | None]:
     """Map batches of texts to batches of ids, each as long as its longest text.
 
-    Args:
-        dataset: Batches of (texts, targets) or (texts, targets, weights); texts are
-            strings [B], or a pair of such.
-        encode_rows: Encodes texts, targets, and weights or None.
-
-    Returns:
-        Batches of inputs, targets and weights; whether the texts are pairs.
+    Batches are (texts, targets) or (texts, targets, weights); texts are strings [B], or
+    a pair of such. Return batches of inputs, targets and weights; and whether the texts
+    are pairs.
     """
     spec = dataset.element_spec
     _check_element_spec(spec)

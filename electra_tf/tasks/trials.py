@@ -143,7 +143,6 @@ class Trials:
 
     @functools.cached_property
     def _config_text(self) -> str:
-        """Return the contents of `config.yaml`."""
         identity = {
             "task": self._task.name,
             "data": self._task.fingerprint,

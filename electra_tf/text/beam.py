@@ -312,8 +312,7 @@ def _each_chunk(
 def _drop_duplicates(chunks: beam.PCollection) -> dict[str, beam.PCollection]:
     """Drop documents with the words of an earlier one.
 
-    Returns:
-        The remaining chunks, parts of duplicates.jsonl, and counts.
+    Return the remaining chunks, parts of duplicates.jsonl, and counts.
     """
     repeats = (
         chunks
@@ -430,7 +429,6 @@ def _new_pipeline(options: str) -> beam.Pipeline:
 
 
 def _run(pipeline: beam.Pipeline, folder: str, options: str) -> dict[str, Any]:
-    """Run a pipeline and return its summary."""
     try:
         with _workers_end_on_signal():
             result = pipeline.run()

@@ -119,8 +119,7 @@ def with_order(
 ) -> tuple[PretrainingConfig, list[str]]:
     """Choose `records.order`, if it is not set, by the first chunks of the corpus.
 
-    Returns:
-        The config with an order, and a line for each order that was measured.
+    Return the config with an order, and a line for each order that was measured.
     """
     if config.records.order is not None:
         return config, []

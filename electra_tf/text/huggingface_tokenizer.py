@@ -99,7 +99,6 @@ def open_text(
 
 
 def _added_files(folder: str, config: Mapping[str, Any]) -> list[Any]:
-    """Return the added tokens of a folder without a `tokenizer.json`."""
     special = {**config, **_read_optional(folder, SPECIAL)}
     names = special.get("additional_special_tokens")
     names = names if isinstance(names, list) else []
@@ -118,8 +117,7 @@ def _added_files(folder: str, config: Mapping[str, Any]) -> list[Any]:
 def read_config(folder: str, has_json: bool) -> tuple[dict[str, Any], bool]:
     """Read a `tokenizer_config.json` of a tokenizer that splits words as BERT does.
 
-    Returns:
-        The content, empty without a file, and whether it lacks the settings.
+    Return the content, empty without a file, and whether it lacks the settings.
     """
     config = _read_optional(folder, TOKENIZER_CONFIG)
     # Older models have the class in the model's config instead.

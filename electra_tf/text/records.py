@@ -42,12 +42,7 @@ _CORRUPT = "its content has another checksum"
 
 
 class RecordEncoder:
-    """Serialise examples as `tf.train.Example` messages of a fixed length.
-
-    Args:
-        vocabulary: Vocabulary with the ids of [CLS] and [SEP].
-        max_length: Positions of a record.
-    """
+    """Serialise examples as `tf.train.Example` messages of a fixed length."""
 
     def __init__(self, vocabulary: Vocabulary, max_length: int):
         self._max_length = max_length

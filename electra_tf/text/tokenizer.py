@@ -340,7 +340,6 @@ class Tokenizer:
 
 
 def _check_call(texts: Any, max_length: Any) -> None:
-    """Validate the arguments of `Tokenizer.__call__`."""
     if isinstance(texts, Mapping | set | frozenset):
         raise InputError(
             "Texts must be a sequence with an order",

@@ -182,15 +182,11 @@ def parse_manifest(content: bytes, path: str) -> dict[str, Any]:
 
 
 class CheckpointManager:
-    """Writer of checkpoints to a folder, which also deletes old ones.
+    """Writer of checkpoints to a folder, which may be new; it also deletes old ones.
 
-    Args:
-        folder: Folder of the checkpoints; it may be new.
-        keep: Number of the newest checkpoints to keep.
-        permanent: Steps whose checkpoints are never deleted.
-        remedy: Remedy of the error of a full disk.
-        mirror: Copy of the checkpoints in an object store, with `publish(path)` and
-            `delete(path)`; None: no copy.
+    The newest `keep` stay, and those of `permanent` steps. `remedy` is that of a full
+    disk. A `mirror` copies the checkpoints to an object store: `publish(path)`,
+    `delete(path)`.
     """
 
     def __init__(

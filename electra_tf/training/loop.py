@@ -26,7 +26,7 @@ from electra_tf.training.checkpoint import (
     training_state,
 )
 from electra_tf.training.metric_logger import MetricLogger
-from electra_tf.training.speed import Metrics, MetricWindow, StepCost, add_metrics
+from electra_tf.training.speed import Metrics, MetricWindow, add_metrics
 from electra_tf.training.watchdog import NoWatchdog, Watchdog
 from electra_tf.training.worker_sync import WorkerSync
 
@@ -66,7 +66,8 @@ class TrainingLoop:
         settings: TrainingConfig,
         make_batches: Callable[[int, int, int], tf.data.Dataset],
         compute_metrics: Callable[[Metrics], dict[str, float]],
-        step_cost: StepCost,
+        step_flops: float,
+        peak_flops: float,
         evaluate: Callable[[], Metrics] | None,
         outputs: ChiefOutputs | None,
         input_settings: InputConfig = _INPUT,
@@ -74,7 +75,8 @@ class TrainingLoop:
     ):
         self._trainer, self._strategy, self._settings = trainer, strategy, settings
         self._make_batches, self._compute_metrics = make_batches, compute_metrics
-        self._step_cost, self._evaluate, self._outputs = step_cost, evaluate, outputs
+        self._step_flops, self._peak_flops = step_flops, peak_flops
+        self._evaluate, self._outputs = evaluate, outputs
         self._run_steps = MultiStepRunner(
             strategy,
             lambda batch: trainer.train_step(batch, as_ratios=False),
@@ -90,8 +92,7 @@ class TrainingLoop:
     def run(self) -> int:
         """Train until the last step or a signal, then save a checkpoint.
 
-        Returns:
-            The signal that ended training, or 0.
+        Return the signal that ended training, or 0.
         """
         step = int(self._trainer.optimizer.iterations.numpy())
         self._trainer.begin(step)
@@ -118,7 +119,9 @@ class TrainingLoop:
 
     def _train(self, iterator: Any, step: int) -> int:
         settings = self._settings
-        window = self._resumed_window(step)
+        # The metric sums since the last log line are in the step's checkpoint.
+        sums = self._outputs and self._outputs.checkpoints.read(step, _SUMS)
+        window = MetricWindow.parse(sums)
         if step < settings.steps:
             self._set_status(
                 "compiling the train step: a minute or more for large models"
@@ -206,9 +209,8 @@ class TrainingLoop:
         # Steps of the current batch size that would have all rows that are left.
         rows, last = self._input.rows_at(step - 1), self._settings.steps
         left = self._input.rows_until(last) - self._input.rows_until(step)
-        share = rows / self._input.batch_size
-        cost = StepCost(self._step_cost.flops * share, self._step_cost.peak)
-        values |= window.speed_metrics(tokens, left / rows, cost)
+        flops = self._step_flops * rows / self._input.batch_size
+        values |= window.speed_metrics(tokens, left / rows, flops, self._peak_flops)
         self._outputs.metric_logger.train(step, values)
         for warning in self._outputs.health(step, values):
             self._outputs.metric_logger.log(f"health: {warning}")
@@ -241,11 +243,6 @@ class TrainingLoop:
         self._outputs.checkpoints.save(
             step, weights, slots, files, self._outputs.metadata
         )
-
-    def _resumed_window(self, step: int) -> MetricWindow:
-        """Return a window with the metric sums in the checkpoint of this step."""
-        data = self._outputs and self._outputs.checkpoints.read(step, _SUMS)
-        return MetricWindow.parse(data)
 
 
 class Evaluation:
@@ -379,11 +376,7 @@ class MultiStepRunner:
 
 
 def distribute(strategy: tf.distribute.Strategy, make_batches: MakeBatches) -> Any:
-    """Distribute batches so that replica r gets the r-th part of the rows.
-
-    Returns:
-        An infinite distributed dataset that repeats the batches.
-    """
+    """Distribute batches, endlessly; replica r gets the r-th part of the rows."""
 
     def make_host_dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
         dataset = make_batches(context.input_pipeline_id, context.num_input_pipelines)

@@ -149,9 +149,7 @@ def open_remote_run(
 ) -> Iterator[RemoteRun]:
     """Lease a run directory at a URL and fetch its newest checkpoint.
 
-    Yields:
-        The run. Its working copy is deleted if the block succeeds, when the store has
-        all of it.
+    The working copy is deleted if the block succeeds, when the store has all of it.
     """
     is_chief = worker is None
     folder = mirror.working_copy(url, "" if is_chief else f"-worker-{worker}")

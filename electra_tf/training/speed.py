@@ -1,6 +1,5 @@
 """Measure the speed of training: steps and waiting since the last log, and the peak."""
 
-import dataclasses
 import math
 import time
 from collections.abc import Mapping
@@ -24,16 +23,6 @@ _NAMES = (
 
 Metrics = dict[str, Any]
 """Pairs of (total, weight) by name."""
-
-
-@dataclasses.dataclass(frozen=True)
-class StepCost:
-    """FLOPs of a step and the peak speed of the devices."""
-
-    flops: float
-    """FLOPs of a step of `batch_size` rows on all replicas."""
-    peak: float
-    """Measured FLOP/s of large matmuls on all replicas."""
 
 
 class MetricWindow:
@@ -100,17 +89,20 @@ class MetricWindow:
         self._seconds_per_step = self._seconds / self._timed_steps
 
     def speed_metrics(
-        self, tokens: float, steps_left: float, cost: StepCost
+        self, tokens: float, steps_left: float, step_flops: float, peak_flops: float
     ) -> dict[str, float]:
-        """Return speeds and the time left; NaN if no step was timed."""
+        """Return speeds and the time left; NaN if no step was timed.
+
+        `peak_flops` are the FLOP/s of large matmuls.
+        """
         if not self._timed_steps:
             return dict.fromkeys(_NAMES, math.nan)
         seconds_per_step = self._seconds / self._timed_steps
-        flops_per_second = cost.flops / seconds_per_step
+        flops_per_second = step_flops / seconds_per_step
         values = (
             tokens / seconds_per_step,
             flops_per_second,
-            flops_per_second / cost.peak,
+            flops_per_second / peak_flops,
             self._waited / self._seconds,
             seconds_per_step * steps_left,
         )

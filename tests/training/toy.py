@@ -14,7 +14,6 @@ from electra_tf.training.checkpoint import CheckpointManager, steps_at_shares
 from electra_tf.training.loop import ChiefOutputs, TrainingLoop
 from electra_tf.training.metric_logger import MetricLogger
 from electra_tf.training.optimizer import create_optimizer
-from electra_tf.training.speed import StepCost
 
 
 class Toy:
@@ -97,7 +96,8 @@ def train(toy, folder, evaluate, writes=True, **changes):
             settings,
             batches,
             scalar_metrics,
-            StepCost(flops=100, peak=1e9),
+            100,
+            1e9,
             evaluate,
             outputs,
         ).run()

@@ -193,15 +193,8 @@ class ElectraObjective(Objective):
     ) -> tf.Tensor:
         """Sample the tokens that replace the masked ones, as `objective` configures.
 
-        Args:
-            logits_BMV: float32 logits of the generator.
-            predictions: `mlm_predictions` of these logits.
-            labels_BM: int32, the original tokens.
-            rng: Random numbers of the step.
-            progress: Completed share of training, for the temperature's schedule.
-
-        Returns:
-            int32 [B, M], without gradient.
+        `predictions` are those of the generator's logits, `progress` is the completed
+        share of training. Return int32 [B, M], without gradient.
         """
         rows, positions, size = logits_BMV.shape
         settings = {

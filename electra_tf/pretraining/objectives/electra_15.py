@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
-from electra_tf.pretraining.masking import scatter_tokens
+from electra_tf.pretraining.masking import mark_masked
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 
 
@@ -16,9 +16,4 @@ class Electra15Objective(ElectraObjective):
 
     def discriminated(self, masked: MaskedBatch) -> tf.Tensor:
         """Return 1 at the masked positions, int32 [B, L]."""
-        return scatter_tokens(
-            tf.zeros_like(masked.input_ids_BL),
-            masked.positions_BM,
-            masked.weights_BM,
-            tf.ones_like(masked.positions_BM),
-        )
+        return mark_masked(masked)

@@ -8,7 +8,7 @@ from electra_tf.batch import CorruptedBatch, MaskedBatch
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.kernels.rng import RngStream
 from electra_tf.pretraining.losses import WeightedSum, masked_lm_loss, mlm_predictions
-from electra_tf.pretraining.masking import SpecialTokens, maskable, scatter_tokens
+from electra_tf.pretraining.masking import SpecialTokens, mark_masked, maskable
 from electra_tf.pretraining.metrics import masked_lm_metrics, sampled_metrics
 from electra_tf.pretraining.objectives.common import Losses, encoder_inputs
 from electra_tf.pretraining.objectives.electra import ElectraObjective
@@ -121,10 +121,4 @@ class ElectricObjective(ElectraObjective):
         self, masked: MaskedBatch, sampled_BM: tf.Tensor
     ) -> CorruptedBatch:
         """Return the text with the samples, and 1 at every drawn position."""
-        drawn_BL = scatter_tokens(
-            tf.zeros_like(masked.input_ids_BL),
-            masked.positions_BM,
-            masked.weights_BM,
-            tf.ones_like(masked.positions_BM),
-        )
-        return corrupt(masked, sampled_BM)._replace(is_fake_BL=drawn_BL)
+        return corrupt(masked, sampled_BM)._replace(is_fake_BL=mark_masked(masked))

@@ -30,8 +30,7 @@ def write_saved_model(
 ) -> dict[str, Any]:
     """Write a SavedModel and validate it in a fresh process.
 
-    Returns:
-        The report: differences by signature and output, the size, and notes.
+    Return the report: differences by signature and output, the size, and notes.
     """
     functions = {name: item.function for name, item in signatures.items()}
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -94,7 +93,6 @@ def validate_export(folder: str, signatures: Mapping[str, Signature]) -> dict[st
 
 
 def _check_report(report: Mapping[str, Any], module: tf.Module) -> None:
-    """Raise an error for the first failed check."""
     numbers = sum(int(np.prod(variable.shape)) for variable in module.variables)
     too_large = [
         f"{name} differs by {difference:.2g}"
