@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from conftest import ROOT
 
@@ -58,6 +59,62 @@ def test_compilers_of_other_devices_compile_the_whole_step(topology, package):
     assert results["fusions"] > 100
     assert results["bytes_accessed"] > results["argument_bytes"]
     assert results["memory_seconds"] > results["matmul_seconds"] > 0
+
+
+@pytest.fixture(scope="module")
+def runs(folder, tmp_path_factory):
+    """Return the folders of `--run` with two seeds, and the results of the second."""
+    from tiny import SETS
+
+    pytest.importorskip("jax", reason="needs the extra tpu-check or gpu-check")
+    folders = [tmp_path_factory.mktemp("run") for _ in range(2)]
+    sets = [f"--set={item}" for item in SETS]
+    for seed, output in enumerate(folders):
+        result = device_compile(
+            *("--config=tiny", "--run=4", *sets, f"--set=training.seed={seed}"),
+            *("--batch_size=8", f"--data={folder}", f"--folder={output}"),
+        )
+        assert result.returncode == 0, result.stderr
+    return *folders, json.loads(result.stdout.splitlines()[-1])
+
+
+def run_without_tensorflow(folder):
+    code = (
+        "import runpy, sys; sys.modules['tensorflow'] = None; "
+        "sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, folder / "run.py"], capture_output=True, text=True
+    )
+
+
+@pytest.mark.slow
+def test_the_compiled_step_equals_the_step_of_tensorflow(runs):
+    *folders, results = runs
+    assert results["steps"] == 4
+    assert max(results["differences"].values()) < 1e-5
+    assert results["largest_update"] > 1e-4
+    for folder in folders:
+        assert sum(path.stat().st_size for path in folder.iterdir()) < 10e6
+
+
+@pytest.mark.slow
+def test_another_weight_or_dropout_seed_is_a_difference(runs, tmp_path):
+    first, other, _ = runs
+    changed = tmp_path / "weight"
+    shutil.copytree(first, changed)
+    samples = dict(np.load(changed / "reference.npz"))
+    samples["values"][1, 17] += 1e-3
+    np.savez(changed / "reference.npz", **samples)
+    # The step's seed, which is part of the program, is the other run's.
+    reseeded = tmp_path / "seed"
+    shutil.copytree(first, reseeded)
+    shutil.copy(other / "float32.jax", reseeded)
+    assert run_without_tensorflow(first).returncode == 0
+    for folder in (changed, reseeded):
+        result = run_without_tensorflow(folder)
+        assert result.returncode == 1
+        assert "differs" in result.stderr
 
 
 def needs_memory(size):
@@ -177,6 +234,12 @@ def test_unknown_topology(topology):
     assert topology in result.stderr
 
 
+def test_run_must_have_records():
+    result = device_compile("--run=2")
+    assert result.returncode == 1
+    assert "--data" in result.stderr
+
+
 def test_install_rejects_unsupported_python(tmp_path):
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools" / "install", tmp_path / "tools")
@@ -232,6 +295,8 @@ def test_the_extra_test_leaves_the_environment_of_trainings_alone(
         (("--topology=v5e:2x2", "--batch_size=100"), "tpu-check"),
         (("--topology=h100", "--batch_size=8"), "gpu-check"),
         (("--topology", "a100"), "gpu-check"),
+        (("--run=9", "--data=records"), "tpu-check"),
+        (("--run=9", "--device=gpu"), "gpu-check"),
     ],
 )
 def test_device_compile_installs_the_compiler_of_the_topology(

@@ -4,12 +4,16 @@ Masking, sampling, both models, backward pass, clipping and update are one XLA p
 which the compiler in `libtpu` or in JAX's CUDA plugin compiles for one device. This
 validates shapes, operations and memory, but does not run the program. The program is
 one device's share of the step, without the reduction over devices.
+
+With --run, JAX runs the step where it has a device, and losses, gradient norms and
+weights are compared with TensorFlow's own step on a CPU.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +24,7 @@ from device_programs import (
     compile_program,
     compiled_text,
     count_operations,
+    export_program,
     find_obstacles,
     matmul_flops,
     read_costs,
@@ -31,6 +36,7 @@ from device_table import DEVICES
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # if the package is not installed
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+RUNNER = "run.py"  # `device_run.py` in the folder of --run
 
 
 def trace(options: argparse.Namespace, path: str) -> None:
@@ -154,6 +160,43 @@ def _linear_guess(results: dict, options: argparse.Namespace) -> int:
     return int(results["batch_size"] * (1 - fixed) / growing)
 
 
+def run(options: argparse.Namespace) -> int:
+    """Write the step, run it with JAX and compare it with TensorFlow's step.
+
+    Returns:
+        The exit code of `device_run.py`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(options.folder or folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, *sys.argv, f"--reference={folder}"]
+        on_cpu = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
+        subprocess.run(command, check=True, env=on_cpu)
+        with_jax = os.environ | {"JAX_ENABLE_X64": "1"}
+        os.environ |= with_jax | {"JAX_PLATFORMS": "cpu"}
+        export_folder(folder)
+        command = [sys.executable, folder / RUNNER, f"--device={options.device}"]
+        return subprocess.run(command, env=with_jax).returncode
+
+
+def export_folder(folder: pathlib.Path) -> None:
+    """Convert the programs of `write_reference` for JAX and add the runner."""
+    path = folder / "reference.json"
+    reference = json.loads(path.read_text(encoding="utf-8"))
+    for file in folder.glob("*.hlo"):
+        program = to_stablehlo(file.read_bytes())
+        exported, aliases = export_program(program)
+        file.with_suffix(".jax").write_bytes(exported)
+        file.unlink()
+        if names := reference["programs"].get(file.stem):
+            names["matmul_flops"] = matmul_flops(program)
+            parameters = enumerate(names["state"], 3)  # after the batch's fields
+            names["results"] = {n: aliases[p] for p, n in parameters if p in aliases}
+    reference["peaks"] = {n: d.peaks for n, d in DEVICES.items() if d.cuda}
+    path.write_text(json.dumps(reference, indent=1), encoding="utf-8")
+    shutil.copy(pathlib.Path(__file__).with_name("device_run.py"), folder / RUNNER)
+
+
 def parse() -> argparse.Namespace:
     """Return the validated options."""
     parser = argparse.ArgumentParser(
@@ -167,8 +210,15 @@ def parse() -> argparse.Namespace:
     add("--vocabulary_size", type=int, default=30522)
     add("--largest", action="store_true", help="search the largest batch that fits")
     add("--save", help="file for the text of the compiled program")
+    add("--run", type=int, metavar="STEPS", help="run steps, compare with TensorFlow")
+    add("--device", default="cpu", choices=("cpu", "gpu"), help="for --run")
+    add("--data", help="for --run: folder of records")
+    add("--folder", help="for --run: keep programs, batches and TensorFlow's results")
     add("--hlo", help=argparse.SUPPRESS)
+    add("--reference", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.run and not options.data:
+        sys.exit("error: --run must have records. Received: no --data. Pass --data=DIR")
     name, _, shape = options.topology.partition(":")
     if name not in DEVICES or bool(shape) == bool(DEVICES[name].cuda):
         tpus = [f"{n}:SHAPE" for n, device in DEVICES.items() if not device.cuda]
@@ -187,6 +237,13 @@ def main() -> None:
     if options.hlo:
         trace(options, options.hlo)
         return
+    if options.reference:
+        from device_reference import write_reference
+
+        write_reference(options, pathlib.Path(options.reference))
+        return
+    if options.run:
+        sys.exit(run(options))
     set_environment(options.topology)
     if options.largest:
         find_largest_batch(options)

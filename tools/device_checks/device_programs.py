@@ -6,6 +6,7 @@ libraries, so two of its internal modules are needed: see the extras `tpu-check`
 """
 
 import collections
+import dataclasses
 import math
 import os
 import re
@@ -23,6 +24,10 @@ _MATMUL = re.compile(
     r"stablehlo\.dot(?:_general)? .*?(?:contracting_dims = \[([\d, ]*)\].*?)?"
     r": \(tensor<([^>]*)>, tensor<[^>]*>\) -> tensor<([^>]*)>"
 )
+
+# Parameters of a program and the results that replace them.
+_ALIAS = r"parameter_number = (\d+) : i64\}, output_index = array<i64: (\d+)>"
+_DTYPES = {"f32": "float32", "i32": "int32", "i64": "int64"}  # of state and metrics
 
 
 def set_environment(topology: str) -> None:
@@ -82,6 +87,58 @@ def compile_program(program: str, topology: str) -> Any:
     with mlir.make_ir_context():
         module = ir.Module.parse(program)
         return device.client.compile(module, devices, options)
+
+
+def export_program(program: str) -> tuple[bytes, dict[int, int]]:
+    """Convert a StableHLO program for `jax.export.deserialize`, for any device.
+
+    Returns:
+        The program, and the index of the result that replaces each parameter.
+    """
+    from jax._src.interpreters import mlir
+    from jax._src.lib import _jax
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+
+    aliases = {int(p): int(r) for p, r in re.findall(_ALIAS, program)}
+    # These attributes belong to a dialect that has no versions.
+    program = re.sub(r" \{mhlo\.frontend_attributes = \{[^}]*\}\}", "", program)
+    with mlir.make_ir_context():
+        module = ir.Module.parse(program)
+        attributes = module.operation.attributes
+        for name in [name for name in attributes if name.startswith("mhlo.")]:
+            del attributes[name]
+        functions = module.body.operations
+        (signature,) = (f.type for f in functions if f.name.value == "main")
+        inputs, results = map(_shapes, (signature.inputs, signature.results))
+        version = stablehlo.get_version_from_compatibility_requirement(
+            stablehlo.StablehloCompatibilityRequirement.WEEK_12
+        )
+        code = _jax.mlir.serialize_portable_artifact(module, version, False)
+    return _as_export(code, inputs, results), aliases
+
+
+def _as_export(code: bytes, inputs: list[Any], results: list[Any]) -> bytes:
+    """Return JAX's export of a function of the same types, with another program."""
+    import jax
+
+    def function(*arguments: Any) -> list[Any]:
+        return [jax.numpy.zeros(result.shape, result.dtype) for result in results]
+
+    exported = jax.export.export(
+        jax.jit(function, keep_unused=True),
+        platforms=["cpu"],
+        disabled_checks=[jax.export.DisabledSafetyCheck.platform()],
+    )(*inputs)
+    exported = dataclasses.replace(exported, mlir_module_serialized=code)
+    return bytes(exported.serialize())
+
+
+def _shapes(types: Any) -> list[Any]:
+    """Return the shapes and types of MLIR tensors."""
+    import jax
+
+    return [jax.ShapeDtypeStruct(t.shape, _DTYPES[str(t.element_type)]) for t in types]
 
 
 def read_costs(executable: Any) -> dict[str, float]:
