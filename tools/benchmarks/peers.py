@@ -192,7 +192,7 @@ def report_peers(
         tokens: Number of tokens in that time.
         columns: Cells of further columns by their heads.
     """
-    heads = "".join(f"{head:>11}" for head in columns)
+    heads = "".join(f"{head:>12}" for head in columns)
     print(
         f"{'':16}{'ms':>9}{'min':>9}{'max':>9}{'tokens/s':>11}{'time/ours':>11}"
         f"{'GiB':>6}{'start s':>9}{heads}"
@@ -200,7 +200,7 @@ def report_peers(
     for peer in found:
         times = results[peer.name]
         median = statistics.median(times)
-        cells = "".join(f"{cell(peer):>11}" for cell in columns.values())
+        cells = "".join(f"{cell(peer):>12}" for cell in columns.values())
         print(
             f"{peer.name:16}{median:9,.1f}{min(times):9,.1f}{max(times):9,.1f}"
             f"{1e3 * tokens / median:11,.0f}{ratio(times, results[OURS]):11.2f}"
