@@ -181,10 +181,11 @@ def from_source(
     resolve = functools.partial(
         loader.to_config, settings, FinetuningConfig, overrides=length
     )
-    new_settings = resolve()  # before other settings can be wrong
+    resolve()  # before other settings can be wrong
     model = _saved_model(kind, source, head, resolve)
     if model is None:
-        options = {"settings": new_settings, "seed": seed, "name": name}
+        own_settings = resolve(base=_default_settings(source.encoder.shape))
+        options = {"settings": own_settings, "seed": seed, "name": name}
         own = _new_arguments(kind, head, source)
         return kind(source.encoder, **own, **options, dtype=dtype, trainable=trainable)
     given = {"settings": resolve(base=model.settings), "seed": seed or None}
@@ -206,6 +207,14 @@ def from_source(
     model.name = name or model.name
     model.trainable = model.trainable and trainable
     return model
+
+
+def _default_settings(shape: EncoderConfig) -> FinetuningConfig:
+    """Return the defaults, with texts no longer than the encoder's positions."""
+    settings = FinetuningConfig()
+    length = min(settings.data.max_length, shape.max_positions)
+    data = dataclasses.replace(settings.data, max_length=length)
+    return dataclasses.replace(settings, data=data)
 
 
 def _new_arguments(kind: Any, head: Mapping[str, Any], source: Source) -> Any:

@@ -365,3 +365,27 @@ def test_the_advice_on_too_many_positions_works_in_python():
     path = GOLDEN / "interop" / "huggingface_discriminator"
     model = TextClassifier.from_preset(path, 2, max_length=16)
     assert model.settings.data.max_length == 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [({}, 48), ({"settings": {"training.epochs": 1}}, 48), ({"max_length": 20}, 20)],
+)
+def test_default_texts_are_no_longer_than_the_encoders_positions(
+    arguments, expected, tmp_path
+):
+    path = tmp_path / "short.yaml"
+    path.write_text("extends: tiny\nmodel: {max_positions: 48, depth: 1}\n")
+    model = TextClassifier.from_preset(
+        path, vocabulary=str(GOLDEN / "vocab.txt"), num_classes=2, **arguments
+    )
+    assert model.settings.data.max_length == expected
+
+
+def test_a_length_beyond_the_encoders_positions_is_an_error(tmp_path):
+    path = tmp_path / "short.yaml"
+    path.write_text("extends: tiny\nmodel: {max_positions: 48, depth: 1}\n")
+    with pytest.raises(InputError, match="at most the encoder's 48 positions"):
+        TextClassifier.from_preset(
+            path, vocabulary=str(GOLDEN / "vocab.txt"), num_classes=2, max_length=64
+        )
