@@ -1,0 +1,169 @@
+"""Score a preset beside other checkpoints of its shape, and beside TF-IDF.
+
+    python tools/score_preset.py --rows=tools/preset_rows --data=data --work=work \\
+        trained=electra_wiki_en untrained=untrained masked_lm=mlm_64
+    python tools/score_preset.py --rows=tools/preset_rows
+
+Fine-tunes each checkpoint on each task with the same settings, and stores what each row
+of dev got, without text, in `rows` (`NAME.rows.json.xz`). Rows that exist are kept, so
+the same command goes on after a stop. Prints the scores in percent, made from these
+files alone; without checkpoints it prints them only. `sst2_1000` has three samples of
+1,000 rows of SST-2; TF-IDF with logistic regression is trained on the same rows.
+"""
+
+import argparse
+import json
+import lzma
+import pathlib
+import random
+import statistics
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "reproduction"))
+import metrics
+import scores
+
+SAMPLES = 3
+FEW = "sst2_1000"
+SETTINGS = (
+    "--config=finetune_tiny",
+    "--set=data.max_length=64",
+    "--set=training.precision=mixed_bfloat16",
+)
+NAMES = FEW, *scores.TASKS
+
+
+def main() -> None:
+    """Fine-tune what has no rows yet, and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("systems", nargs="*", metavar="NAME=CHECKPOINT")
+    parser.add_argument("--rows", type=pathlib.Path, required=True)
+    parser.add_argument("--data", type=pathlib.Path, help="With glue and tagging.")
+    parser.add_argument("--work", type=pathlib.Path, help="A folder for models.")
+    parser.add_argument("--tasks", nargs="*", default=NAMES, choices=NAMES)
+    parser.add_argument("--trials", type=int, default=1, help="Of each task.")
+    parser.add_argument("--rate", default="3e-4", help="Learning rate.")
+    options = parser.parse_args()
+    options.rows.mkdir(parents=True, exist_ok=True)
+    for task in options.tasks if options.systems else ():
+        for system in options.systems:
+            fill(task, *system.split("=", 1), options)
+    print(table(options.rows))
+
+
+def fill(task: str, system: str, checkpoint: str, options: Any) -> None:
+    """Fine-tune a checkpoint on a task, unless its rows exist."""
+    path = options.rows / f"{system}.rows.json.xz"
+    rows = read(path)
+    if task in rows:
+        return
+    source = options.work / "data" / task.removesuffix("_1000")
+    scores.prepare(source.name, options.data, source, tenth=False)
+    output = options.work / f"{system}-{task}"
+    flags = *SETTINGS, f"--set=optimizer.learning_rate={options.rate}"
+    if task == FEW:
+        rows[task] = few_rows(checkpoint, source, output, flags)
+        if "tfidf" not in options.systems:
+            baseline = options.rows / "tfidf.rows.json.xz"
+            write(baseline, {FEW: tfidf(source)})
+    else:
+        rows[task] = scores.finetune(
+            task, checkpoint, source, output, flags, options.trials
+        )
+    write(path, rows)
+
+
+def few_rows(
+    checkpoint: str, source: pathlib.Path, output: pathlib.Path, flags: tuple[str, ...]
+) -> dict[str, Any]:
+    """Fine-tune on each sample of SST-2, ten epochs."""
+    results = []
+    for sample in range(SAMPLES):
+        folder = output.with_name(f"data-{FEW}-{sample}")
+        folder.mkdir(parents=True, exist_ok=True)
+        head, lines = _lines(source / "train.tsv")
+        text = "\n".join((head, *few(lines, sample), ""))
+        (folder / "train.tsv").write_text(text, encoding="utf-8")
+        dev = (source / "dev.tsv").read_text(encoding="utf-8")
+        (folder / "dev.tsv").write_text(dev, encoding="utf-8")
+        more = *flags, "--set=training.epochs=10", f"--set=training.seed={sample}"
+        results.append(scores.finetune("sst2", checkpoint, folder, output, more, 1))
+    predicted = [result["predicted"][0] for result in results]
+    return {"gold": results[0]["gold"], "predicted": predicted}
+
+
+def few(lines: list[str], sample: int) -> list[str]:
+    """Return 1,000 rows, others for each sample."""
+    return random.Random(sample).sample(lines, 1000)
+
+
+def tfidf(source: pathlib.Path) -> dict[str, Any]:
+    """Train TF-IDF with logistic regression on the same samples."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    lines = _lines(source / "train.tsv")[1]
+    texts, gold = _columns(_lines(source / "dev.tsv")[1])
+    predicted = []
+    for sample in range(SAMPLES):
+        model = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
+        model.fit(*_columns(few(lines, sample)))
+        predicted.append("".join(model.predict(texts)))
+    return {"gold": "".join(gold), "predicted": predicted}
+
+
+def _lines(path: pathlib.Path) -> tuple[str, list[str]]:
+    head, *lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    return head, lines
+
+
+def _columns(lines: list[str]) -> tuple[list[str], list[str]]:
+    texts, labels = zip(*(line.split("\t") for line in lines), strict=True)
+    return list(texts), list(labels)
+
+
+def read(path: pathlib.Path) -> dict[str, Any]:
+    """Return the rows of a system by task."""
+    return json.loads(lzma.decompress(path.read_bytes())) if path.exists() else {}
+
+
+def write(path: pathlib.Path, rows: Mapping[str, Any]) -> None:
+    """Store the rows of a system."""
+    path.write_bytes(lzma.compress(json.dumps(rows).encode()))
+
+
+def score(task: str, rows: Mapping[str, Any]) -> list[float]:
+    """Return the score of each seed, in percent."""
+    name = task.removesuffix("_1000")
+    ones = np.ones((1, len(metrics.arrays(rows)[0][0])))
+    return [float(metrics.score(name, s, ones)[0]) for s in metrics.arrays(rows)]
+
+
+def table(folder: pathlib.Path) -> str:
+    """Return a Markdown table of all rows: means, and the range of the seeds."""
+    paths = sorted(folder.glob("*.rows.json.xz"))
+    systems = {path.name.removesuffix(".rows.json.xz"): read(path) for path in paths}
+    lines = [f"| | {' | '.join(NAMES)} |", "|---" * (len(NAMES) + 1) + "|"]
+    for system, rows in systems.items():
+        cells = [cell(score(n, rows[n])) if n in rows else "" for n in NAMES]
+        lines.append(f"| {system} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def cell(values: list[float]) -> str:
+    """Return a mean, and the range of several values."""
+    mean = f"{statistics.fmean(values):.1f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ({min(values):.1f} to {max(values):.1f})"
+
+
+if __name__ == "__main__":
+    main()
