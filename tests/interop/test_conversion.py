@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -373,10 +374,10 @@ def test_command_prints_differences(here, converted, tmp_path):
         "--format=huggingface",
     )
     assert result.returncode == 0, result.stderr
-    assert (
-        "discriminator: largest difference of hidden states 0, logits 0"
-        in result.stdout
-    )
+    pattern = "discriminator: largest difference of hidden states (.+), logits (.+)"
+    differences = re.search(pattern, result.stdout).groups()
+    # A processor may multiply arrays of other alignments in another order.
+    assert max(map(float, differences)) < 1e-13
     assert sources.open(tmp_path / "hf").format == "huggingface"
     card = (tmp_path / "hf" / "README.md").read_text()
     assert "AutoModelForPreTraining" in card
