@@ -114,11 +114,12 @@ def ids_of_library(path):
     ("name", "files"),
     [("litert", {*litert.FILES}), ("onnx", {*onnx.FILES}), ("savedmodel", None)],
 )
-def test_a_model_writes_its_export(name, files, tmp_path, capsys):
+def test_a_model_writes_its_export(name, files, tmp_path, capsys, caplog):
     classifier, path = model("pairs"), str(tmp_path / "out")
     assert type(classifier) is electra_tf.TextClassifier  # sets `export`
     assert classifier.export(path, format=name, verbose=True) == path
     assert "logits differs by" in capsys.readouterr().out
+    assert not [record for record in caplog.records if record.name == "root"]
     expected = classifier.predict(PAIRS)
     if name == "savedmodel":
         run = tf.saved_model.load(path).signatures["serving_default"]

@@ -31,9 +31,13 @@ def write_onnx(function: Any, folder: str) -> list[str]:
     path, int8 = (os.path.join(folder, name) for name in FILES)
     with open(path, "wb") as file:
         file.write(model.SerializeToString())
+    # Adds the shapes without which `quantize_dynamic` logs a warning.
+    quantization.quant_pre_process(
+        path, int8, skip_optimization=True, skip_symbolic_shape=True
+    )
     # Quantized token tables would save memory only, and lose accuracy.
     quantization.quantize_dynamic(
-        path, int8, op_types_to_quantize=["MatMul"], per_channel=True
+        int8, int8, op_types_to_quantize=["MatMul"], per_channel=True
     )
     return [path, int8]
 
