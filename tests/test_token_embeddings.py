@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from electra_tf.errors import InputError
 from electra_tf.runs import token_embeddings
 from electra_tf.training.checkpoint import open_checkpoint
 
@@ -71,3 +73,11 @@ def test_a_run_begins_with_vectors_of_its_records(sharing, folder, tmp_path, her
         assert share > 0.01  # clipped norms: random ones are spread
     (bias_V,) = (w for name, w in weights.items() if name.endswith("output_bias"))
     assert np.ptp(bias_V) > 1  # log counts
+
+
+def test_several_workers_are_an_error():
+    class Trainer:
+        distribute_strategy = object.__new__(tf.distribute.MultiWorkerMirroredStrategy)
+
+    with pytest.raises(InputError, match="in one process"):
+        token_embeddings.load_token_embeddings(Trainer(), None, None)

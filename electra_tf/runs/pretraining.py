@@ -15,7 +15,7 @@ from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs import dry_run
 from electra_tf.runs.experiment import Experiment, data_fingerprint
-from electra_tf.runs.token_embeddings import check_devices, load_token_embeddings
+from electra_tf.runs.token_embeddings import load_token_embeddings
 from electra_tf.storage.objects import is_url
 from electra_tf.text.pipeline import training_batches
 from electra_tf.text.record_set import (
@@ -106,8 +106,6 @@ def _train(
     remote: RemoteRun | None,
 ) -> tuple[int, str]:
     settings = experiment.config.training
-    if settings.token_embeddings == "counts":
-        check_devices(devices)
     checkpoints = _checkpoint_manager(experiment, model_dir, remote)
     notes = list(remote.notes) if remote else []
     if fallback and is_chief(devices):

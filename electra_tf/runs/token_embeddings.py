@@ -23,17 +23,7 @@ from electra_tf.training.checkpoint import assign, training_state
 _WINDOW = 5  # distance of neighbours, in tokens
 _SMOOTHING = 0.75  # exponent of the neighbours' counts: rare ones are not overrated
 _ROWS = 2**20  # records that are read, at most
-_CHUNK = 2**14  # records whose pairs are in memory at a time
-
-
-def check_devices(devices: tf.distribute.Strategy) -> None:
-    """Raise for several workers, whose rounding would differ."""
-    if isinstance(devices, tf.distribute.MultiWorkerMirroredStrategy):
-        raise InputError(
-            "training.token_embeddings=counts must run in one process",
-            "several workers",
-            "Train one step in one process, and pass that run as --init_checkpoint",
-        )
+_CHUNK = 2**14  # records that are in memory at a time
 
 
 def load_token_embeddings(
@@ -44,28 +34,45 @@ def load_token_embeddings(
     A bias becomes the log of the token's count, minus the mean. Rows of tokens without
     neighbours, and of special tokens, stay random.
     """
-    batches = evaluation_batches(records, _CHUNK).take(_ROWS // _CHUNK)
-    ids_BL = np.concatenate([batch.input_ids_BL.numpy() for batch in batches])
+    _check_one_process(pretrainer.distribute_strategy)
+    size = pretrainer.config.model.vocabulary_size
     special = [tokenizer.vocabulary.ids[token] for token in SPECIAL_TOKENS]
+    counts_V = np.zeros(size, np.int64)
+    counts_VV = scipy.sparse.csr_array((size, size), dtype=np.float32)
+    for batch in evaluation_batches(records, _CHUNK).take(_ROWS // _CHUNK):
+        ids_BL = batch.input_ids_BL.numpy()
+        counts_V += np.bincount(ids_BL.ravel(), minlength=size)
+        counts_VV += neighbours(ids_BL, special, size)
+    counts_V[special] = 0
+    information_VV = mutual_information(counts_VV)
     new = {}
     for path, weight in training_state(pretrainer)[0].items():
-        random = np.asarray(weight)
         if path.endswith("word_embeddings"):
-            new[path] = _vectors(ids_BL, special, random)
+            new[path] = _with_vectors(np.asarray(weight), information_VV)
         elif path.endswith("output_bias"):
-            new[path] = _log_counts(ids_BL, special, len(random))
+            logs_V = np.log(1 + counts_V[: len(np.asarray(weight))])
+            new[path] = logs_V - logs_V.mean()
     variables = {v.path: v for v in pretrainer.trainable_variables if v.path in new}
     assign(variables, new, "the counts")
-    return f"token embeddings from the neighbours in {len(ids_BL):,} records"
+    count = min(records.total, _ROWS)
+    return f"token embeddings from the neighbours in {count:,} records"
 
 
-def _vectors(
-    ids_BL: np.ndarray, special: Sequence[int], random_VE: np.ndarray
+def _check_one_process(devices: tf.distribute.Strategy) -> None:
+    """Raise an error for several workers, whose rounding would differ."""
+    if isinstance(devices, tf.distribute.MultiWorkerMirroredStrategy):
+        raise InputError(
+            "training.token_embeddings=counts must run in one process",
+            "several workers",
+            "Train one step in one process, and pass that run as --init_checkpoint",
+        )
+
+
+def _with_vectors(
+    random_VE: np.ndarray, information_VV: scipy.sparse.csr_array
 ) -> np.ndarray:
-    """Return a table of the shape and the median norm of a random one."""
-    size, width = random_VE.shape
-    information_VV = mutual_information(neighbours(ids_BL, special, size))
-    vectors_VE = singular_vectors(information_VV, width)
+    """Return a table of vectors with the median norm of a random table."""
+    vectors_VE = singular_vectors(information_VV, random_VE.shape[1])
     vectors_VE *= np.median(np.linalg.norm(random_VE, axis=1))
     return np.where(vectors_VE.any(1, keepdims=True), vectors_VE, random_VE)
 
@@ -74,16 +81,14 @@ def neighbours(
     ids_BL: np.ndarray, special: Sequence[int], size: int
 ) -> scipy.sparse.csr_array:
     """Return how often two tokens are neighbours; near ones count more: [V, V]."""
+    ids_BL = np.where(np.isin(ids_BL, special), -1, ids_BL)
     counts_VV = scipy.sparse.csr_array((size, size), dtype=np.float32)
-    for first in range(0, len(ids_BL), _CHUNK):
-        rows_BL = ids_BL[first : first + _CHUNK]
-        for distance in range(1, _WINDOW + 1):
-            pairs = np.stack([rows_BL[:, :-distance], rows_BL[:, distance:]])
-            pairs = pairs.reshape(2, -1)
-            pairs = pairs[:, ~np.isin(pairs, special).any(0)]
-            weights = np.full(pairs.shape[1], 1 - (distance - 1) / _WINDOW, np.float32)
-            counts = scipy.sparse.coo_array((weights, tuple(pairs)), (size, size))
-            counts_VV += counts.tocsr()
+    for distance in range(1, _WINDOW + 1):
+        left, right = ids_BL[:, :-distance].ravel(), ids_BL[:, distance:].ravel()
+        real = (left >= 0) & (right >= 0)
+        weights = np.full(real.sum(), 1 - (distance - 1) / _WINDOW, np.float32)
+        pairs = left[real], right[real]
+        counts_VV += scipy.sparse.coo_array((weights, pairs), (size, size)).tocsr()
     return (counts_VV + counts_VV.T).tocsr()
 
 
@@ -111,9 +116,3 @@ def singular_vectors(information_VV: scipy.sparse.csr_array, width: int) -> np.n
     vectors_VE[known] *= (wanted_V / norms_V[known])[:, None]
     vectors_VE[~known] = 0
     return vectors_VE
-
-
-def _log_counts(ids_BL: np.ndarray, special: Sequence[int], size: int) -> np.ndarray:
-    counts_V = 1 + np.bincount(ids_BL.ravel(), minlength=size)
-    counts_V[special] = 1
-    return np.log(counts_V) - np.log(counts_V).mean()
