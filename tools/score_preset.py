@@ -1,12 +1,13 @@
 """Score a preset beside other checkpoints of its shape, and beside TF-IDF.
 
-    python tools/score_preset.py --rows=tools/preset_rows --data=data --work=work \\
+    python tools/score_preset.py --rows=tools/reproduction/preset_rows \\
+        --data=data --work=work \\
         trained=electra_wiki_en untrained=untrained masked_lm=mlm_64
-    python tools/score_preset.py --rows=tools/preset_rows
+    python tools/score_preset.py --rows=tools/reproduction/preset_rows
 
 Fine-tunes each checkpoint on each task with the same settings, and stores what each row
 of dev got, without text, in `rows` (`NAME.rows.json.xz`). Rows that exist are kept, so
-the same command goes on after a stop. Prints the scores in percent, made from these
+the same command resumes after a stop. Prints the scores in percent, made from these
 files alone; without checkpoints it prints them only. `sst2_1000` has three samples of
 1,000 rows of SST-2; TF-IDF with logistic regression is trained on the same rows.
 """
@@ -50,6 +51,8 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1, help="Of each task.")
     parser.add_argument("--rate", default="3e-4", help="Learning rate.")
     options = parser.parse_args()
+    if options.systems and not (options.data and options.work):
+        parser.error("--data and --work must be set to score a checkpoint")
     options.rows.mkdir(parents=True, exist_ok=True)
     for task in options.tasks if options.systems else ():
         for system in options.systems:
@@ -69,8 +72,8 @@ def fill(task: str, system: str, checkpoint: str, options: Any) -> None:
     flags = *SETTINGS, f"--set=optimizer.learning_rate={options.rate}"
     if task == FEW:
         rows[task] = few_rows(checkpoint, source, output, flags)
-        if "tfidf" not in options.systems:
-            baseline = options.rows / "tfidf.rows.json.xz"
+        baseline = options.rows / "tfidf.rows.json.xz"
+        if not baseline.exists():
             write(baseline, {FEW: tfidf(source)})
     else:
         rows[task] = scores.finetune(
