@@ -211,6 +211,9 @@ class OptimizerConfig:
     """Decay rate of the running mean of the squared gradient."""
     momentum: Rate = 0.95
     """Decay rate of Muon's momentum."""
+    muon_precision: Literal["float32", "bfloat16"] = "float32"
+    """Precision of Muon's matmuls; of the weights and momentum it is always float32.
+    `bfloat16`, as Jordan's, is faster where the device multiplies it in hardware."""
     epsilon: Annotated[float, Field(gt=0)] = 1e-6
     """Constant in the denominator of the update."""
     clip_norm: Annotated[float, Field(gt=0)] | None = 1.0

@@ -24,24 +24,26 @@ def uses_muon(path: str, shape: tf.TensorShape) -> bool:
 
 
 def muon_update(
-    gradient: tf.Tensor, mean: tf.Tensor, momentum: float
+    gradient: tf.Tensor, mean: tf.Tensor, momentum: float, precision: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return an update, to be multiplied by the learning rate, and the new momentum.
 
     `momentum` is the decay rate of `mean`; gradient and mean are float32 [A, B].
+    `precision` is that of the matmuls.
     """
     mean = momentum * mean + gradient
-    direction = orthogonalize(gradient + momentum * mean)
+    direction = orthogonalize(gradient + momentum * mean, precision)
     return direction * (_RMS * math.sqrt(max(gradient.shape))), mean
 
 
-def orthogonalize(matrix: tf.Tensor) -> tf.Tensor:
+def orthogonalize(matrix: tf.Tensor, precision: str) -> tf.Tensor:
     """Bring all singular values of a float32 matrix near 1 (Newton-Schulz)."""
     a, b, c = _COEFFICIENTS
     is_tall = matrix.shape[0] > matrix.shape[1]
     x = tf.transpose(matrix) if is_tall else matrix
-    x /= tf.norm(x) + 1e-7
+    x = tf.cast(x / (tf.norm(x) + 1e-7), precision)
     for _ in range(_ITERATIONS):
         gram = tf.matmul(x, x, transpose_b=True)
         x = a * x + tf.matmul(b * gram + c * tf.matmul(gram, gram), x)
+    x = tf.cast(x, tf.float32)
     return tf.transpose(x) if is_tall else x

@@ -330,7 +330,9 @@ class Optimizer(keras.optimizers.Optimizer):
         if decays and settings.weight_decay:
             variable.assign_sub(_scaled(scalars.decay, factor) * variable)
         if square is None:
-            update, new_mean = muon_update(gradient, mean, settings.momentum)
+            update, new_mean = muon_update(
+                gradient, mean, settings.momentum, settings.muon_precision
+            )
             rate = _scaled(scalars.rate, factor)
             return tf.group(variable.assign_sub(rate * update), mean.assign(new_mean))
         # This operation updates in place; an XLA loop on a CPU would copy.

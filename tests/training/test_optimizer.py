@@ -326,6 +326,21 @@ def test_muon_equals_keras(decay):
     assert has_square == [False, False, True, True]
 
 
+def test_muon_in_bfloat16_is_near_float32():
+    after = {}
+    for precision in ("float32", "bfloat16"):
+        variables, _, gradients = muon_problem()
+        optimizer = built_optimizer(variables, name="muon", muon_precision=precision)
+        optimizer.update(gradients[0], variables)
+        after[precision] = [variable.numpy() for variable in variables]
+    before, _, _ = muon_problem()
+    for start, exact, near in zip(before, *after.values(), strict=True):
+        step = np.linalg.norm(exact - start.numpy())
+        difference = np.linalg.norm(exact - near)
+        assert difference <= 0.2 * step
+        assert (difference > 0) == (start.name in ("tall", "wide"))
+
+
 def test_the_generator_has_a_learning_rate_of_its_own():
     def make():
         names = "electra/generator/dense/kernel", "electra/discriminator/dense/kernel"
