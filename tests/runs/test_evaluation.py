@@ -4,7 +4,6 @@ test_evaluate.py tests the metrics.
 """
 
 import functools
-import re
 
 import pytest
 import tensorflow as tf
@@ -37,11 +36,6 @@ def runs(folder, tmp_path_factory):
         return experiment.save_checkpoint(experiment.pretrainer(), str(output))
 
     return save
-
-
-def test_a_folder_without_a_checkpoint_is_an_error(tmp_path):
-    with pytest.raises(InputError, match=re.escape(str(tmp_path))):
-        evaluate(str(tmp_path), "nowhere")
 
 
 def test_another_run_fills_the_masked_positions(runs, folder):

@@ -1,12 +1,9 @@
 import dataclasses
-import re
 import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tiny
-from conftest import GOLDEN
 
 from electra_tf.config import loader as config_lib
 from electra_tf.errors import InputError
@@ -35,41 +32,9 @@ def experiment(folder):
     return resolve(folder)
 
 
-def test_resolve_sets_the_vocabulary_size(experiment):
-    assert experiment.config.model.vocabulary_size == 1000
-    assert experiment.config.model.encoder.vocabulary_size == 1000
-    assert experiment.tokenizer.vocabulary.tokens[4] == "[MASK]"
-
-
-def test_files_contain_config_and_vocabulary(experiment, tmp_path):
-    files = experiment.files()
-    assert set(files) == {"config.yaml", "vocab.txt", "vocab.txt.settings.json"}
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    assert config_lib.load_config(str(tmp_path / "config.yaml")) == experiment.config
-    assert (tmp_path / "vocab.txt").read_text() == (GOLDEN / "vocab.txt").read_text()
-
-
-def test_a_folder_without_records_is_an_error(tmp_path):
-    (tmp_path / "text.txt").write_text("no record")
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(InputError, match=f"--data.*'{re.escape(str(path))}'"):
-            resolve(path)
-
-
-def test_records_without_a_vocabulary_need_vocab(folder, tmp_path):
-    shard = next(folder.glob("*tfrecord*"))
-    shutil.copy(shard, tmp_path)
-    with pytest.raises(InputError, match=r"--vocab.*no vocab\.txt"):
-        resolve(tmp_path)
-    vocab = str(GOLDEN / "vocab.txt")
-    assert resolve(tmp_path, vocab=vocab).open(str(tmp_path)).total > 0
-
-
 @pytest.mark.parametrize(
     ("sets", "pattern"),
     [
-        (["model.vocabulary_size=999"], r"999, with 1000 .*vocabulary_size=1000"),
         (["model.vocabulary_size=1008"], r"1008, with 1000 .*spare_rows=8"),
         (["tokenization.lower_case=false"], "lower_case"),
     ],
@@ -77,11 +42,6 @@ def test_records_without_a_vocabulary_need_vocab(folder, tmp_path):
 def test_a_config_must_match_the_vocabulary(folder, sets, pattern):
     with pytest.raises(InputError, match=pattern):
         resolve(folder, *sets)
-
-
-def test_records_must_have_the_configs_length(folder):
-    with pytest.raises(InputError, match=r"records\.max_length=32"):
-        resolve(folder, "records.max_length=16").open(str(folder))
 
 
 def test_special_tokens_of_a_vocabulary(vocabulary):
@@ -112,14 +72,6 @@ def test_data_fingerprint_depends_on_content_and_not_on_path(
     assert data_fingerprint(fewer, experiment.tokenizer) != data_fingerprint(
         original, experiment.tokenizer
     )
-
-
-def test_batch_size_must_be_a_multiple_of_accumulation(folder):
-    mirrored = tf.distribute.MirroredStrategy(["/cpu:0"])
-    odd = resolve(folder, "input.batch_size=9", "training.accumulation=9")
-    assert odd.pretrainer(mirrored).config.input.batch_size == 9
-    with pytest.raises(InputError, match=r"input\.batch_size"):
-        resolve(folder, "input.batch_size=9", "training.accumulation=2")
 
 
 def test_resolve_reads_the_vocabulary_of_the_folder(folder):
@@ -162,21 +114,3 @@ def test_save_checkpoint_overwrites_nothing(experiment, fitted, folder, tmp_path
         experiment.save_checkpoint(fitted, str(tmp_path))
     with pytest.raises(InputError, match="config"):
         resolve(folder, "training.seed=7").save_checkpoint(fitted, str(tmp_path))
-
-
-def test_commands_read_a_checkpoint_of_keras_fit(
-    experiment, fitted, folder, tmp_path, here
-):
-    path = experiment.save_checkpoint(fitted, str(tmp_path / "fitted"))
-    result = here("evaluate", f"--checkpoint={path}", f"--data={folder}", "--batches=1")
-    assert result.returncode == 0, result.stderr
-    sets = [f"--set={item}" for item in (*SMALL, "training.steps=1")]
-    result = here(
-        "pretrain",
-        f"--data={folder}",
-        f"--model_dir={tmp_path / 'run'}",
-        f"--init_checkpoint={tmp_path / 'fitted'}",
-        *sets,
-    )
-    assert result.returncode == 0, result.stderr
-    assert open_checkpoint(str(tmp_path / "run")).step == 1

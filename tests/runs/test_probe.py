@@ -56,27 +56,6 @@ def test_the_best_layer_is_chosen_on_training_words():
         assert found["best"] == found["layers"][best] == min(found["layers"]) == 0
 
 
-def test_tags_without_relation_to_the_words_are_guessed(pretrained, tmp_path, capsys):
-    rng = random.Random(1)
-
-    def line():
-        return " ".join([rng.choice("abcdef"), rng.choice("XY"), rng.choice("PQ")])
-
-    for split in ("train", "test"):
-        lines = [line()]
-        for _ in range(1500):
-            lines.append(
-                f"{rng.choice('abcdef')} {rng.choice('XY')} B-{rng.choice('PQ')}"
-            )
-            if rng.random() < 0.2:
-                lines.append("")
-        (tmp_path / f"{split}.txt").write_text("\n".join(lines))
-    report = evaluate_probe(str(pretrained), str(tmp_path))
-    assert report["pos"]["best"] < 60
-    assert "[UNK]" not in capsys.readouterr().err
-    assert report["long_sentences"] < 5
-
-
 def test_the_command(pretrained, grammar, tmp_path, here):
     flags = "--task=probe", f"--checkpoint={pretrained}"
     result = here("evaluate", *flags, f"--data={grammar}")
