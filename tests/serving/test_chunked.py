@@ -7,43 +7,14 @@ import tensorflow as tf
 from electra_tf.serving.chunked import (
     CHUNK_POSITIONS,
     MAX_TRANSPOSED_POSITIONS,
-    chunked,
     chunked_encoder,
 )
 from electra_tf.serving.signatures import IDS
 
 
-def row_outputs(inputs):
-    """Return numbers and vectors per row, and how many rows were computed together."""
-    ids = tf.cast(inputs["token_ids"], tf.float32)
-    rows = tf.shape(ids)[0]
-    return {
-        "sum": tf.reduce_sum(ids, axis=1),
-        "both": (ids * 2.0, inputs["segment_ids"] + inputs["padding_mask"]),
-        "chunk_rows": tf.fill([rows], rows),
-    }
-
-
-@pytest.fixture(scope="module")
-def chunked_outputs():
-    return tf.function(chunked(row_outputs))
-
-
 def inputs(rows, length=3):
     ids = np.arange(rows * length, dtype=np.int32).reshape(rows, length)
     return {name: tf.constant(ids + n) for n, name in enumerate(IDS)}
-
-
-@pytest.mark.parametrize("rows", [0, 1, 4, 5, 1024])
-def test_rows_keep_their_order(chunked_outputs, rows):
-    arrays, chunk = inputs(rows, CHUNK_POSITIONS // 4), 4
-    outputs, expected = chunked_outputs(arrays), row_outputs(arrays)
-    np.testing.assert_array_equal(outputs["sum"], expected["sum"])
-    for array, expected_array in zip(outputs["both"], expected["both"], strict=True):
-        np.testing.assert_array_equal(array, expected_array)
-    last = rows % chunk
-    chunk_rows = [chunk] * (rows - last) + [last] * last
-    assert outputs["chunk_rows"].numpy().tolist() == chunk_rows
 
 
 class FakeEncoder:

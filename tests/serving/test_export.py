@@ -66,6 +66,8 @@ def test_a_saved_model_has_the_outputs_of_the_model(version):
     assert set(outputs) == {"probabilities", "logits", "label", "pieces_cut"}
     expected = model("classifier").predict(texts)
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
+    softmax = tf.nn.softmax(outputs["logits"])
+    np.testing.assert_allclose(softmax, expected, atol=1e-5)
     labels = [LABELS[best].encode() for best in expected.argmax(axis=1)]
     assert outputs["label"].numpy().tolist() == labels
 

@@ -8,9 +8,7 @@ import tiny
 from electra_tf.errors import InputError
 from electra_tf.serving.request_limits import RequestLimits
 from electra_tf.serving.signatures import (
-    IDS,
     assert_max_positions,
-    pad_empty,
     text_signature,
     token_signature,
 )
@@ -63,12 +61,6 @@ def test_token_signature_accepts_ids(tokens):
 )
 def test_token_signature_rejects_invalid_ids(tokens, inputs, message):
     assert message in rejection(tokens, *inputs)
-
-
-@pytest.mark.parametrize(("before", "after"), [((0, 0), (0, 1)), ((2, 3), (2, 3))])
-def test_a_request_without_positions_gets_one(before, after):
-    inputs = pad_empty(dict.fromkeys(IDS, tf.zeros(before, tf.int32)))
-    assert {tuple(ids_BL.shape) for ids_BL in inputs.values()} == {after}
 
 
 @pytest.mark.parametrize("rows", [2**15, 2**16, 2**17])

@@ -3,18 +3,13 @@
 import functools
 import random
 
-import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
 
 from electra_tf.serving.entities_graph import GraphSpans
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
-from electra_tf.serving.words_graph import (
-    GraphWords,
-    opens_part,
-    split_words,
-)
+from electra_tf.serving.words_graph import GraphWords, split_words
 from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.text.tokenizer import Tokenizer
 
@@ -70,16 +65,6 @@ def test_split_words_equals_str_split_at_every_code_point():
     assert len(split[0]) == 30  # there are 29 white space characters
 
 
-def test_a_part_ends_before_the_first_word_that_does_not_fit():
-    words = tf.ragged.constant([[2, 2, 1], [], [9, 1, 4, 4, 5], [5]], dtype=tf.int32)
-    opens = opens_part(words.values, words, 5).numpy().astype(int).tolist()
-    assert opens == [1, 0, 0, *[1, 1, 0, 1, 1], 1]
-    # As many parts as words.
-    many = tf.RaggedTensor.from_row_lengths(tf.fill([5000], 3), [4000, 1000])
-    assert opens_part(many.values, many, 3).numpy().all()
-    assert not opens_part(many.values, many, 3000 * 6).numpy()[1:4000].any()
-
-
 @pytest.mark.parametrize(("max_length", "segment"), [(8, 0), (16, 1), (128, 0)])
 def test_tags_equal_those_of_predict(max_length, segment):
     model, serve = served(max_length, segment)
@@ -98,21 +83,6 @@ def test_tags_equal_those_of_predict(max_length, segment):
         flat = inputs[name].numpy()[inputs["padding_mask"].numpy() == 1]
         assert flat.tolist() == [x for row in getattr(examples, expected) for x in row]
         assert inputs[name].numpy().sum() == flat.sum()  # 0 at padding
-
-
-def test_probabilities_are_of_the_returned_label(vocabulary):
-    words = GraphWords(Tokenizer(vocabulary), 4, 0)  # two words a part
-    inputs, parts = words(split_words(tf.constant(["the of the", "of"])))
-    assert inputs["token_ids"].shape == (3, 4)
-    rng = np.random.default_rng(0)
-    logits_PLC = rng.normal(size=(3, 4, 4)).astype(np.float32)
-    tags = words.tags(tf.constant(logits_PLC), parts)
-    for word, position in enumerate([(0, 1), (0, 2), (1, 1), (2, 1)]):
-        powers = np.exp(logits_PLC[position].astype(np.float64))
-        assert tags.tag_W[word] == powers.argmax()
-        expected = powers.max() / powers.sum()
-        assert float(tags.probability_W[word]) == pytest.approx(expected, 1e-5)
-    assert tags.row_lengths_B.numpy().tolist() == [3, 1]
 
 
 def test_empty_requests_and_invalid_bytes_have_outputs():
