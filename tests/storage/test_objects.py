@@ -45,18 +45,6 @@ def test_an_object_is_what_was_written_last(url):
     assert list(folder.find()) == ["sub/b c.txt"]
 
 
-def test_files_are_uploaded_and_downloaded(url, tmp_path):
-    (tmp_path / "source").write_bytes(bytes(range(256)) * 100)
-    folder = ObjectFolder(url)
-    folder.upload(tmp_path / "source", "deep/er/name")
-    folder.download("deep/er/name", tmp_path / "copy")
-    assert (tmp_path / "copy").read_bytes() == (tmp_path / "source").read_bytes()
-    assert folder.glob("deep/er/n*") == ["deep/er/name"]
-    assert folder.glob("deep/er/x*") == []
-    with pytest.raises(InputError, match="gone"):
-        folder.download("gone", tmp_path / "copy")
-
-
 def test_an_unknown_store_is_an_error():
     with pytest.raises(InputError, match="nowhere://bucket/a"):
         ObjectFolder("nowhere://bucket/a")
