@@ -1,9 +1,7 @@
 """The command: killed, stopped, resumed, started from another run's weights."""
 
 import contextlib
-import json
 import os
-import pathlib
 import shutil
 import signal
 import threading
@@ -12,13 +10,12 @@ import time
 import numpy as np
 import pytest
 import tiny
-from conftest import GOLDEN, failure
+from conftest import failure
 from pretrain_commands import arguments, file_contents, metric_lines, start
 from tiny import build_records
 
 from electra_tf import cli
 from electra_tf.runs import pretraining
-from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.run_directory import run_lock
@@ -60,14 +57,6 @@ def whole(folder, tmp_path_factory):
 def test_files_of_a_run(whole):
     steps = saved_steps(str(whole / "checkpoints"))
     assert sorted(steps) == [30, 57, 60]
-    assert sorted(p.name for p in pathlib.Path(steps[60]).iterdir()) == [
-        "checkpoint.json",
-        "config.yaml",
-        "optimizer.safetensors",
-        "vocab.txt",
-        "vocab.txt.settings.json",
-        "weights.safetensors",
-    ]
     logged = list(metric_lines(whole))
     assert [step for kind, step in logged if kind == "train"] == list(range(4, 61, 4))
     assert [s for kind, s in logged if kind == "evaluation"] == [12, 24, 36, 48, 60]
@@ -187,7 +176,7 @@ SHORT = (
 )
 # Settings of a short run, and the steps after which it is killed.
 VARIANTS = {
-    "ramp": (["input.batch_size_ramp=[[3, 2], [5, 4]]"], (2, 3, 5)),
+    "ramp": (["input.batch_size_ramp=[[3, 2], [5, 4]]"], (3, 4)),
     "two_stage": (
         [
             *("objective.name=two_stage", "model.sharing=none"),
@@ -328,44 +317,6 @@ def unchanged(run):
     assert (file_contents(run), (run / "metrics.jsonl").read_bytes()) == before
 
 
-def test_a_completed_run_changes_nothing(folder, whole, here):
-    with unchanged(whole):
-        done = here("pretrain", *arguments(folder, whole))
-    assert done.returncode == 0, done.stderr
-    assert "all 60 steps are completed" in done.stderr
-    assert done.stdout.endswith(f": {whole}/checkpoints/step_00000060\n")
-
-
-def test_a_checkpoint_is_self_contained(folder, whole, here, tmp_path):
-    copied = tmp_path / "elsewhere"
-    shutil.copytree(whole / "checkpoints" / "step_00000060", copied)
-    shutil.copytree(folder, tmp_path / "records")
-    given = [f"--checkpoint={copied}", f"--data={tmp_path / 'records'}", "--batches=4"]
-    done = here("evaluate", *given)
-    assert done.returncode == 0, done.stderr
-    printed = json.loads(done.stdout.splitlines()[-1])
-    measured = [m for m in read_metrics(str(whole)) if m["kind"] == "evaluation"][-1]
-    for name in ("masked_lm_loss", "disc_loss", "disc_auc", "masked_lm_accuracy"):
-        assert printed[name] == measured[name]
-
-
-@pytest.mark.parametrize(
-    ("sets", "words"),
-    [
-        (
-            ["model.dropout=0.2", "training.log_every=7", "masking.rate=0.2"],
-            ["`model.dropout` is 0.2, was 0.1; `masking.rate` is 0.2, was 0.15. "],
-        ),
-        (["training.steps=59"], ["must be at least 60", "59, with", "steps=60"]),
-    ],
-)
-def test_a_resumed_run_must_have_the_same_settings(folder, whole, here, sets, words):
-    with unchanged(whole):
-        message = failure(here("pretrain", *arguments(folder, whole, *sets)))
-    assert all(word in message for word in words)
-    assert "log_every" not in message
-
-
 def test_a_completed_run_is_extended(folder, whole, here, tmp_path):
     run, killed = (shutil.copytree(whole, tmp_path / name) for name in ("run", "other"))
     given = arguments(folder, run, "training.steps=75", evaluation_data=folder)
@@ -429,12 +380,14 @@ def test_two_phases(longer, whole, here, tmp_path):
         # Nearer to the end of the first phase than to its start.
         fall = before[0][name] - before[-1][name]
         assert abs(first[name] - before[-1][name]) < 0.4 * fall, name
-    # The same command resumes, even if the initial checkpoint is missing.
-    given = arguments(longer, run, *second, init_checkpoint=tmp_path / "gone")
-    with unchanged(run):
-        done = here("pretrain", *given)
-    assert done.returncode == 0, done.stderr
-    assert "steps are completed" in done.stderr
+    # It resumes if the initial checkpoint is missing, or is the same by another path.
+    newest = whole / "checkpoints" / "step_00000060"
+    for source in (tmp_path / "gone", shutil.copytree(newest, tmp_path / "copy")):
+        given = arguments(longer, run, *second, init_checkpoint=source)
+        with unchanged(run):
+            done = here("pretrain", *given)
+        assert done.returncode == 0, done.stderr
+        assert "all 3 steps are completed" in done.stderr
     # Other initial weights are an error.
     given = arguments(longer, run, *second, init_checkpoint=run)
     with unchanged(run):
@@ -455,53 +408,6 @@ def test_a_signal_before_the_first_step(
     done = here("pretrain", *arguments(folder, tmp_path / "run"))
     assert (done.returncode, done.stderr) == (code, "")
     assert done.stdout.startswith(f"stopped by {name}; ")
-
-
-@pytest.fixture(scope="module")
-def another_vocabulary(corpus_file, tmp_path_factory):
-    """Records of 32 positions, of a vocabulary with one wordpiece less."""
-    parent = tmp_path_factory.mktemp("another")
-    lines = (GOLDEN / "vocab.txt").read_text().splitlines()
-    (parent / "vocab.txt").write_text("\n".join(lines[:-1]) + "\n")
-    vocabulary = Vocabulary.read(parent / "vocab.txt")
-    build_records(corpus_file, parent / "out", vocabulary, max_length=32, shards=1)
-    return parent / "out"
-
-
-def test_init_checkpoint_must_fit(folder, another_vocabulary, whole, here, tmp_path):
-    shape = "model.width=16", "model.depth=2"
-    for records, sets, words in (
-        (another_vocabulary, (), ["vocabulary of the initial", "entry 999 is"]),
-        (folder, shape, ["discriminator's width is 32 in ", "--set model.width=32"]),
-    ):
-        given = arguments(records, tmp_path / "run", *sets, init_checkpoint=whole)
-        message = failure(here("pretrain", *given))
-        assert all(word in message for word in words)
-        assert not file_contents(tmp_path / "run")
-
-
-def test_a_run_starts_from_a_converted_model_and_resumes(folder, whole, here, tmp_path):
-    public, run = tmp_path / "public", tmp_path / "run"
-    given = (f"--from={whole}", f"--to={public}", "--format=huggingface")
-    assert here("convert", *given).returncode == 0
-    sets = ("training.steps=2", "training.log_every=1")
-    source = {"init_checkpoint": public}
-    done = here("pretrain", *arguments(folder, run, *sets, **source))
-    assert done.returncode == 0, done.stderr
-    assert f"initial checkpoint {public}" in done.stderr
-    assert "loaded: all " in done.stderr
-    before = [m for m in read_metrics(str(whole)) if m["kind"] == "train"]
-    first = read_metrics(str(run))[0]
-    assert first["step"] == 1
-    fall = before[0]["masked_lm_loss"] - before[-1]["masked_lm_loss"]
-    assert abs(first["masked_lm_loss"] - before[-1]["masked_lm_loss"]) < 0.4 * fall
-    # It resumes, also from the two halves by other paths.
-    more = ("training.steps=3", "training.log_every=1")
-    shutil.move(public / "generator", tmp_path / "generator")
-    halves = {"init_checkpoint": f"{public},{tmp_path / 'generator'}"}
-    done = here("pretrain", *arguments(folder, run, *more, **halves))
-    assert done.returncode == 0, done.stderr
-    assert "resuming after step 2 of 3" in done.stderr
 
 
 def test_a_second_run_in_a_run_directory_is_an_error(folder, whole, here):
