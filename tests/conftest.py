@@ -1,6 +1,7 @@
 """Shared fixtures: golden vocabulary, data sets, records, runs, command lines."""
 
 import atexit
+import contextlib
 import copy
 import gc
 import importlib
@@ -9,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -135,7 +137,7 @@ def here(capsys, monkeypatch):
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
         # A command freezes all objects, so the objects of tests would never be freed.
         monkeypatch.setattr(gc, "freeze", lambda: None)
-        stdin = io.TextIOWrapper(io.BytesIO(input.encode()))
+        stdin = io.TextIOWrapper(io.BytesIO(input.encode(errors="surrogateescape")))
         monkeypatch.setattr(sys, "stdin", stdin)
         handler, code = signal.getsignal(signal.SIGTERM), 0
         try:
@@ -159,3 +161,14 @@ def failure(result):
     message = result.stderr.strip().splitlines()[-1]
     assert message.startswith("error: ")
     return message
+
+
+@contextlib.contextmanager
+def full_disk(size):
+    """Let no file of this process grow beyond a size, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

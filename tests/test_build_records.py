@@ -6,7 +6,6 @@ import json
 import lzma
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -14,10 +13,9 @@ import sys
 import time
 
 import pytest
-from conftest import GOLDEN, ROOT, failure
+from conftest import GOLDEN, ROOT, failure, full_disk
 
 import electra_tf.text
-from electra_tf.build_records import FLAGS
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.text.record_set import open_records
 from electra_tf.text.tokenizer_files import Tokenizer
@@ -113,15 +111,10 @@ BAD = {
     "vocab_path": ({"vocab": "missing.txt"}, "missing.txt"),
     "special": (lambda p: _vocabulary(p, "a"), " ".join(SPECIAL)),
     "double": (lambda p: _vocabulary(p, *SPECIAL, "a", "a"), "lines 6 and 7"),
-    "short": ({"max_length": 7}, "greater than or equal to 8, not 7"),
     "flag": ({"max_lenght": 64}, "max_lenght"),
-    "key": ({"set": "records.max_lenght=64"}, "Did you mean `records.max_length`?"),
-    "config": ({"config": "missing.yaml"}, "missing.yaml"),
     "workers": ({"workers": 0}, "--workers"),
-    "enum": ({"order": "random"}, "order"),
     "beam_options": ({"beam_options": "--runner=X"}, "--beam_options needs --runner"),
     "beam": ({"workers": 2, "runner": "beam"}, "--workers needs --runner=local"),
-    "similarity": ({"duplicate_similarity": 1.5}, "duplicate_similarity"),
     "tfds": ({"input": "tfds:wikipedia/20230601.en"}, "tfds build wikipedia"),
     "file": (lambda p: {"output": p / "v.txt", **_vocabulary(p, *SPECIAL)}, "v.txt"),
     "below": (lambda p: {"output": p / "v.txt/o", **_vocabulary(p, *SPECIAL)}, "v.txt"),
@@ -172,13 +165,10 @@ def test_bad_text_stops_the_run_or_is_counted(here, build, text, tmp_path):
     assert "1 x NUL" in result.stdout
 
 
-def test_a_full_disk_is_an_error_and_leaves_no_files(command, text, tmp_path):
-    def limit_file_size():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-
+def test_a_full_disk_is_an_error_and_leaves_no_files(here, text, tmp_path):
     given = arguments(text, tmp_path / "out", workers=1)
-    result = command("build_records", *given, preexec_fn=limit_file_size)
+    with full_disk(20_000):
+        result = here("build_records", *given)
     assert "--output=" in failure(result)
     assert not (tmp_path / "out").exists()
 
@@ -224,17 +214,6 @@ def test_an_interrupted_build_removes_its_files(big, tmp_path, send, signal_numb
     assert b"Traceback" not in stderr
     assert stderr.strip().endswith(b"interrupted; nothing was overwritten")
     assert not output.exists()
-
-
-def test_help_shows_every_flag_with_its_default(command):
-    result = command("build_records", "--help")
-    assert result.returncode == 0
-    for name in FLAGS:
-        end = r"(?=\n +--|\n +-[a-z]|\Z)"
-        text = re.search(rf"--(\[no\])?{name}:.*?{end}", result.stdout, re.S)
-        assert text, name
-        if FLAGS[name].default not in (None, []):
-            assert f"(default: {FLAGS[name].default_as_str})" in text[0], name
 
 
 @pytest.mark.slow
@@ -286,8 +265,6 @@ def test_published_vocabularies_fit_real_text(build, data, tmp_path):
 JAPANESE = "\u304c\u304e\u3050 \u6771\u4eac \u3067\u3059\n" * 50
 STRIPPING = {
     "flag": ["--strip_accents=lowered"],
-    "set": ["--set=tokenization.strip_accents=lowered"],
-    "config": ["--config={folder}/c.yaml"],
     "stored": ["--vocab={folder}/stored.txt"],
     "never": ["--strip_accents=never"],
     "cased": ["--nolower_case"],
@@ -299,7 +276,6 @@ def test_accent_stripping_of_other_scripts_needs_a_setting(
 ):
     path, output = tmp_path / "ja.txt", tmp_path / "out"
     path.write_text(JAPANESE, encoding="utf-8")
-    (tmp_path / "c.yaml").write_text("tokenization:\n  strip_accents: lowered\n")
     Tokenizer(vocabulary).save(tmp_path / "stored.txt")
     message = failure(here("build_records", *arguments(path, output, workers=1)))
     for word in ("--strip_accents=never", "'\u304c\u304e\u3050'", "57.1%"):
@@ -326,34 +302,6 @@ def test_statistics_out_of_range_cause_warnings(build, corpus_file, tmp_path):
     assert (manifest["too_long_words"], manifest["too_long_characters"]) == (20, 12000)
     good, _ = build(corpus_file, tmp_path / "good", order="document")
     assert "warning" not in good.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "documents", "count"),
-    [("a.txt", "blank_line", 1), ("a.txt", "line", 3), ("a.csv", "blank_line", 3)],
-)
-def test_lines_of_text_without_blank_lines_are_warned_of(
-    build, tmp_path, name, documents, count
-):
-    lines = ["the user of the file", "with the file", "in and on the file"]
-    rows = ["id,text", *map("7,{}".format, lines)]
-    (tmp_path / name).write_text("\n".join(rows if name == "a.csv" else lines))
-    result, manifest = build(tmp_path / name, tmp_path / "o", documents=documents)
-    assert ("--documents=line" in result.stderr) == (count == 1)
-    assert (manifest["documents"], manifest["sentences"]) == (count, 3)
-
-
-def test_duplicates_are_dropped_and_listed(build, text, tmp_path):
-    copy = tmp_path / "copy.txt"
-    copy.write_text("A new document.\n\n" + text.read_text())
-    inputs = f"{text},{copy}"
-    result, manifest = build(inputs, tmp_path / "out", "--deduplicate=exact")
-    lines = (tmp_path / "out" / "duplicates.jsonl").read_text().splitlines()
-    assert (
-        f"{len(lines)} documents dropped as exact duplicates: listed" in result.stdout
-    )
-    assert manifest["duplicates"] == {"exact": len(lines)}
-    assert str(copy) in lines[-1]
 
 
 @pytest.mark.parametrize("name", ["build_vocab", "build_records"])

@@ -1,11 +1,9 @@
 """The command `build_vocab`, run on files."""
 
 import json
-import resource
-import signal
 
 import pytest
-from conftest import failure
+from conftest import failure, full_disk
 
 from electra_tf.text.tokenizer import settings_path
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
@@ -75,16 +73,13 @@ def test_a_mistake_changes_no_file(here, text, tmp_path, name):
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_full_disk_leaves_existing_files(command, here, text, tmp_path):
+def test_a_full_disk_leaves_existing_files(here, text, tmp_path):
     given = arguments(text, tmp_path / "vocab.txt")
     assert here("build_vocab", *given).returncode == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def limit_file_size():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-
-    full = command("build_vocab", *given, "--overwrite", preexec_fn=limit_file_size)
+    with full_disk(100):
+        full = here("build_vocab", *given, "--overwrite")
     assert "File too large" in failure(full)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 

@@ -1,20 +1,21 @@
 """The command: metrics as a table and as JSON."""
 
 import json
+import shutil
 
 import pytest
 import tiny
 from conftest import GOLDEN, failure
 
 
-def test_metrics_equal_those_of_training(command, pretrained, folder, tmp_path):
+def test_metrics_equal_those_of_training(here, pretrained, folder, tmp_path):
+    """A checkpoint needs no other file of its run."""
+    path = max((pretrained / "checkpoints").glob("step_*"))
+    checkpoint = shutil.copytree(path, tmp_path / "checkpoint")
+    records = shutil.copytree(folder, tmp_path / "records")
     output = tmp_path / "metrics.json"
-    result = command(
-        "evaluate",
-        f"--checkpoint={pretrained}",
-        f"--data={folder}",
-        f"--output={output}",
-    )
+    given = [f"--checkpoint={checkpoint}", f"--data={records}", f"--output={output}"]
+    result = here("evaluate", *given)
     assert result.returncode == 0, result.stderr
     printed = json.loads(result.stdout.splitlines()[-1])
     assert printed == json.loads(output.read_text())
