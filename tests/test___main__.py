@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, failure
+from conftest import ROOT
 
 from electra_tf.__main__ import COMMANDS
 
@@ -14,7 +14,7 @@ PACKAGE = ROOT / "electra_tf"
 
 def run(*arguments, interpreter=()):
     return subprocess.run(
-        [sys.executable, *interpreter, "-m", "electra_tf", *arguments],
+        [sys.executable, *interpreter, "-m", *arguments],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -36,7 +36,7 @@ def test_commands_lists_every_command_line_module():
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
 def test_help_has_a_line_for_each_command(arguments):
-    result = run(*arguments)
+    result = run("electra_tf", *arguments)
     assert result.returncode == 0, result.stderr
     rows = dict(
         line.split(maxsplit=1)
@@ -50,25 +50,17 @@ def test_help_has_a_line_for_each_command(arguments):
 
 
 def test_help_imports_no_tensorflow():
-    result = run(interpreter=("-X", "importtime"))
+    result = run("electra_tf", interpreter=("-X", "importtime"))
     modules = {line.split("|")[-1].strip() for line in result.stderr.splitlines()}
     assert "electra_tf" in modules
     assert not {"tensorflow", "keras", "numpy", "absl"} & modules
 
 
 def test_a_command_gets_its_arguments():
-    short = run("build_vocab", "--help")
-    long = subprocess.run(
-        [sys.executable, "-m", "electra_tf.build_vocab", "--help"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    short = run("electra_tf", "build_vocab", "--help")
+    long = run("electra_tf.build_vocab", "--help")
     assert short.returncode == 0
     assert short.stdout == long.stdout
-    message = failure(run("build_vocab", "--inputt=x"))
-    assert "inputt" in message
-    assert "Did you mean: input" in message
 
 
 @pytest.mark.parametrize(
@@ -80,7 +72,7 @@ def test_a_command_gets_its_arguments():
     ],
 )
 def test_an_unknown_command_is_an_error(name, hint):
-    result = run(name, "--config=tiny")
+    result = run("electra_tf", name, "--config=tiny")
     assert result.returncode == 2
     assert repr(name) in result.stderr
     assert hint in result.stderr

@@ -1,12 +1,8 @@
-"""Import direction, public docstrings, and commands in configs and docstrings."""
+"""Import direction, and docstrings of public names."""
 
 import ast
-import copy
 import graphlib
-import importlib
-import pathlib
 import re
-import shlex
 import subprocess
 import sys
 
@@ -14,9 +10,6 @@ import pytest
 from conftest import ROOT
 
 from electra_tf.__main__ import COMMANDS
-from electra_tf.config import loader
-from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.config.pretraining import PretrainingConfig
 
 PACKAGE = ROOT / "electra_tf"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -25,7 +18,6 @@ CODE = [
     *sorted((ROOT / "tests").rglob("*.py")),
     *(ROOT / "tools").rglob("*.py"),
 ]
-CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 # Modules that each layer (a folder or file of the package) may import, in addition to
 # those of `EVERYWHERE`.
 BELOW_SOURCES = {
@@ -172,18 +164,6 @@ def test_a_command_imports_at_its_top_or_where_it_starts_tensorflow(path):
             assert ast.unparse(node).endswith((" beam", " cli")), ast.unparse(node)
 
 
-def test_commands_start_without_tensorflow():
-    # --help and errors of flags take a tenth of the time; test_command_start.py.
-    names = ", ".join(f"electra_tf.{name}" for name in COMMANDS)
-    program = f"import sys, {names}; print(*sys.modules)"
-    result = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-    modules = {name.split(".")[0] for name in result.stdout.split()}
-    assert not {"tensorflow", "keras", "tensorflow_datasets", "scipy"} & modules
-
-
 def functions(path):
     """Yield (name, node, docstring) of functions, public classes and their methods.
 
@@ -229,52 +209,6 @@ def test_public_functions_have_types_and_docstrings():
             for argument in arguments:
                 if argument.arg not in ("self", "cls"):
                     assert argument.annotation, f"{path}: {name}({argument.arg})"
-
-
-def documents():
-    """Yield the texts of configs and modules; test_docs.py checks README and docs."""
-    for path in CONFIGS:
-        yield str(path.relative_to(ROOT)), path.read_text()
-    for path in FILES:
-        yield (
-            str(path.relative_to(ROOT)),
-            ast.get_docstring(ast.parse(path.read_text())),
-        )
-
-
-def command_lines():
-    for name, text in documents():
-        joined = re.sub(r"\\\n[# ]*", "", text or "")
-        for module, rest in re.findall(
-            r"^[#\s$]*(?:echo .* \| )?electra-tf (\w+) (--[^\n]*)", joined, re.M
-        ):
-            yield pytest.param(module, rest, id=f"{name}: {module}")
-
-
-def config_class(path):
-    """Return the config class of a file, by the file's name."""
-    return (
-        FinetuningConfig
-        if pathlib.Path(path).name.startswith("finetune")
-        else PretrainingConfig
-    )
-
-
-@pytest.mark.parametrize(("module", "rest"), list(command_lines()))
-def test_command_lines_are_accepted_by_the_parser(module, rest, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    values = copy.deepcopy(importlib.import_module(f"electra_tf.{module}").FLAGS)
-    assert values(["command", *shlex.split(rest, comments=True)]) == ["command"]
-    if "config" in values and values.config:
-        loader.load_config(values.config, values.set, root=config_class(values.config))
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.name)
-def test_every_config_is_valid_and_shows_its_command(path):
-    loader.load_config(str(path), root=config_class(path))
-    assert path.read_text().startswith("# ")
-    name = path.relative_to(ROOT / "configs").with_suffix("").as_posix()
-    assert re.search(f"--config={re.escape(name)}\\s", path.read_text())
 
 
 def test_ruff_reports_nothing():

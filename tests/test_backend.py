@@ -8,8 +8,6 @@ import sys
 import pytest
 from conftest import ROOT, failure
 
-from electra_tf.__main__ import COMMANDS
-
 REMEDY = "unset KERAS_BACKEND"
 
 
@@ -30,11 +28,9 @@ def torch_home(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_rejects_another_backend(name, tmp_path):
-    result = python(
-        "-m", f"electra_tf.{name}", "--help", home=tmp_path, KERAS_BACKEND="jax"
-    )
+def test_a_command_rejects_another_backend(tmp_path):
+    given = ("-m", "electra_tf.pretrain", "--help")
+    result = python(*given, home=tmp_path, KERAS_BACKEND="jax")
     message = failure(result)
     assert "TensorFlow" in message
     assert "KERAS_BACKEND=jax" in message

@@ -65,7 +65,7 @@ for words, name, arguments in json.load(sys.stdin):
         code = ""
     except SystemExit as error:
         code = error.code
-    heavy = {"tensorflow", "keras", "tensorflow_datasets"} & {*sys.modules}
+    heavy = {"tensorflow", "keras", "tensorflow_datasets", "scipy"} & {*sys.modules}
     answers.append((words, name, code, sorted(heavy)))
 print(json.dumps(answers), file=sys.stderr)
 """

@@ -1,5 +1,6 @@
 """The documentation matches the code: commands, flags, links, Python, settings."""
 
+import ast
 import configparser
 import copy
 import functools
@@ -20,6 +21,7 @@ from conftest import ROOT
 from tiny import build_records
 
 import electra_tf
+from electra_tf.__main__ import COMMANDS
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
@@ -30,10 +32,10 @@ PAGES = [
     ROOT / "tests" / "golden" / "README.md",
     *sorted(DOCS.rglob("*.md")),
 ]
-COMMANDS = {
-    "build_vocab", "build_records", "pretrain", "evaluate", "finetune", "predict",
-    "export", "convert", "score", "serve",
-}  # fmt: skip
+OTHERS = [
+    *sorted((ROOT / "configs").rglob("*.yaml")),
+    *sorted((ROOT / "electra_tf").rglob("*.py")),
+]
 
 
 def name_of(path):
@@ -56,11 +58,18 @@ def prose(path):
 
 
 def command_lines(path):
-    """Return (command, arguments) of the command lines in the blocks of a page."""
-    text = path.read_text(encoding="utf-8").replace("\\\n", "")
-    fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.S | re.M))
-    pattern = r"^\s*(?:\$ |exec )?(?:electra-tf |python -m electra_tf\.)(\w+) ([^\n]*)"
-    lines = re.findall(pattern, fenced, re.M)
+    """Return (command, arguments) of the command lines of a file.
+
+    They are in the blocks of a page, the docstring of a module, or a config's comments.
+    """
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        text = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.S | re.M))
+    elif path.suffix == ".py":
+        text = ast.get_docstring(ast.parse(text)) or ""
+    text = re.sub(r"\\\n[# ]*", "", text)
+    prompt = r"^[#\s$]*(?:exec |echo .* \| )?(?:electra-tf |python -m electra_tf\.)"
+    lines = re.findall(rf"{prompt}(\w+) (-[^\n]*)", text, re.M)
     # Without redirections.
     return [(command, re.split(r"\s[>|&]", rest)[0]) for command, rest in lines]
 
@@ -72,10 +81,11 @@ def flags_of(command):
 
 def test_every_command_has_an_example():
     lines = (line for path in PAGES for line in command_lines(path))
-    assert {command for command, _ in lines} >= COMMANDS
+    # `presets` has no flags.
+    assert {"presets", *(command for command, _ in lines)} == set(COMMANDS)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name_of)
+@pytest.mark.parametrize("path", [*PAGES, *OTHERS], ids=name_of)
 def test_command_lines_are_accepted_by_the_parser(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     for command, rest in command_lines(path):
@@ -249,13 +259,6 @@ def test_every_page_is_in_the_navigation():
         assert re.search(rf"\s{re.escape(name)}$", text, re.M), name
 
 
-def test_the_home_page_has_the_order_of_the_navigation():
-    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
-    pages = re.findall(r"([\w/-]+\.(?:md|ipynb))$", navigation, re.M)
-    rows = re.findall(r"^\| \[.*?\]\((.*?)\)", prose(DOCS / "index.md"), re.M)
-    assert ["index.md", *rows] == pages
-
-
 # ---- The site, with its reference generated from docstrings.
 
 
@@ -326,27 +329,11 @@ def test_mkdocs_renders_reference_and_notebooks(site):
         assert "data:image/png" in page  # a figure
 
 
-@pytest.mark.tools
-def test_options_do_not_break_at_the_end_of_a_line(site):
-    page = (site / "tasks" / "index.html").read_text()
-    assert '<code><span class="option">--on_error</span>=report</code>' in page
-    assert (
-        ".option {\n  white-space: nowrap"
-        in (site / "stylesheets" / "site.css").read_text()
-    )
-
-
 def test_the_configuration_page_is_up_to_date(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     import write_configuration_docs as writer
 
     assert writer.PAGE.read_text(encoding="utf-8") == writer.render()
-
-
-def test_the_readme_is_short():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert text.count("\n") <= 200
-    assert len(text.encode()) <= 12_000
 
 
 # ---- Python.
