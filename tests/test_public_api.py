@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import pathlib
 import pkgutil
 import re
 import shutil
@@ -13,7 +12,6 @@ import textwrap
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from conftest import GOLDEN, ROOT
 
 import electra_tf
@@ -37,28 +35,17 @@ def python(program):
     )
 
 
-def test_the_import_is_fast_and_does_not_import_tensorflow():
+def test_names_are_imported_without_what_they_do_not_need():
     program = (
-        "import sys, time; start = time.perf_counter(); import electra_tf;"
-        "seconds = time.perf_counter() - start;"
+        "import sys, electra_tf;"
         "assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules);"
-        "assert 'TextClassifier' in dir(electra_tf); print(seconds)"
-    )
-    seconds = []
-    for _ in range(3):
-        result = python(program)
-        assert result.returncode == 0, result.stderr
-        seconds.append(float(result.stdout))
-    assert min(seconds) < 0.2
-
-
-def test_names_without_models_do_not_import_tensorflow():
-    program = (
-        "import sys; from electra_tf import InputError, PretrainingConfig, Tokenizer;"
+        "assert 'TextClassifier' in dir(electra_tf);"
+        "from electra_tf import InputError, PretrainingConfig, Tokenizer;"
         "from electra_tf import FinetuningConfig, Vocabulary, load_config;"
         "sys.exit('tensorflow' in sys.modules)"
     )
-    assert python(program).returncode == 0
+    result = python(program)
+    assert result.returncode == 0, result.stderr
 
 
 def test_access_to_one_class_registers_all():
@@ -257,16 +244,12 @@ def test_a_checkpoint_and_its_run_have_equal_weights(pretrained):
             np.testing.assert_array_equal(first, other)
 
 
-def test_the_encoder_of_a_saved_model_loads():
-    encoder = electra_tf.Encoder.from_preset(SAVED / "classifier")
-    expected = electra_tf.load_model(SAVED / "classifier").encoder
-    for one, other in zip(encoder.weights, expected.weights, strict=True):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
-
-
 def test_an_encoder_of_a_preset_has_its_tokenizer(tmp_path):
     model = electra_tf.load_model(SAVED / "classifier")
-    for source in (SAVED / "classifier", GOLDEN / "interop/huggingface_discriminator"):
+    encoder = electra_tf.Encoder.from_preset(SAVED / "classifier")
+    for one, other in zip(encoder.weights, model.encoder.weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    for source in (SAVED / "classifier", DISCRIMINATOR):
         encoder = electra_tf.Encoder.from_preset(source)
         tokenizer = electra_tf.Tokenizer.from_preset(source)
         assert encoder.tokenizer.identity() == tokenizer.identity()
@@ -299,13 +282,6 @@ def test_a_config_name_gives_random_weights_that_depend_on_the_seed():
         electra_tf.Encoder.from_preset("tiny")
 
 
-def test_the_error_for_an_unknown_source_lists_accepted_sources(tmp_path):
-    with pytest.raises(electra_tf.InputError) as caught:
-        electra_tf.Encoder.from_preset(tmp_path)
-    for part in (str(tmp_path), "checkpoint", "model.keras", "config", "a vocabulary"):
-        assert part in str(caught.value)
-
-
 def test_name_dtype_and_trainable_are_saved(pretrained, tmp_path):
     model = electra_tf.TextClassifier.from_preset(
         pretrained, 2, name="mine", dtype="mixed_bfloat16", trainable=False
@@ -327,23 +303,6 @@ def small():
     return electra_tf.load_config("tiny", sets)
 
 
-def test_layers_accept_name_dtype_and_trainable(small):
-    vocabulary = electra_tf.Vocabulary.read(VOCABULARY)
-    pretrainer = electra_tf.Pretrainer.from_vocabulary(small, vocabulary)
-    arguments = {"dtype": "mixed_bfloat16", "trainable": False}
-    encoder = electra_tf.Encoder(pretrainer.config.model.encoder)
-    layers = [
-        electra_tf.Electra(pretrainer.config.model, name="pair", **arguments),
-        electra_tf.MaskedLanguageModel(encoder, name="mlm", **arguments),
-    ]
-    for layer in layers:
-        layer.build()
-        assert not layer.trainable_variables
-        again = type(layer).from_config(layer.get_config())
-        assert again.name == layer.name
-        assert again.get_config() == layer.get_config()
-
-
 @pytest.mark.parametrize(
     ("create", "words"),
     [
@@ -359,6 +318,19 @@ def test_layers_accept_name_dtype_and_trainable(small):
             ),
             "PretrainingConfig.*FinetuningConfig",
         ),
+        (
+            lambda c: electra_tf.Pretrainer.from_vocabulary(
+                electra_tf.load_config("tiny", ["model.vocabulary_size=77"]),
+                electra_tf.Vocabulary.read(VOCABULARY),
+            ),
+            "77.*1000",
+        ),
+        (
+            lambda c: electra_tf.export_saved_model(
+                electra_tf.Encoder.from_preset(DISCRIMINATOR), "served"
+            ),
+            "Encoder",
+        ),
         (lambda c: electra_tf.create_optimizer(c, 10), "config.optimizer"),
         (lambda c: electra_tf.Tokenizer(VOCABULARY), "Tokenizer.read"),
         (lambda c: electra_tf.load_config(c), "PretrainingConfig"),
@@ -368,7 +340,7 @@ def test_layers_accept_name_dtype_and_trainable(small):
         ),
     ],
 )
-def test_arguments_of_another_type_are_errors(create, words, small):
+def test_arguments_that_are_errors(create, words, small):
     with pytest.raises(electra_tf.InputError, match=f"(?s){words}"):
         create(small)
 
@@ -394,30 +366,6 @@ def test_a_pretrainer_is_saved_as_a_layer(small, tmp_path):
     ids = {name: np.ones([2, 8], np.int32) for name in names}
     np.testing.assert_array_equal(again(ids), model(ids))
     assert again.get_layer("pretrainer").config == pretrainer.config
-
-
-def test_another_vocabulary_size_of_a_pretrainer_is_an_error():
-    config = electra_tf.load_config("tiny", ["model.vocabulary_size=77"])
-    vocabulary = electra_tf.Vocabulary.read(VOCABULARY)
-    with pytest.raises(electra_tf.InputError, match=r"77.*1000"):
-        electra_tf.Pretrainer.from_vocabulary(config, vocabulary)
-
-
-def test_a_model_object_is_exported(tmp_path):
-    model = electra_tf.load_model(SAVED / "regressor")
-    path = electra_tf.export_saved_model(model, tmp_path / "served", version=3)
-    assert pathlib.Path(path) == tmp_path / "served" / "3"
-    served = tf.saved_model.load(path).signatures["serving_default"]
-    scores = served(text=tf.constant(["a fine film"]), text_b=tf.constant(["good"]))
-    expected = model.predict([("a fine film", "good")])
-    np.testing.assert_allclose(scores["score"], expected, atol=1e-4)
-    with pytest.raises(electra_tf.InputError, match="Encoder"):
-        electra_tf.export_saved_model(model.encoder, tmp_path / "other")
-
-
-def test_a_missing_file_is_named_in_the_error():
-    with pytest.raises(electra_tf.InputError, match=r"'nowhere\.keras'"):
-        electra_tf.load_model("nowhere.keras")
 
 
 def test_a_preset_trains_under_a_strategy(pretrained):
