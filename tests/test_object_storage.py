@@ -17,7 +17,6 @@ from pretrain_commands import arguments, file_contents, metric_lines, start
 
 import electra_tf
 from electra_tf import sources
-from electra_tf.storage.lease import Lease
 from electra_tf.storage.objects import ObjectFolder
 
 SETS = (
@@ -129,9 +128,9 @@ def test_records_are_built_and_read_at_a_url(
     assert globs.counts == local.counts
 
 
-def test_half_written_and_truncated_records_are_errors(bucket, folder, new_machine):
-    put(folder, f"{bucket}/damaged")
-    store = ObjectFolder(f"{bucket}/damaged")
+def test_half_written_and_truncated_records_are_errors(s3, folder, new_machine):
+    put(folder, f"{s3}/damaged")
+    store = ObjectFolder(f"{s3}/damaged")
     shard = min(name for name in store.find() if "tfrecord" in name)
     content = store.read(shard)
 
@@ -220,18 +219,6 @@ def test_a_killed_run_resumes_on_another_machine_to_the_same_bits(
     assert "resuming after step" in done.stderr
     check_whole(done, store, whole, tmp_path)
     assert not list((tmp_path / "cache" / "electra_tf" / "runs").glob("*/checkpoints"))
-
-
-def test_a_run_that_another_process_has_leased_is_not_touched(
-    s3, folder, here, new_machine
-):
-    store = ObjectFolder(f"{s3}/leased")
-    with Lease(store, "--model_dir"):
-        before = store.find()
-        message = failure(here("pretrain", *arguments(folder, store.url, *SETS)))
-        assert f"leased by process {os.getpid()} on " in message
-        assert store.url in message
-        assert store.find() == before
 
 
 @pytest.mark.slow
