@@ -1,9 +1,11 @@
 import dataclasses
+import re
 import shutil
 
 import numpy as np
 import pytest
 import tiny
+from conftest import GOLDEN
 
 from electra_tf.config import loader as config_lib
 from electra_tf.errors import InputError
@@ -30,6 +32,22 @@ def resolve(data, *sets, vocab=None):
 @pytest.fixture(scope="module")
 def experiment(folder):
     return resolve(folder)
+
+
+def test_a_folder_without_records_is_an_error(tmp_path):
+    (tmp_path / "text.txt").write_text("no record")
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(InputError, match=f"--data.*'{re.escape(str(path))}'"):
+            resolve(path)
+
+
+def test_records_without_a_vocabulary_need_vocab(folder, tmp_path):
+    shard = next(folder.glob("*tfrecord*"))
+    shutil.copy(shard, tmp_path)
+    with pytest.raises(InputError, match=r"--vocab.*no vocab\.txt"):
+        resolve(tmp_path)
+    vocab = str(GOLDEN / "vocab.txt")
+    assert resolve(tmp_path, vocab=vocab).open(str(tmp_path)).total > 0
 
 
 @pytest.mark.parametrize(

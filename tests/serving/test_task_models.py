@@ -57,6 +57,12 @@ def test_module_contains_each_weight_once(kind):
     assert numbers == sum(int(np.prod(w.shape)) for w in weights)
 
 
+def test_scores_are_in_the_units_of_the_training_data():
+    text = exported("regressor").text["serving_default"]
+    scores = call(text, {"text": encode_texts(["the file"])})["score"]
+    np.testing.assert_allclose(scores, model("regressor").predict(["the file"]), 1e-5)
+
+
 def test_mixed_precision_is_exported_in_float32():
     original = model("classifier")
     config = original.get_config()
