@@ -115,9 +115,8 @@ def test_a_tsv_has_no_quoting(tmp_path):
 def test_doubled_quotes_in_columns_of_tabs_are_read_as_quoting(tmp_path, suffix):
     path = tmp_path / f"new{suffix}"
     path.write_text('text\tid\nplain "word"\t1\n"He said ""no"" today"\t2\n')
-    documents = CorpusReader([str(path)], CorpusConfig(), DataErrorLog("stop", ""))
-    texts = [document.lines for document in documents]
-    assert texts == [['plain "word"'], ['He said "no" today']]
+    documents, _, _ = read(tmp_path, path)
+    assert [d[2] for d in documents] == [['plain "word"'], ['He said "no" today']]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "c.csv", "d.tsv"])

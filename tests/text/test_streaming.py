@@ -1,16 +1,13 @@
 """Corpora and compressed files are streamed: they take little memory."""
 
 import gzip
-import lzma
 import sys
 
-import pytest
 from conftest import ROOT
 
 from electra_tf.config.data import CorpusConfig
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import BROKEN, open_compressed
 
 sys.path.insert(0, str(ROOT / "tools" / "fault_checks"))
 from process_memory import PeakMemory
@@ -29,23 +26,6 @@ def test_corpora_are_streamed(tmp_path):
     assert size > 250_000_000
     assert memory.taken < GIGABYTE
     assert set(errors.counts) == {"long line"}
-
-
-def test_members_of_a_compressed_file_are_joined(tmp_path):
-    parts = [b"some words\n", b"", b"x" * 100_000, b"\nend"]
-
-    def read(path):
-        with open_compressed(path) as file:
-            return file.read()
-
-    for suffix, pack in ((".gz", gzip.compress), (".xz", lzma.compress)):
-        path = tmp_path / f"a{suffix}"
-        path.write_bytes(b"".join(map(pack, parts)))
-        assert read(path) == b"".join(parts)
-        for end in (-20, -40):
-            path.write_bytes(b"".join(map(pack, parts))[:end])
-            with pytest.raises(BROKEN):
-                read(path)
 
 
 def test_texts_of_a_parquet_file_are_read_one_at_a_time(tmp_path):
