@@ -1,5 +1,3 @@
-import unicodedata
-
 import pytest
 
 from electra_tf.config.data import TokenizationConfig
@@ -52,15 +50,3 @@ def test_letters_of_unspaced_scripts_begin_words():
     for other in "ี្่ိ๑aक가ཀ":
         assert table[ord(other)] == other
     assert table.words("ที่นี่") == ["ที่", "นี่"]
-
-
-def test_a_capital_sigma_is_lowered_by_its_position():
-    for word in ("ΟΔΟΣ", "ΣΑΣ", "ΑΣ.Β", "ΑΣ.", "Σ", "ΑΣΣ", "Α\u0301Σ\u0301", "aΣ'ΣΑ"):
-        plain = UNCASED.words(word)
-        assert "".join(plain) == "".join(
-            c
-            for c in unicodedata.normalize("NFD", word.lower())
-            if unicodedata.category(c) != "Mn"
-        )
-    # A dropped character does not split a word.
-    assert UNCASED.words("ΑΣ\u200bΑ") == ["ασα"]

@@ -5,7 +5,6 @@ import random
 import pytest
 
 from electra_tf.config.data import TokenizationConfig, VocabularyConfig
-from electra_tf.errors import InputError
 from electra_tf.text import vocab_training
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS
@@ -106,11 +105,6 @@ def test_a_word_with_a_rare_character_is_unknown():
     )
     tokenizer = Tokenizer(vocabulary, TokenizationConfig(strip_accents="never"))
     assert tokenizer.encode("aéb ab") == [1, vocabulary.ids["ab"]]
-
-
-def test_a_size_below_the_number_of_characters_is_an_error():
-    with pytest.raises(InputError, match=r"--size=10 with 8 characters.*21 entries"):
-        train_wordpieces(count(["abcdefgh hgfedcba"]), VocabularyConfig(size=10))
 
 
 def test_stats_count_words_wordpieces_and_unknown(vocabulary):

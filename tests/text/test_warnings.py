@@ -156,19 +156,6 @@ def test_letters_and_marks_of_other_scripts_are_counted(text, letters, changed):
     assert (result.letters, result.changed) == (letters, changed)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"strip_accents": "never"}, {"lower_case": False}]
-)
-def test_without_accent_stripping_the_counts_are_zero(settings):
-    assert accent_loss_of("がき हिन्दी", **settings) == warnings.AccentLoss()
-
-
-def test_a_word_is_shown_before_and_after():
-    example = accent_loss_of("the हिन्दी.").example
-    assert example == "'हिन्दी' (6 characters) -> 'हिनदी' (5)"
-    assert "'한국' (2 characters)" in accent_loss_of("a 한국").example
-
-
 def test_over_one_percent_is_an_error():
     accent_loss_of("a" * 99 + "が").check()
     with pytest.raises(InputError, match=r"2 changed of 101.*--strip_accents=never"):
