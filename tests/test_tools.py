@@ -117,33 +117,24 @@ def test_another_weight_or_dropout_seed_is_a_difference(runs, tmp_path):
         assert "differs" in result.stderr
 
 
-def needs_memory(size):
-    """Return results of `measure` for a model that fills the memory with 700 rows."""
-    share = 0.2 + 0.8 * size / 700
-    return {"batch_size": size, "argument_bytes": 2, "memory_share": share}
-
-
-@pytest.mark.parametrize("fails_to_compile", [True, False])
-def test_find_largest_batch(compiler, monkeypatch, capsys, fails_to_compile):
+@pytest.mark.parametrize(
+    ("first", "fails_to_compile"), [(100, True), (100, False), (4096, False)]
+)
+def test_find_largest_batch(compiler, monkeypatch, capsys, first, fails_to_compile):
     sizes = []
 
     def measure(options):
         sizes.append(options.batch_size)
         if fails_to_compile and options.batch_size > 700:
             raise RuntimeError("RESOURCE_EXHAUSTED: Ran out of memory")
-        return needs_memory(options.batch_size)
+        # 700 rows fill the memory.
+        share = 0.2 + 0.8 * options.batch_size / 700
+        size = options.batch_size
+        return {"batch_size": size, "argument_bytes": 2, "memory_share": share}
 
     monkeypatch.setattr(compiler, "measure", measure)
-    compiler.find_largest_batch(argparse.Namespace(batch_size=100, memory=10))
-    assert len(sizes) < 5
-    output = capsys.readouterr().out.splitlines()[-1]
-    fits, fails = map(int, re.findall(r"\d+", output))
-    assert 600 < fits <= 700 < fails <= fits + fits // 8
-
-
-def test_find_largest_batch_below_the_first(compiler, monkeypatch, capsys):
-    monkeypatch.setattr(compiler, "measure", lambda o: needs_memory(o.batch_size))
-    compiler.find_largest_batch(argparse.Namespace(batch_size=4096, memory=10))
+    compiler.find_largest_batch(argparse.Namespace(batch_size=first, memory=10))
+    assert len(sizes) < (5 if first == 100 else 10)
     output = capsys.readouterr().out.splitlines()[-1]
     fits, fails = map(int, re.findall(r"\d+", output))
     assert 600 < fits <= 700 < fails <= fits + fits // 8
@@ -181,44 +172,6 @@ def test_patterns_of_host_operations_and_dynamic_shapes(programs):
         assert programs.find_obstacles("", text)["dynamic_shapes"] == 1
 
 
-def test_matmul_flops(programs):
-    program = """
-%1 = stablehlo.dot %a, %b, precision = [DEFAULT, DEFAULT] \
-: (tensor<5x3xf32>, tensor<3x7xf32>) -> tensor<5x7xf32> loc(#loc1)
-%2 = stablehlo.dot_general %c, %d, batching_dims = [0] x [0], \
-contracting_dims = [1] x [1] : (tensor<2x3x4xbf16>, tensor<2x3x6xbf16>) \
--> tensor<2x4x6xbf16>
-%3 = stablehlo.add %1, %1 : tensor<5x7xf32>
-"""
-    assert programs.matmul_flops(program) == {
-        "f32": 2 * 5 * 3 * 7,
-        "bf16": 2 * 2 * 4 * 3 * 6,
-    }
-
-
-def test_count_operations_outside_fusions(programs):
-    compiled = """HloModule step
-%fused_add (p: f32[4]) -> f32[4] {
-  %p = f32[4]{0} parameter(0)
-  %copy.1 = f32[4]{0} copy(%p)
-  ROOT %add = f32[4]{0} add(%copy.1, %p)
-}
-ENTRY %main (x: f32[4]) -> (f32[4], f32[2]) {
-  %x = f32[4]{0} parameter(0)
-  %f = f32[4]{0} fusion(%x), kind=kLoop, calls=%fused_add
-  %copy.2 = f32[4]{0} copy(%f)
-  %c = (f32[4]{0}, s8[9]{0}) custom-call(%copy.2), custom_call_target="__cublas$gemm"
-  ROOT %t = f32[4]{0} transpose(%f), dimensions={0}
-}
-"""
-    assert programs.count_operations(compiled) == {
-        "fusions": 1,
-        "copies": 1,
-        "transposes": 1,
-        "library_calls": {"__cublas$gemm": 1},
-    }
-
-
 def test_bounds_of_a_step(programs):
     # Peaks of an H100: 989e12 FLOPs per second in bfloat16, 3.35e12 bytes per second.
     bounds = programs.bound_step("h100", {"bf16": 989 * 10**9}, 6.7e9)
@@ -226,18 +179,19 @@ def test_bounds_of_a_step(programs):
     assert bounds["memory_seconds"] == pytest.approx(2e-3)
 
 
-@pytest.mark.parametrize("topology", ["v1:2x2", "v5e", "h100:2x2"])
-def test_unknown_topology(topology):
-    result = device_compile(f"--topology={topology}")
-    assert result.returncode == 1
-    assert "--topology" in result.stderr
-    assert topology in result.stderr
-
-
-def test_run_must_have_records():
-    result = device_compile("--run=2")
-    assert result.returncode == 1
-    assert "--data" in result.stderr
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--topology=v1:2x2", "--topology must be .*'v1:2x2'"),
+        ("--topology=v5e", "--topology must be .*'v5e'"),
+        ("--topology=h100:2x2", "--topology must be .*'h100:2x2'"),
+        ("--run=2", "Pass --data"),
+    ],
+)
+def test_invalid_options_are_errors(compiler, monkeypatch, option, words):
+    monkeypatch.setattr(sys, "argv", ["device_compile.py", option])
+    with pytest.raises(SystemExit, match=words):
+        compiler.main()
 
 
 def test_install_rejects_unsupported_python(tmp_path):

@@ -1,7 +1,6 @@
 """Test that tools/serve_check accepts good models and reports failures of bad ones."""
 
 import argparse
-import collections
 import os
 import re
 import shutil
@@ -164,77 +163,6 @@ def test_server_reads_versions_and_warmup(exports, tools, tmp_path):
         service.warm_up()
     (folder / FILE).unlink()
     assert service.warm_up() == 0
-
-
-def test_expected_result_of_a_request(tools):
-    import serve_check_requests as requests
-
-    outputs = {"logits": (np.dtype(np.float32), (-1, 3))}
-    pairs = requests.Signature("pairs", ("a", "b"), True, outputs)
-    tokens = requests.Signature("tokens", ("ids",), False, outputs)
-    two, one, none = (pairs.texts([b"x"] * n) for n in (2, 1, 0))
-    for signature, tensors, rows, expected in (
-        (pairs, {"a": two, "b": two}, 2, requests.RESPONSE),
-        (pairs, {"a": none, "b": none}, 0, requests.RESPONSE),
-        (pairs, {"a": two, "b": one}, None, requests.ERROR),
-        (pairs, pairs.same(pairs.message([1, 1], [b"x"])), None, requests.ERROR),
-        (pairs, pairs.same(pairs.message([9], [b"x"])), 9, requests.EITHER),
-        (pairs, pairs.same(pairs.texts([b"x" * 20_000])), 1, requests.EITHER),
-        (tokens, tokens.filled([1, 4]), 1, requests.EITHER),
-        (tokens, tokens.filled([0, 4]), 0, requests.RESPONSE),
-        (tokens, tokens.filled([4]), None, requests.ERROR),
-    ):
-        case = requests.Case("", signature, tensors)
-        assert (case.rows, case.expected) == (rows, expected)
-    tensors, logits = tokens.filled([1, 4]), np.zeros([1, 3], np.float32)
-    case = requests.Case("", tokens, tensors)
-    assert case.validate({"logits": logits}) == ""
-    for invalid in (
-        logits[:0], logits[:, :2], logits[0], logits.astype(float), logits + np.inf,
-    ):  # fmt: skip
-        assert "logits is " in case.validate({"logits": invalid})
-    assert "outputs ['scores']" in case.validate({"scores": logits})
-    refused = requests.Case("", tokens, tensors, refused=True)
-    assert "expected an error" in refused.validate({"logits": logits})
-
-
-def test_requests_depend_only_on_their_number(tools):
-    import serve_check_requests as requests
-
-    texts = requests.Signature("texts", ("text",), True, {})
-    tokens = requests.Signature("tokens", IDS, False, {})
-    expected = collections.Counter()
-    for number in range(300):
-        case, other = (requests.random_case([texts, tokens], number) for _ in range(2))
-        assert case == other
-        expected[case.expected] += 1
-    assert min(expected.values()) >= 40
-    limits = {"rows": 4096, "bytes": 2**21, "positions": 2**16}
-    for signature in (texts, tokens):
-        cases = [*requests.hostile(signature)]
-        cases += requests.attacks(signature, limits, 32)
-        assert len({case.name for case in cases}) == len(cases)
-
-
-def test_declared_shapes_are_compared_with_the_limits(tools):
-    import serve_check_requests as requests
-    import serve_check_server as server
-
-    texts = requests.Signature("texts", ("x",), True, {})
-    tokens = requests.Signature("tokens", ("x",), False, {})
-    limits = {"rows": 4096, "bytes": 2**21, "positions": 2**16}
-    for signature, value, fits, too_large in (
-        (texts, b"a", [4096], [2**40, 2**40]),
-        (tokens, 1, [2**8, 2**8], [2**16, 2**16]),
-    ):
-        server._check_declared_sizes({"x": signature.message(fits, [value])}, limits)
-        large = {"x": signature.message(too_large, [value])}
-        server._check_declared_sizes(large, {})
-        with pytest.raises(ValueError, match=f"x must have .*{too_large[0]}"):
-            server._check_declared_sizes(large, limits)
-    message = texts.message([4096], [b"", b"a" * 600])
-    with pytest.raises(ValueError, match=r"x must have .* bytes"):
-        server._check_declared_sizes({"x": message}, limits)
 
 
 def test_versions_are_compared_by_their_responses(exports, tools):
