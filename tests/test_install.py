@@ -23,32 +23,13 @@ DISTRIBUTION = {
     "absl": "absl-py",
     "ai_edge_litert": "ai-edge-litert",
     "apache_beam": "apache-beam",
-    "gcp_storage_emulator": "gcp-storage-emulator",
     "google": "protobuf",
     "google_crc32c": "google-crc32c",
-    "keras_hub": "keras-hub",
-    "official": "tf-models-official",
     "sklearn": "scikit-learn",
     "tensorflow_datasets": "tensorflow-datasets",
     "tensorflow_serving": "tensorflow-serving-api",
     "tensorflow_text": "tensorflow-text",
     "yaml": "pyyaml",
-}
-NOT_IMPORTED = {
-    "importlib_resources": "TensorFlow Datasets imports it and does not require it",
-    "tensorboard": "Keras's callback writes through it",
-    "setuptools": "TensorBoard imports its pkg_resources",
-    "accelerate": "the trainer of transformers imports it",
-    "libtpu": "JAX loads it",
-    "boto3": "moto imports it, in the versions that s3fs allows",
-    "gcsfs": "fsspec loads it",
-    "s3fs": "fsspec loads it",
-    "pytest-xdist": "a plugin of pytest",
-    "ruff": "a command",
-    "mkdocs": "a command",
-    "mkdocs-jupyter": "a plugin of MkDocs",
-    "mkdocs-material": "a theme of MkDocs",
-    "mkdocstrings": "a plugin of MkDocs",
 }
 
 
@@ -70,21 +51,17 @@ def extras():
     }
 
 
-def imported(*folders):
-    """Return the distributions that files import, including within functions."""
-    # Tests and tools import one another by short names, the package by full names.
-    others = [folder for folder in folders if folder != PACKAGE]
-    files = [path for folder in others for path in folder.rglob("*.py")]
-    local = {name for path in files for name in (path.stem, path.parent.name)}
-    local |= {"electra_tf", "tools", "tests", *sys.stdlib_module_names}
+def imported():
+    """Return the distributions that the package imports, including in functions."""
     modules = set()
-    for path in (path for folder in folders for path in folder.rglob("*.py")):
+    for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 modules |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 modules.add(node.module.split(".")[0])
-    return {DISTRIBUTION.get(name, name) for name in modules - local}
+    own = {"electra_tf", *sys.stdlib_module_names}
+    return {DISTRIBUTION.get(name, name) for name in modules - own}
 
 
 def test_all_packages_and_data_files_are_listed():
@@ -99,17 +76,9 @@ def test_all_packages_and_data_files_are_listed():
 def test_imports_are_declared():
     base = names(setup()["options"]["install_requires"])
     optional = {name for extra in extras().values() for name in extra}
-    packages = imported(PACKAGE)
+    packages = imported()
     assert {"tensorflow", "pyarrow"} <= packages
     assert packages <= base | optional
-
-
-def test_declared_packages_are_imported():
-    base = names(setup()["options"]["install_requires"])
-    assert base - imported(PACKAGE) <= set(NOT_IMPORTED)
-    everywhere = imported(PACKAGE, ROOT / "tools", ROOT / "tests")
-    for extra, declared in extras().items():
-        assert declared <= everywhere | set(NOT_IMPORTED), extra
 
 
 def test_constraints_pin_every_requirement():

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import failure, full_disk
+from conftest import failure
 from pretrain_commands import arguments
 
 from electra_tf.training.checkpoint import open_checkpoint
@@ -61,15 +61,6 @@ def test_a_damaged_record_of_the_evaluation_is_named(folder, here, tmp_path):
     message = failure(here("pretrain", *given))
     assert f"{shard}: record " in message
     assert "is corrupt or truncated" in message
-
-
-def test_a_full_disk_is_an_error(folder, here, tmp_path):
-    given = arguments(folder, tmp_path / "run", *QUICK)
-    with full_disk(60_000):
-        message = failure(here("pretrain", *given))
-    assert "File too large" in message
-    assert "run the same command again" in message
-    assert not list((tmp_path / "run" / "checkpoints").iterdir())
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(folder, here, tmp_path):

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -61,50 +60,6 @@ PROSE = [
 
 def test_paragraphs_are_english_sentences():
     assert list(texts.paragraphs(DOCSTRING)) == PROSE
-
-
-@pytest.fixture
-def packages(tmp_path):
-    """Return a folder of 52 packages with unique, shared and ignored texts."""
-    root = tmp_path / "site"
-    for number in range(52):
-        name = "abcdefghijklmnopqrstuvwxyz"[number % 26] * (3 + number // 26)
-        text = f"The package of {name} does its work in silence and is glad of it. " * 4
-        (root / name).mkdir(parents=True)
-        source = (
-            f'"""{text}\n\n{PROSE[1]}\n"""\ndef f():\n    """Nul \\0 in a text."""\n'
-        )
-        (root / name / "code.py").write_text(source)
-    for ignored in ("tests/a.py", "aaa/test/b.py", "aaa/readme.txt"):
-        (root / ignored).parent.mkdir(exist_ok=True)
-        (root / ignored).write_text(
-            f'"""{"This must not be in the corpus at all. " * 9}"""'
-        )
-    (root / "aaa" / "short.py").write_text(f'"""{PROSE[0]}"""')
-    return root
-
-
-def test_write_corpus_is_deterministic(packages, tmp_path):
-    other = tmp_path / "elsewhere" / "python"
-    shutil.copytree(packages, other)
-    for root, output in ((packages, tmp_path / "1"), (other, tmp_path / "2")):
-        documents, size = texts.write_corpus([root], output, 1)
-        assert documents == 52
-    names = ["classes/test.tsv", "classes/train.tsv", "heldout.txt", "train.txt"]
-    assert sorted(os.listdir(output)) == ["classes", *names[2:]]
-    written = {name: (tmp_path / "1" / name).read_text() for name in names}
-    assert {name: (output / name).read_text() for name in names} == written
-    assert len(written["train.txt"].split("\n\n")) - 1 == 50
-    assert len(written["heldout.txt"].split("\n\n")) - 1 == 2
-    corpus = written["train.txt"] + written["heldout.txt"]
-    assert corpus.count("The package of") == 52 * 4
-    assert corpus.count(PROSE[1]) == 1  # shared by all packages
-    assert "Nul" not in corpus
-    assert "must not" not in corpus
-    assert PROSE[0] not in corpus  # too short for a document
-    assert size == len(corpus.replace("\n", ""))
-    few, _ = texts.write_corpus([packages], tmp_path / "3", 1000 / 1e6)
-    assert few == 4  # 4 x 265 characters and the shared paragraph
 
 
 SENTENCES = [

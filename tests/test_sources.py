@@ -22,9 +22,7 @@ from electra_tf.serving import export
 from electra_tf.sources import path_below_encoder
 
 SAVED = GOLDEN / "saved"
-TOKENS = SpecialTokens(
-    cls=2, sep=3, mask=4, vocabulary_size=1000, is_continuation_V=np.zeros(1000, bool)
-)
+TOKENS = SpecialTokens.from_vocabulary(tiny.vocabulary())
 
 
 @pytest.mark.parametrize(

@@ -242,23 +242,6 @@ def test_the_extra_test_leaves_the_environment_of_trainings_alone(
     assert f"{folder}/bin/python" in output.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "extra"),
-    [
-        ((), "tpu-check"),
-        (("--topology=v5e:2x2", "--batch_size=100"), "tpu-check"),
-        (("--topology=h100", "--batch_size=8"), "gpu-check"),
-        (("--topology", "a100"), "gpu-check"),
-        (("--run=9", "--data=records"), "tpu-check"),
-        (("--run=9", "--device=gpu"), "gpu-check"),
-    ],
-)
-def test_device_compile_installs_the_compiler_of_the_topology(
-    tmp_path, arguments, extra
-):
-    assert f"[test,{extra}]" in run_with_stub(tmp_path, "device_compile", *arguments)
-
-
 def run_with_stub(folder, program, *arguments):
     """Run a tool in a folder of its own, with a stub as Python; return its output."""
     (folder / "tools").mkdir()

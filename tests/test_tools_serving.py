@@ -3,7 +3,6 @@
 import argparse
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -14,7 +13,7 @@ from conftest import ROOT
 from serving.exports import exported, write_version
 
 from electra_tf.serving.signatures import IDS
-from electra_tf.serving.warmup import FILE, warmup_requests, write_warmup
+from electra_tf.serving.warmup import warmup_requests, write_warmup
 
 pytestmark = pytest.mark.tools
 TOOLS = ROOT / "tools" / "serving_checks"
@@ -147,22 +146,6 @@ def test_peak_memory_of_the_server(tools):
         assert process.stdout.readline() == "1\n"
         assert server.memory("VmHWM") > 256
         process.kill()
-
-
-def test_server_reads_versions_and_warmup(exports, tools, tmp_path):
-    import serve_check_server as server
-
-    assert server.newest_version(exports("tagger")) == exports("tagger") / "10"
-    with pytest.raises(SystemExit, match="a folder named by a number"):
-        server.newest_version(tmp_path)
-    folder = tmp_path / "1"
-    shutil.copytree(exports("tagger") / "10", folder)
-    write_warmup(folder, {"serving_defalut": warmup_requests(["text"], [1])})
-    service = server.Service(folder)
-    with pytest.raises(KeyError, match="serving_defalut"):
-        service.warm_up()
-    (folder / FILE).unlink()
-    assert service.warm_up() == 0
 
 
 def test_versions_are_compared_by_their_responses(exports, tools):
