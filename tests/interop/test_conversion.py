@@ -139,33 +139,10 @@ def test_numpy_forward_equals_the_library(source):
         np.testing.assert_allclose(computed[REAL], expected["logits"][REAL], atol=2e-5)
 
 
-@pytest.mark.parametrize(
-    ("source", "format"),
-    [
-        (PAIR, "huggingface"),
-        (PAIR, "tf1"),
-        # Both libraries have one epsilon, 1e-12: the golden pair's 1e-5 does not fit.
-        (KERAS_HUB, "keras_hub"),
-        (KERAS_HUB, "model_garden"),
-    ],
-)
-def test_round_trips_are_exact(source, format, tmp_path):
-    convert_checkpoint(source, tmp_path / "ours")
-    convert_checkpoint(tmp_path / "ours", tmp_path / "there", format)
-    convert_checkpoint(tmp_path / "there", tmp_path / "back")
-    before, after = (
-        open_checkpoint(str(tmp_path / name)).weights() for name in ("ours", "back")
-    )
-    assert before.keys() == after.keys()
-    for name, array in before.items():
-        np.testing.assert_array_equal(after[name], array, err_msg=name)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_huggingface_round_trip_keeps_keys_and_dtypes(dtype, tmp_path):
+def test_huggingface_round_trip_keeps_keys_and_dtypes(tmp_path):
     source = tmp_path / "source"
     tensors = tiny.huggingface(
-        source, lambda tensors: {n: array.astype(dtype) for n, array in tensors.items()}
+        source, lambda t: {name: array.astype("float16") for name, array in t.items()}
     )
     convert_checkpoint(source, tmp_path / "ours")
     convert_checkpoint(tmp_path / "ours", tmp_path / "back", "huggingface")
@@ -279,28 +256,6 @@ def test_tf1_checkpoint_keeps_optimizer_slots(converted, tmp_path):
     assert again.get_variable_to_shape_map().keys() == tensors.keys()
 
 
-@pytest.mark.parametrize("source", [DISCRIMINATOR, KERAS_HUB, GARDEN, "ours", "tf1"])
-def test_from_preset_reads_every_format(source, converted, tmp_path):
-    path = source
-    if source == "ours":
-        path = str(converted)
-    if source == "tf1":
-        convert_checkpoint(converted, tmp_path / "tf1", "tf1")
-        path = str(tmp_path / "tf1")
-    model = electra_tf.TextClassifier.from_preset(
-        path,
-        num_classes=2,
-        settings=electra_tf.load_config(
-            None, ["data.max_length=16"], root=electra_tf.FinetuningConfig
-        ),
-    )
-    assert model.predict(["a b c", "d"]).shape == (2, 2)
-    if source in (DISCRIMINATOR, "ours", "tf1"):
-        hidden = model.encoder(TOKENS, SEGMENTS, MASK)
-        expected = outputs(DISCRIMINATOR)["hidden"][-1]
-        np.testing.assert_allclose(hidden[REAL], expected[REAL], atol=1e-5)
-
-
 CHINESE = (
     "[PAD] [UNK] [CLS] [SEP] [MASK] \u2028 房 间 很 干 净 ， 。 ！ "
     "5 ##8 wi ##fi a é e ； % 😀"
@@ -379,8 +334,3 @@ def test_command_prints_differences(here, converted, tmp_path):
     # A processor may multiply arrays of other alignments in another order.
     assert max(map(float, differences)) < 1e-13
     assert sources.open(tmp_path / "hf").format == "huggingface"
-    card = (tmp_path / "hf" / "README.md").read_text()
-    assert "AutoModelForPreTraining" in card
-    result = here("convert", f"--from={tmp_path / 'none'}", f"--to={tmp_path / 'x'}")
-    assert result.returncode == 1
-    assert "Hugging Face" in result.stderr
