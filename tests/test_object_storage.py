@@ -1,11 +1,9 @@
 """Real commands against object stores: build, train, die, resume, export, convert."""
 
-import contextlib
 import json
 import os
 import pathlib
 import shutil
-import socket
 import time
 from unittest import mock
 
@@ -14,6 +12,7 @@ import pytest
 from conftest import GOLDEN, failure
 from object_servers import gcs_server, s3_server
 from pretrain_commands import arguments, file_contents, metric_lines, start
+from training.worker_commands import worker_configs
 
 import electra_tf
 from electra_tf import sources
@@ -53,15 +52,6 @@ def new_machine(tmp_path, monkeypatch):
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return empty
-
-
-def free_ports(count):
-    """Return numbers of free ports of this machine."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("localhost", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def put(folder, url):
@@ -278,11 +268,7 @@ def test_workers_with_caches_of_their_own_train_one_run(
 
     def run(steps):
         workers = []
-        ports = free_ports(2)
-        for index in range(2):
-            cluster = {"worker": [f"localhost:{port}" for port in ports]}
-            task = {"type": "worker", "index": index}
-            config = json.dumps({"cluster": cluster, "task": task})
+        for index, config in enumerate(worker_configs(2)):
             with mock.patch.dict(
                 os.environ, TF_CONFIG=config, XDG_CACHE_HOME=str(tmp_path / str(index))
             ):

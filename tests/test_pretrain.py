@@ -21,13 +21,12 @@ from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.run_directory import run_lock
 
 
-def kill(process, condition, after=0.0):
-    """Kill a process as soon as a condition holds, then `after` seconds."""
+def kill(process, condition):
+    """Kill a process as soon as a condition holds."""
     while not condition():
         if process.poll() is not None:
             pytest.fail(f"ended too early: {process.communicate()}")
         time.sleep(0.0002)
-    time.sleep(after)
     process.kill()
     process.communicate()
 

@@ -366,22 +366,3 @@ def test_a_pretrainer_is_saved_as_a_layer(small, tmp_path):
     ids = {name: np.ones([2, 8], np.int32) for name in names}
     np.testing.assert_array_equal(again(ids), model(ids))
     assert again.get_layer("pretrainer").config == pretrainer.config
-
-
-def test_a_preset_trains_under_a_strategy(pretrained):
-    program = f"""
-import tensorflow as tf
-from electra_tf.training import strategy
-devices = strategy.choose("mirrored", cpu_replicas=2)
-import electra_tf
-assert devices.num_replicas_in_sync == 2
-with devices.scope():
-    model = electra_tf.TextClassifier.from_preset({str(pretrained)!r}, num_classes=2)
-before = model.head.weights[0].numpy()
-texts = tf.data.Dataset.from_tensor_slices((["a fine film", "dull"] * 8, [1, 0] * 8))
-history = model.fit(texts.batch(8), epochs=2, verbose=0).history
-assert len(history["loss"]) == 2, history
-assert (model.head.weights[0].numpy() != before).any()
-"""
-    result = python(program)
-    assert result.returncode == 0, result.stderr[-2000:]
