@@ -102,6 +102,18 @@ def command():
     return run
 
 
+def python(*arguments, **variables):
+    """Run Python in a process that finds the modules of the tests."""
+    path = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": path, **variables},
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+
+
 @pytest.fixture(scope="session")
 def pretrained(command, folder, tmp_path_factory):
     """Return a run of three steps, evaluated on its training records."""

@@ -4,8 +4,7 @@ import json
 import shutil
 
 import pytest
-import tiny
-from conftest import GOLDEN, failure
+from conftest import failure
 
 
 def test_metrics_equal_those_of_training(here, pretrained, folder, tmp_path):
@@ -66,16 +65,3 @@ def test_predictions_are_scored(here, tmp_path):
     assert "--checkpoint with --task" in message
     message = failure(here("evaluate", "--model=m", "--data=d", "--na_prob=x"))
     assert "--na_prob with --model" in message
-
-
-def test_a_fine_tuned_model_is_scored(here, tmp_path):
-    path = GOLDEN / "saved" / "classifier"
-    label = tiny.load(str(path)).labels[0]
-    (tmp_path / "new.csv").write_text(f"text,label\nthe file,{label}\n")
-    given = [f"--model={path}", f"--data={tmp_path}/new.csv"]
-    result = here("evaluate", *given, f"--output={tmp_path}/scores.json")
-    assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout.splitlines()[-1])
-    assert report == json.loads((tmp_path / "scores.json").read_text())
-    assert report["accuracy"] in (0, 100)
-    assert "  accuracy" in result.stdout
