@@ -9,6 +9,7 @@ import functools
 import json
 import shutil
 
+import keras
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
@@ -84,6 +85,52 @@ def batch(lengths, length=LENGTH, seed=0):
     return Batch(*map(tf.constant, (ids_BL, mask_BL, segments_BL)))
 
 
+TEXT = batch([16, 12, 9, 16])
+
+
+def masked_positions(masked):
+    """Return where the masked positions are, bool [B, L], with NumPy loops."""
+    used_BL = np.zeros(masked.input_ids_BL.shape, bool)
+    used_BM = np.asarray(masked.weights_BM) == 1
+    for row, positions in enumerate(np.asarray(masked.positions_BM)):
+        used_BL[row, positions[used_BM[row]]] = True
+    return used_BL
+
+
+def log_softmax(logits):
+    """Return log-probabilities in float64."""
+    logits = np.asarray(logits).astype(np.float64)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+ENCODER_INPUTS = ("token_ids", "segment_ids", "padding_mask")
+
+
+def encoder_inputs(lengths=(12, 12, 12), length=12, seed=0):
+    """Return inputs of an encoder: a row of random ids for each number of tokens."""
+    random = np.random.default_rng(seed)
+    mask_BL = (np.arange(length) < np.array(lengths)[:, None]).astype(np.int32)
+    ids_BL = random.integers(1, VOCABULARY, mask_BL.shape).astype(np.int32)
+    segments_BL = random.integers(0, 2, mask_BL.shape).astype(np.int32)
+    arrays = ids_BL * mask_BL, segments_BL * mask_BL, mask_BL
+    return dict(zip(ENCODER_INPUTS, arrays, strict=True))
+
+
+def symbolic_inputs(prefix=""):
+    """Return Keras inputs of an encoder, by name without the prefix."""
+    return {
+        name: keras.Input((None,), dtype="int32", name=prefix + name)
+        for name in ENCODER_INPUTS
+    }
+
+
+def functional_model(encoder):
+    """Return a Keras classifier of texts of any length, with the encoder as a layer."""
+    inputs = symbolic_inputs()
+    logits = keras.layers.Dense(2, dtype="float32")(encoder(**inputs)[:, 0])
+    return keras.Model(inputs, logits)
+
+
 def rng(step=0):
     """Return the random numbers of a step."""
     return make_rng(0, TRAINING, step)
@@ -130,13 +177,29 @@ def objective(name="electra", *, masking=None, objective=None, tokens=TOKENS, **
     return result
 
 
-def in_every_mode(function, *arguments):
-    """Return the results of `function` in eager mode, in a graph and with XLA."""
+def losses_and_text(objective, masked):
+    """Return the losses, and the text that the main network's encoder reads."""
+    encoder, read = objective.model.encoder, []
+    call = encoder.call
+
+    def record(ids_BL, *args, **kwargs):
+        read.append(ids_BL.numpy())
+        return call(ids_BL, *args, **kwargs)
+
+    encoder.call = record
+    losses = objective.losses(masked, rng(), training=False)
+    encoder.call = call
+    return losses, read[-1]
+
+
+def in_every_mode(function, *arguments, xla=True):
+    """Return the results of `function` in eager mode, in a graph and with `xla`."""
     modes = (
         function,
         tf.function(function, autograph=False),
         tf.function(function, autograph=False, jit_compile=True),
     )
+    modes = modes if xla else modes[:2]
     return [tf.nest.map_structure(np.asarray, mode(*arguments)) for mode in modes]
 
 

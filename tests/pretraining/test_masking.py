@@ -17,6 +17,7 @@ from tiny import (
     batch,
     chi_square,
     in_every_mode,
+    masked_positions,
     rng,
 )
 
@@ -42,11 +43,12 @@ def to_numpy(structure):
     return tf.nest.map_structure(np.asarray, structure)
 
 
-def copies(row, times, length=LENGTH):
-    """Return a batch of copies of one row, and the row's ids."""
-    ids_BL = np.zeros((times, length), np.int32)
-    ids_BL[:, : len(row)] = row
-    mask_BL = (np.arange(length) < len(row)) * np.ones((times, 1), np.int32)
+def text_of(rows, length=LENGTH):
+    """Return a batch of rows of ids, in one segment."""
+    ids_BL = np.zeros((len(rows), length), np.int32)
+    for line, row in zip(ids_BL, rows, strict=True):
+        line[: len(row)] = row
+    mask_BL = np.int32(np.arange(length) < [[len(row)] for row in rows])
     return Batch(*map(tf.constant, (ids_BL, mask_BL, 0 * mask_BL)))
 
 
@@ -130,7 +132,7 @@ def test_all_modes_mask_the_same(scheme):
 def test_the_paper_scheme_masks_all_positions_equally_often():
     # Two of eight: all 28 pairs are equally likely, so positions are independent.
     row = [CLS, 5, 6, 7, 8, SEP, 10, 11, 12, 13, SEP]
-    text, times = copies(row, 2000), 5
+    text, times = text_of([row] * 2000), 5
     pairs = np.zeros((LENGTH, LENGTH))
     for step in range(times):
         masked = make_masker()(text, rng(step))
@@ -146,7 +148,7 @@ def test_the_paper_scheme_masks_all_positions_equally_often():
 
 def test_the_original_scheme_samples_independently():
     row = [CLS, *range(5, 45), SEP]
-    text = copies([*row, *[9] * (127 - len(row)), SEP], 4000, 128)
+    text = text_of([[*row, *[9] * (127 - len(row)), SEP]] * 4000, 128)
     masked = to_numpy(make_masker(128, scheme="original")(text, rng()))
     assert masked.weights_BM.all()
     counts = np.bincount(masked.positions_BM.ravel(), minlength=128)
@@ -171,7 +173,7 @@ def test_the_original_scheme_samples_independently():
 @pytest.mark.parametrize("scheme", ["paper", "whole_word"])
 def test_bert_replacement_writes_mask_random_or_original_tokens(scheme):
     row = [CLS, 5, 7, 8, 10, 11, 13, 14, 16, SEP]
-    text = copies(row, 4000)
+    text = text_of([row] * 4000)
     masker = make_masker(scheme=scheme, replacement="bert", rate=0.5)
     masked = to_numpy(masker(text, rng()))
     used = masked.weights_BM == 1
@@ -188,9 +190,7 @@ def test_bert_replacement_writes_mask_random_or_original_tokens(scheme):
     expected[MASK] += 0.8 * total
     counts = np.append(tokens, num_unchanged)
     assert chi_square(counts, np.append(expected, 0.1 * total + random)) < 5
-    unused = np.ones_like(text.input_ids_BL.numpy(), bool)
-    for mask, positions, in_use in zip(unused, masked.positions_BM, used, strict=True):
-        mask[positions[in_use]] = False
+    unused = ~masked_positions(masked)
     np.testing.assert_array_equal(
         masked.masked_ids_BL[unused], text.input_ids_BL.numpy()[unused]
     )
@@ -229,14 +229,6 @@ def test_padding_tokens_do_not_matter(scheme):
 WORDS_LENGTH = 24
 # Wordpieces that start a word, and a continuation piece.
 A, B, C, D, GOES_ON = 5, 7, 8, 10, 6
-
-
-def text_of(rows, length=WORDS_LENGTH):
-    ids_BL = np.zeros((len(rows), length), np.int32)
-    for line, row in zip(ids_BL, rows, strict=True):
-        line[: len(row)] = row
-    mask_BL = [[int(i < len(row)) for i in range(length)] for row in rows]
-    return Batch(*map(tf.constant, (ids_BL, mask_BL, np.zeros_like(ids_BL))))
 
 
 def words_of(ids, real):
@@ -292,7 +284,7 @@ def test_selection_equals_plain_python(rate):
 def test_words_of_one_size_are_equally_likely():
     # ceil(0.3 x 11) = 4 of eight positions: two of four words with two pieces each.
     row = [CLS, A, GOES_ON, B, GOES_ON, SEP, C, GOES_ON, D, GOES_ON, SEP]
-    text, times = text_of([row] * 3000), 3
+    text, times = text_of([row] * 3000, WORDS_LENGTH), 3
     masker = make_masker(WORDS_LENGTH, scheme="whole_word", rate=0.3)
     counts = dict.fromkeys(itertools.combinations((1, 3, 6, 8), 2), 0)
     for step in range(times):
@@ -305,12 +297,12 @@ def test_words_of_one_size_are_equally_likely():
 
 def test_words_that_do_not_fit_are_skipped():
     # One position may be masked, so only words with one piece fit.
-    text = text_of([[CLS, A, GOES_ON, B, C, GOES_ON, SEP]] * 200)
+    text = text_of([[CLS, A, GOES_ON, B, C, GOES_ON, SEP]] * 200, WORDS_LENGTH)
     masker = make_masker(WORDS_LENGTH, scheme="whole_word", rate=0.1)
     masked = masker(text, rng())
     assert masker.num_masked_by_length[7] == 1
     assert (masked.positions_BM.numpy()[:, 0] == 3).all()
     assert masked.weights_BM.numpy().sum() == 200
     # If no word fits, nothing is masked.
-    long_words = text_of([[CLS, A, GOES_ON, B, GOES_ON, SEP]])
+    long_words = text_of([[CLS, A, GOES_ON, B, GOES_ON, SEP]], WORDS_LENGTH)
     assert not masker(long_words, rng()).weights_BM.numpy().any()
