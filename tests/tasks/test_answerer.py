@@ -1,14 +1,12 @@
 """Tests of the question answering model."""
 
-import warnings
-
 import keras
 import numpy as np
 import pytest
 import tiny
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.answerer import QuestionAnswerer, _stack
+from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.squad_json import Answer, Question
 
@@ -90,20 +88,6 @@ def test_targets_of_questions(model):
     examples = model.examples([question], [(Answer("the", 3), Answer("in", 0))])
     assert list(examples.targets["start"]) == [4]
     assert model.examples([question], [()]).targets["impossible"] == [1]
-
-
-def test_stack_pads_shorter_windows():
-    short = {"logit": np.float32(1), "at": np.int32([3]), "logits": np.float32([1, 2])}
-    long = {"logit": np.float32(2), "at": np.int32([1, 2]), "logits": np.ones(3, "f")}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        stacked = _stack([short, long])
-    np.testing.assert_array_equal(stacked["logit"], [1, 2])
-    np.testing.assert_array_equal(stacked["at"], [[3, 0], [1, 2]])
-    np.testing.assert_array_equal(stacked["logits"][1], [1, 1, 1])
-    assert stacked["logits"][0].tolist()[:2] == [1, 2]
-    assert stacked["logits"][0, 2] < -1e29
-    assert stacked["at"].dtype == np.int32
 
 
 @pytest.mark.parametrize(

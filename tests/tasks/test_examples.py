@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.tasks.examples import (
-    IGNORE_LABEL,
     LENGTHS,
     EncodedExamples,
     epoch_batch_indices,
@@ -49,28 +48,6 @@ def test_a_batch_by_hand():
     assert targets_B.dtype == np.int32
     assert weights_B.tolist() == [1, 1, 0]
     assert weights_B.dtype == np.float32
-
-
-def test_weighted_repeats_the_weights_of_items():
-    examples = EncodedExamples(IDS, SEGMENTS, 128, [1, 0, 2])
-    _, _, weights_B = examples.weighted([0.5, 0, 2]).batch([2, 0], 3)
-    assert weights_B.tolist() == [2, 0.5, 0]
-    assert weights_B.dtype == np.float32
-    parts = EncodedExamples(IDS, SEGMENTS, 128, [1, 0, 2], items=[0, 2, 2])
-    assert parts.weighted([3, 4, 5]).weights.tolist() == [3, 5, 5]
-    assert examples.num_items == parts.num_items == 3
-
-
-def test_targets_of_positions_are_padded_with_ignore_label():
-    examples = EncodedExamples(
-        IDS, SEGMENTS, 128, [[-1, 4, -1], [-1, 0, 5, -1], [-1, -1]]
-    )
-    _, targets_BL, _ = examples.batch([0, 1], 3)
-    assert targets_BL.dtype == np.int32
-    assert targets_BL.shape == (3, 8)
-    assert targets_BL[:2, :4].tolist() == [[-1, 4, -1, -1], [-1, 0, 5, -1]]
-    assert (targets_BL[:, 4:] == IGNORE_LABEL).all()
-    assert (targets_BL[2] == IGNORE_LABEL).all()
 
 
 def test_targets_by_name_and_no_targets():

@@ -1,9 +1,7 @@
 """`TokenClassifier`: inputs, training, prediction, saving and errors."""
 
 import itertools
-import json
 import random
-import zipfile
 
 import keras
 import numpy as np
@@ -171,38 +169,9 @@ def test_predict_returns_a_tag_for_every_word(model):
     assert model.predict([["the"], []]) == [["A"], []]
 
 
-def test_loss_uses_first_wordpieces_only(model):
-    pieces = model.tokenizer.encode("unaffable")
-    assert len(pieces) > 1
-    sentence = ["the", "unaffable", "of"][: 2 if len(pieces) > 4 else 3]
-    examples = model.examples([sentence], [["A", "C", "B"][: len(sentence)]])
-    row = examples.targets[0]
-    assert [tag for tag in row if tag != IGNORE_LABEL] == [0, 2, 1][: len(sentence)]
-    assert row[0] == IGNORE_LABEL
-    assert row[3] == IGNORE_LABEL  # second wordpiece of a word
-    inputs, tags_BL, _ = examples.batch([0], 1)
-    logits_BLC = model.predict(inputs, verbose=0)[0].astype(np.float64)
-    labelled_L = tags_BL[0] != IGNORE_LABEL
-    probabilities_LC = np.exp(logits_BLC) / np.exp(logits_BLC).sum(-1, keepdims=True)
-    label_probabilities = probabilities_LC[labelled_L, tags_BL[0][labelled_L]]
-    expected = -np.log(label_probabilities).mean()
-    metrics = model.evaluate([sentence], [["A", "C", "B"][: len(sentence)]], verbose=0)
-    assert metrics[0] == pytest.approx(expected, rel=1e-4)
-
-
 def test_predict_accepts_sentences_of_files(model):
     sentences = [Sentence(tuple(words), None, "file", 1) for words in WORDS]
     assert model.predict(sentences) == GOLD
-
-
-def test_a_saved_tagger_loads(model, tmp_path):
-    model.save(tmp_path / "model.keras")
-    other = keras.saving.load_model(tmp_path / "model.keras")
-    assert other.tags == TAGS
-    assert other.predict(WORDS) == GOLD
-    with zipfile.ZipFile(tmp_path / "model.keras") as file:
-        config = json.loads(file.read("config.json"))
-    assert config["registered_name"] == "electra_tf>TokenClassifier"
 
 
 def test_predictions_have_the_configured_scheme(tmp_path):
