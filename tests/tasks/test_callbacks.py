@@ -142,15 +142,3 @@ def test_the_rate_finder_records_rates_and_losses(rate_finder):
     np.testing.assert_allclose(finder.rates, 1e-3 * np.arange(10) / 10, rtol=1e-5)
     np.testing.assert_allclose(np.mean(finder.losses), history["loss"][0], rtol=1e-4)
     assert np.std(finder.losses) > 1e-3  # of batches, not means of the epoch
-
-
-def test_the_rate_finder_suggests_half_of_the_best_rate(rate_finder):
-    finder = rate_finder()
-    finder.rates = list(np.linspace(0, 1e-3, 201))
-    noise = np.random.default_rng(0).normal(0, 0.05, 201)
-    for best in (2e-4, 5e-4):  # the loss falls to this rate, then rises
-        finder.losses = [
-            0.3 + abs(rate - best) * 500 + error
-            for rate, error in zip(finder.rates, noise, strict=True)
-        ]
-        assert abs(finder.suggest() - best / 2) < 3e-5

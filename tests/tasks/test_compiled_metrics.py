@@ -240,30 +240,6 @@ def test_metrics_of_scores(weighted):
     check(model, expected, TEXTS, SCORES, WEIGHTS, weighted=weighted)
 
 
-def test_common_metrics_equal_scikit_learn():
-    model, y = make_model("classes"), IDS[2]
-    p, w = probabilities(model, TEXTS), {"sample_weight": WEIGHTS}
-    best = p.argmax(1)
-    expected = {
-        "accuracy": sk.accuracy_score(y, best, **w),
-        "auc": sk.roc_auc_score(y, p[:, 1], **w),
-        "precision": sk.precision_score(y, best, **w),
-        "recall": sk.recall_score(y, best, **w),
-        "f1": sk.f1_score(y, best, average="macro", **w),
-        "log_loss": sk.log_loss(y, p, **w),
-        "iou": sk.jaccard_score(y, best, average="macro", **w),
-    }
-    metrics = [
-        *("accuracy", km.AUC(num_thresholds=5000, name="auc"), "precision", "recall"),
-        km.F1Score("macro", name="f1"),
-        km.SparseCategoricalCrossentropy(name="log_loss"),
-        km.MeanIoU(2, name="iou", **FLOAT),
-    ]
-    model.compile("sgd", weighted_metrics=metrics)
-    logs = model.evaluate(TEXTS, y, WEIGHTS, return_dict=True, verbose=0)
-    assert {name: logs[name] for name in expected} == pytest.approx(expected, rel=1e-3)
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 def test_names_of_class_metrics_equal_scikit_learn(classes):
     model, y = make_model("classes", classes), IDS[classes]

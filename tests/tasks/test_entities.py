@@ -224,27 +224,6 @@ def test_other_arguments_are_errors(model, texts, words):
 @pytest.mark.parametrize(
     ("tags", "spans"),
     [
-        # A span continues unless its type changes; I and E may begin one.
-        ("B-PER I-LOC I-LOC O E-PER", [("PER", 0, 1), ("LOC", 2, 5), ("PER", 8, 9)]),
-        ("I-PER I-PER O O I-LOC", [("PER", 0, 3), ("LOC", 8, 9)]),
-        ("B-PER B-PER S-PER I-PER O", [(("PER"), n, n + 1) for n in (0, 2, 4, 6)]),
-        ("B-LOC E-LOC I-LOC I-LOC O", [("LOC", 0, 3), ("LOC", 4, 7)]),
-    ],
-)
-def test_invalid_sequences_are_read_as_conlleval_does(tags, spans):
-    split = split_text("a b c d e", tokenizer("uncased"))
-    scores = [0.5, 0.7, 0.9, 0.3, 1.0]
-    found = find_entities(split, tags.split(), scores)
-    assert [one[:3] for one in found] == spans
-    for one in found:
-        mean = np.mean(scores[one.start // 2 : (one.end + 1) // 2])
-        assert one.score == pytest.approx(mean)
-        assert one.text == "a b c d e"[one.start : one.end]
-
-
-@pytest.mark.parametrize(
-    ("tags", "spans"),
-    [
         ("O PER PER LOC O", [("PER", 2, 5), ("LOC", 6, 7)]),  # O is outside
         ("B I B O I", [("", 0, 3), ("", 4, 5), ("", 8, 9)]),  # a single type
         (

@@ -77,12 +77,10 @@ def test_is_span_scheme_requires_marks_with_types_or_o():
         assert not is_span_scheme({"O", "B-NP", tag})
 
 
-def test_tags_and_schemes_that_are_errors():
+def test_tags_that_are_errors():
     for tag in ("NN", "X-NP", ""):
         with pytest.raises(InputError, match=repr(tag)):
             conlleval_spans(["O", tag])
-    with pytest.raises(ValueError, match="BILOU"):
-        to_scheme(["O"], "BILOU")
 
 
 def test_conll_2000_is_restored_byte_for_byte_from_bioes(data):
