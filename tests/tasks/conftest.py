@@ -1,4 +1,4 @@
-"""Logs of data errors, which raise at the first or count them; files; models."""
+"""Logs of data errors, which raise or count; files, a tokenizer, models."""
 
 import gzip
 import json
@@ -9,6 +9,7 @@ import tiny
 from conftest import GOLDEN
 
 from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.tokenizer import Tokenizer
 
 
 @pytest.fixture
@@ -41,6 +42,11 @@ def write(tmp_path):
         return str(path)
 
     return to
+
+
+@pytest.fixture(scope="session")
+def tokenizer(vocabulary):
+    return Tokenizer(vocabulary)
 
 
 @pytest.fixture(scope="session")

@@ -11,16 +11,10 @@ from conftest import GOLDEN
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor, encode_texts
 from electra_tf.text.encoding import truncate
-from electra_tf.text.tokenizer import Tokenizer
 
 TEXTS, LABELS = tiny.texts(8, longest=11, shortest=10)
 SCORES = [1.0, 2.5, 5.0, 4.0, 3.0, 1.5, 2.0, 5.0]
 FIRST, SECOND = "the user can change the file", "a list of values"
-
-
-@pytest.fixture(scope="module")
-def tokenizer(vocabulary):
-    return Tokenizer(vocabulary)
 
 
 def test_texts_and_pairs_by_hand(tokenizer):

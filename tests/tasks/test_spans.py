@@ -27,11 +27,6 @@ LONG = tiny.windows(512, 64, 128)
 CONTEXT = "The leader was  John Smith (1895-1943)."
 
 
-@pytest.fixture(scope="module")
-def tokenizer(vocabulary):
-    return Tokenizer(vocabulary)
-
-
 def question(context=CONTEXT):
     return Question("q", "who?", context, (), False, "", "file.json", 1)
 

@@ -26,11 +26,6 @@ def question(context, *texts, asked="what?", at=None):
 
 
 @pytest.fixture(scope="module")
-def tokenizer(vocabulary):
-    return Tokenizer(vocabulary)
-
-
-@pytest.fixture(scope="module")
 def golden():
     return np.load(GOLDEN / "squad_train.npz")
 
