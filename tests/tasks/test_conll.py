@@ -111,16 +111,6 @@ def test_files_without_sentences_raise(read, content, columns, name, words):
         read(content, *columns, name=name)
 
 
-def test_conll_2000_has_its_published_sizes(log, data):
-    for name, size, tokens in (("train", 8936, 211_727), ("test", 2012, 47_377)):
-        sentences = read_conll(data / f"tagging/conll2000/{name}.txt.gz", 0, -1, log)
-        assert len(sentences) == size
-        assert sum(len(s.words) for s in sentences) == tokens
-        if name == "train":
-            assert sentences[0].words[:4] == ("Confidence", "in", "the", "pound")
-            assert sentences[0].tags[:4] == ("B-NP", "B-PP", "B-NP", "I-NP")
-
-
 @pytest.mark.parametrize(
     ("word", "tag", "is_header"),
     [

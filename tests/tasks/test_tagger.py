@@ -169,11 +169,6 @@ def test_predict_returns_a_tag_for_every_word(model):
     assert model.predict([["the"], []]) == [["A"], []]
 
 
-def test_predict_accepts_sentences_of_files(model):
-    sentences = [Sentence(tuple(words), None, "file", 1) for words in WORDS]
-    assert model.predict(sentences) == GOLD
-
-
 def test_predictions_have_the_configured_scheme(tmp_path):
     tags = ("B-A", "E-A", "I-A", "O", "S-A")
     model = TokenClassifier(tiny.start(), tags, tiny.settings(), scheme="IOB2")
