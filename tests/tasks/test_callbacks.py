@@ -51,7 +51,7 @@ def train(model, tmp_path):
     return run
 
 
-def test_finish_loads_the_last_or_the_best_epoch(model, train):
+def test_finish_loads_the_last_or_the_best_epoch(model, train, tmp_path):
     scores = [10.0, 30.0, 20.0, 30.0, 5.0]
     checkpoint, first, after, lines = train(scores, FitConfig())
     assert (first, len(after)) == (0, EPOCHS)
@@ -64,6 +64,10 @@ def test_finish_loads_the_last_or_the_best_epoch(model, train):
     assert tiny.distance(tiny.weights(model), after[2]) == 0  # the first of equals
     assert tiny.distance(after[2], after[5]) > 0
     assert [s["dev_f1"] for s in checkpoint.history] == scores
+    assert sorted(saved_steps(str(tmp_path / "best" / "checkpoints"))) == [10]
+    assert sorted(saved_steps(str(tmp_path / "best" / "best"))) == [4]
+    checkpoint.delete()
+    assert list((tmp_path / "best").iterdir()) == []
 
 
 def test_patience_stops_a_trial(model, train):
@@ -105,14 +109,6 @@ def test_resume_after_a_kill_between_the_two_checkpoints(model, train, monkeypat
     checkpoint.finish(model)
     assert tiny.distance(tiny.weights(model), uninterrupted[4]) == 0
     assert tiny.distance(after[5], uninterrupted[5]) == 0
-
-
-def test_delete_removes_the_two_checkpoints(train, tmp_path):
-    checkpoint, *_ = train([1.0, 2.0, 3.0, 2.0, 1.0], FitConfig(keep="best"))
-    assert sorted(saved_steps(str(tmp_path / "trial" / "checkpoints"))) == [10]
-    assert sorted(saved_steps(str(tmp_path / "trial" / "best"))) == [6]
-    checkpoint.delete()
-    assert list((tmp_path / "trial").iterdir()) == []
 
 
 def test_a_loss_that_is_not_finite_stops_training(model):

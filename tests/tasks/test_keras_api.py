@@ -528,6 +528,8 @@ def test_two_columns_are_a_pair_after_training_on_pairs(model):
     columns = (TEXTS, TEXTS[::-1])
     batches = tf.data.Dataset.from_tensor_slices(columns).batch(8)
     np.testing.assert_array_equal(model.predict(batches), model.predict(columns))
+    with pytest.raises(InputError, match=r"must be pairs of texts.*single texts"):
+        model.predict(TEXTS)
 
 
 class _Assign(keras.callbacks.Callback):
