@@ -1,7 +1,6 @@
 """Entities of raw texts: words, offsets, types and scores; by law on random texts."""
 
 import itertools
-import json
 import re
 
 import numpy as np
@@ -12,7 +11,6 @@ from generated_texts import random_texts
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.serving.task_models import task_export
 from electra_tf.tasks.conll import Sentence
 from electra_tf.tasks.entities import find_entities, split_sentence, split_text
 from electra_tf.tasks.examples import IGNORE_LABEL
@@ -134,55 +132,16 @@ def model():
     return model
 
 
-@pytest.fixture(scope="module")
-def serve(model):
-    """Return a function that sends texts to the signature, as JSON of TF Serving."""
-    function = task_export(model).text["entities"].function
-
-    def serve(texts):
-        request = json.dumps({"instances": texts}, ensure_ascii=False).encode()
-        outputs = function(tf.constant(json.loads(request)["instances"]))
-        arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
-        rows = [
-            {name: _json(array[row]) for name, array in arrays.items()}
-            for row in range(len(texts))
-        ]
-        return json.loads(json.dumps({"predictions": rows}))["predictions"]
-
-    return serve
-
-
-def _json(array):
-    if array.dtype == object:
-        return [string.decode() for string in array]
-    return array.tolist()
-
-
 @pytest.mark.parametrize("number", NUMBERS)
-def test_offsets_are_characters_of_the_given_text(model, serve, number):
-    texts = random_texts(number, seed=1)
-    kinds, windows = set(), 0
-    for first in range(0, number, 500):
-        chunk = texts[first : first + 500]
-        found = model.entities(chunk)
-        words = [split_text(text, model.tokenizer).words for text in chunk]
-        windows += len(model.examples(words)) - len(words)
-        served = serve(chunk)
-        assert len(found) == len(served) == len(chunk)
-        for text, entities, row in zip(chunk, found, served, strict=True):
-            for one in entities:
-                assert text[one.start : one.end] == one.text != ""
-                kinds.add(one.type)
-            count = row["count"]
-            assert count == len(entities)
-            for name in ("type", "start", "end", "text"):
-                values = [getattr(one, name) for one in entities]
-                assert row[f"{name}s"][:count] == values
-                padding = {"start": -1, "end": -1}.get(name, "")
-                assert set(row[f"{name}s"][count:]) <= {padding}
-            scores = [one.score for one in entities]
-            assert row["scores"][:count] == pytest.approx(scores, abs=1e-5)
+def test_offsets_are_characters_of_the_given_text(model, number):
+    texts, kinds = random_texts(number, seed=1), set()
+    for text, entities in zip(texts, model.entities(texts), strict=True):
+        for one in entities:
+            assert text[one.start : one.end] == one.text != ""
+            kinds.add(one.type)
     assert kinds == {"PER", "LOC"}
+    words = [split_text(text, model.tokenizer).words for text in texts]
+    windows = len(model.examples(words)) - len(words)
     assert windows > number / 4  # many texts are longer than an input
 
 
