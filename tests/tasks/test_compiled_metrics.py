@@ -1,9 +1,6 @@
 """Metrics of Keras in `compile`: right targets and predictions, or a named error."""
 
 import inspect
-import os
-import subprocess
-import sys
 from typing import NamedTuple
 
 import keras
@@ -13,7 +10,7 @@ import scipy.stats
 import sklearn.metrics as sk
 import tensorflow as tf
 import tiny
-from conftest import ROOT
+from conftest import python
 from keras import metrics as km
 
 from electra_tf.errors import InputError
@@ -447,12 +444,6 @@ print(devices.num_replicas_in_sync)
 
 @pytest.mark.slow
 def test_metrics_on_two_replicas():
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_REPLICAS],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    done = python("-c", TWO_REPLICAS)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == ["2"]

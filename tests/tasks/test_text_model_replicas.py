@@ -4,16 +4,14 @@ Replicas must be configured when a process starts, so this file is also a progra
 """
 
 import json
-import os
 import pathlib
-import subprocess
 import sys
 
 import keras
 import numpy as np
 import pytest
 import tiny
-from conftest import ROOT
+from conftest import python
 from training.toy import one_device
 
 from electra_tf.errors import InputError
@@ -30,13 +28,7 @@ WEIGHTS = np.random.default_rng(3).uniform(0, 3, 85)
 def results(tmp_path_factory):
     """Results of a process with two replicas."""
     output = tmp_path_factory.mktemp("replicas") / "model.keras"
-    done = subprocess.run(
-        [sys.executable, "-m", "tasks.test_text_model_replicas", str(output)],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    done = python("-m", "tasks.test_text_model_replicas", str(output))
     assert done.returncode == 0, done.stderr[-3000:]
     return {**json.loads(done.stdout.splitlines()[-1]), "output": output}
 
