@@ -18,17 +18,9 @@ V2 = {  # exact, f1, HasAns_exact, HasAns_f1, NoAns_exact
         78.74168280973637, 81.77528052374723, 74.10593792172739, 80.18183293833508,
         83.36417157275021,
     ),
-    "v2.0_BiDAF__Self_Attention__ELMo_single_model_Allen_Institute_for_Artificial"
-    "_Intelligence_modified_by_Stanford": (
-        65.70369746483618, 67.87648921451334, 61.42037786774629, 65.77219238257676,
-        69.97476871320437,
-    ),
 }  # fmt: skip
 V1 = {  # exact_match, f1, ids without a prediction
     "1.1_BERT_ensemble_Google_AI_Language": (86.20624408703878, 92.19557978351145, 0),
-    "1.1_Match-LSTM_with_Ans-Ptr_BoundaryEnsemble_Singapore_Management_University": (
-        67.63481551561021, 76.75556184979695, 0,
-    ),
     "1.1_Logistic_Regression_Baseline_Stanford_University": (
         40.14191106906339, 50.98153647324461, 13,
     ),
