@@ -1,9 +1,7 @@
 """TrialCheckpoint: selection of an epoch, early stopping, exact resuming."""
 
-import numpy as np
 import pytest
 import tiny
-from conftest import ROOT
 
 from electra_tf.config.finetuning import FitConfig
 from electra_tf.errors import InputError
@@ -117,24 +115,3 @@ def test_a_loss_that_is_not_finite_stops_training(model):
     kernel.assign(kernel.numpy() * float("nan"))
     with pytest.raises(InputError, match=r"nan in batch 1.*hardware"):
         model.fit(TEXTS, LABELS, callbacks=[StopOnNonFiniteLoss()], verbose=0)
-
-
-@pytest.fixture(scope="module")
-def rate_finder():
-    """Return the class that docs/fit.md shows."""
-    text = (ROOT / "docs" / "fit.md").read_text(encoding="utf-8")
-    block = next(b for b in text.split("```python\n") if "class RateFinder" in b)
-    names = {}
-    exec(block.split("\n\n\nrise =")[0], names)
-    return names["RateFinder"]
-
-
-def test_the_rate_finder_records_rates_and_losses(rate_finder):
-    rise = {"optimizer_warmup_share": 1.0, "optimizer_decay_power": 0.0}
-    settings = tiny.settings(optimizer_learning_rate=1e-3, training_epochs=1, **rise)
-    model, finder = TextClassifier(tiny.start(), "ab", settings), rate_finder()
-    texts, labels = tiny.texts(80)
-    history = model.fit(texts, labels, callbacks=[finder], verbose=0).history
-    np.testing.assert_allclose(finder.rates, 1e-3 * np.arange(10) / 10, rtol=1e-5)
-    np.testing.assert_allclose(np.mean(finder.losses), history["loss"][0], rtol=1e-4)
-    assert np.std(finder.losses) > 1e-3  # of batches, not means of the epoch
