@@ -2,7 +2,6 @@
 
 import shutil
 
-import keras
 import numpy as np
 import pytest
 import tiny
@@ -14,21 +13,9 @@ from electra_tf.tasks.schemes import SCHEMES, Span, write_spans
 from electra_tf.tasks.score import TagScorer
 from electra_tf.tasks.splits import Split
 
-TAGS = {"the": "B-X", "of": "I-X", "in": "B-Y"}
 GOOD = "the O\nfirst B-X\n\nof O\nall O\n\n" * 4
 SPANS = "The B-NP\ncat I-NP\nsat B-VP\n. O\n\n"
 NUMBERED = "1\tThe\tx\tD\n2\tcat\tx\tN\n\n" * 4
-
-
-def columns(count, seed=0):
-    """Return words, a column of nothing, and tags: `the of` is an X, `in` a Y."""
-    draw, lines = np.random.default_rng(seed), []
-    for _ in range(count):
-        for _ in range(draw.integers(1, 6)):
-            words = [["the", "of"], ["in"], ["and"], ["to"]][draw.integers(4)]
-            lines += [f"{word} _ {TAGS.get(word, 'O')}" for word in words]
-        lines.append("")
-    return "\n".join(lines) + "\n"
 
 
 @pytest.fixture
@@ -47,33 +34,6 @@ def read(write, log, tmp_path):
         return read_task("tagging", data, config, errors, notify)
 
     return of
-
-
-def test_training_from_files_and_span_scores(read, tmp_path):
-    task = read({"train.txt": columns(30), "dev.txt": columns(10, 1)})
-    assert task.monitor == "dev_f1"
-    expected = {"O"} | {f"{mark}-{kind}" for mark in "BIES" for kind in "XY"}
-    assert set(task.model.keywords["tags"]) == expected
-    settings = tiny.settings(data_max_length=8, **tiny.NO_DROPOUT)
-    model = task.model(tiny.start(), settings=settings, seed=0)
-    examples = task.training_examples(model)
-    assert len(examples) > 30  # long sentences in several parts
-    model.compile(keras.optimizers.Adam(5e-3))
-    model.fit(examples, epochs=25, verbose=0)
-    dev = task.splits["dev"]
-    predicted = task.scorer.predict(model, dev.items)
-    scores = task.scorer.score(dev, predicted)
-    assert list(scores) == ["f1", "precision", "recall", "accuracy"]
-    assert scores["f1"] > 95
-    assert task.scorer.degenerate(dev, predicted) is None
-    task.scorer.write(dev, predicted, str(tmp_path / "dev"))
-    blocks = (tmp_path / "dev.txt").read_text().split("\n\n")[:-1]
-    assert [
-        [tuple(line.split()) for line in block.splitlines()] for block in blocks
-    ] == [
-        list(zip(sentence.words, sentence.tags, tags, strict=True))
-        for sentence, tags in zip(dev.items, predicted, strict=True)
-    ]
 
 
 def test_scores_by_hand():
@@ -110,7 +70,7 @@ def test_tags_without_spans_are_scored_by_accuracy(read):
 def test_dev_is_held_out_without_a_dev_file(read):
     devs = []
     for seed in (0, 0, 1):
-        splits = read(columns(20), split_seed=seed).splits
+        splits = read(SPANS * 20, split_seed=seed).splits
         lines = [[s.line for s in splits[name].items] for name in ("train", "dev")]
         assert (len(lines[0]), len(lines[1])) == (18, 2)
         assert len({*lines[0], *lines[1]}) == 20
@@ -206,17 +166,21 @@ def test_predictions_have_the_scheme_of_the_files(scheme, read, tmp_path):
     rows = zip(words, write_spans(spans, 7, scheme), strict=True)
     text = ("".join(f"{word} {tag}\n" for word, tag in rows) + "\n") * 3
     task = read({"train.txt": text, "dev.txt": text})
+    assert task.monitor == "dev_f1"
+    expected = {"O"} | {f"{mark}-{kind}" for mark in "BIES" for kind in "XY"}
+    assert set(task.model.keywords["tags"]) == expected
     model = task.model(tiny.start(), settings=tiny.settings(), seed=0)
     assert model.scheme == scheme
     dev = task.splits["dev"]
-    examples = model.examples(dev.items, dev.targets)
+    examples = task.training_examples(model)
     # One-hot outputs: every prediction is correct.
     count = len(task.model.keywords["tags"])
     outputs = [np.eye(count)[row] for row in examples.targets]
     predicted = model.decode(dev.items, examples, outputs)
     assert [tuple(tags) for tags in predicted] == dev.targets
     scores = task.scorer.score(dev, predicted)
-    assert (scores["f1"], scores["accuracy"]) == (100, 100)
+    names = ["f1", "precision", "recall", "accuracy"]
+    assert list(scores.items()) == [(name, 100) for name in names]
     task.scorer.write(dev, predicted, str(tmp_path / "predicted"))
     for line in (tmp_path / "predicted.txt").read_text().split("\n"):
         assert not line or line.split()[1] == line.split()[2]
