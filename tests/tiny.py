@@ -1,7 +1,7 @@
 """Tiny configs, vocabularies, batches, records, networks and checkpoints for all tests.
 
 Pre-training: `config`, `objective`, `batch`, `TOKENS`, `SETS` of commands,
-`build_records`, `save_checkpoint`. Fine-tuning: `start`, `settings`, `texts`, `MODELS`.
+`build_records`, `save_checkpoint`. Fine-tuning: `start`, `settings`, `texts`.
 Other libraries: `huggingface`.
 """
 

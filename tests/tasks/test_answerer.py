@@ -8,7 +8,6 @@ import tiny
 from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.spans import QAPrediction
-from electra_tf.tasks.squad_json import Answer, Question
 
 
 def make_pairs(count=24, seed=0):
@@ -81,13 +80,6 @@ def test_targets_of_pairs(model):
     examples = model.examples([("of", "in the and"), ("of", "in")], [("the", 3), None])
     names = {"start": [4, 0], "end": [4, 0], "impossible": [0, 1]}  # [CLS] of [SEP] in
     assert {n: list(v) for n, v in examples.targets.items()} == names
-
-
-def test_targets_of_questions(model):
-    question = Question("1", "of", "in the", (), False, "", "file", 1)
-    examples = model.examples([question], [(Answer("the", 3), Answer("in", 0))])
-    assert list(examples.targets["start"]) == [4]
-    assert model.examples([question], [()]).targets["impossible"] == [1]
 
 
 @pytest.mark.parametrize(
