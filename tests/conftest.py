@@ -90,14 +90,8 @@ def data():
 def command():
     """Return a function that runs `python -m electra_tf.NAME` in a new process."""
 
-    def run(name, *arguments, **kwargs):
-        return subprocess.run(
-            [sys.executable, "-m", f"electra_tf.{name}", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            **kwargs,
-        )
+    def run(name, *arguments):
+        return python("-m", f"electra_tf.{name}", *map(str, arguments))
 
     return run
 

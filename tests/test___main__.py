@@ -1,24 +1,13 @@
 """`electra-tf` and `python -m electra_tf` list the commands and run them."""
 
 import ast
-import subprocess
-import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, python
 
 from electra_tf.__main__ import COMMANDS
 
 PACKAGE = ROOT / "electra_tf"
-
-
-def run(*arguments, interpreter=()):
-    return subprocess.run(
-        [sys.executable, *interpreter, "-m", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
 
 
 def last_statement(path):
@@ -36,7 +25,7 @@ def test_commands_lists_every_command_line_module():
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
 def test_help_has_a_line_for_each_command(arguments):
-    result = run("electra_tf", *arguments)
+    result = python("-m", "electra_tf", *arguments)
     assert result.returncode == 0, result.stderr
     rows = dict(
         line.split(maxsplit=1)
@@ -50,15 +39,15 @@ def test_help_has_a_line_for_each_command(arguments):
 
 
 def test_help_imports_no_tensorflow():
-    result = run("electra_tf", interpreter=("-X", "importtime"))
+    result = python("-X", "importtime", "-m", "electra_tf")
     modules = {line.split("|")[-1].strip() for line in result.stderr.splitlines()}
     assert "electra_tf" in modules
     assert not {"tensorflow", "keras", "numpy", "absl"} & modules
 
 
 def test_a_command_gets_its_arguments():
-    short = run("electra_tf", "build_vocab", "--help")
-    long = run("electra_tf.build_vocab", "--help")
+    short = python("-m", "electra_tf", "build_vocab", "--help")
+    long = python("-m", "electra_tf.build_vocab", "--help")
     assert short.returncode == 0
     assert short.stdout == long.stdout
 
@@ -72,7 +61,7 @@ def test_a_command_gets_its_arguments():
     ],
 )
 def test_an_unknown_command_is_an_error(name, hint):
-    result = run("electra_tf", name, "--config=tiny")
+    result = python("-m", "electra_tf", name, "--config=tiny")
     assert result.returncode == 2
     assert repr(name) in result.stderr
     assert hint in result.stderr

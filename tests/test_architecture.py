@@ -3,11 +3,9 @@
 import ast
 import graphlib
 import re
-import subprocess
-import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, python
 
 from electra_tf.__main__ import COMMANDS
 
@@ -183,10 +181,5 @@ def test_public_functions_have_types_and_docstrings():
 
 def test_ruff_reports_nothing():
     for arguments in (["check"], ["format", "--check"]):
-        result = subprocess.run(
-            [sys.executable, "-m", "ruff", *arguments, "."],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
+        result = python("-m", "ruff", *arguments, ".")
         assert result.returncode == 0, result.stdout

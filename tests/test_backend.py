@@ -1,36 +1,30 @@
 """Another backend of Keras is an error of commands and of imports."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
-from conftest import ROOT, failure
+from conftest import failure, python
 
 REMEDY = "unset KERAS_BACKEND"
 
 
-def python(*arguments, home, **variables):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_HOME": str(home)}
-    environment.pop("KERAS_BACKEND", None)
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        env=environment | variables,
-    )
-
-
-@pytest.fixture
-def torch_home(tmp_path):
-    (tmp_path / "keras.json").write_text(json.dumps({"backend": "torch"}))
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Return the folder of Keras's settings, which is empty."""
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     return tmp_path
 
 
-def test_a_command_rejects_another_backend(tmp_path):
+@pytest.fixture
+def torch_home(home):
+    (home / "keras.json").write_text(json.dumps({"backend": "torch"}))
+    return home
+
+
+def test_a_command_rejects_another_backend():
     given = ("-m", "electra_tf.pretrain", "--help")
-    result = python(*given, home=tmp_path, KERAS_BACKEND="jax")
+    result = python(*given, KERAS_BACKEND="jax")
     message = failure(result)
     assert "TensorFlow" in message
     assert "KERAS_BACKEND=jax" in message
@@ -42,9 +36,9 @@ def test_a_command_rejects_another_backend(tmp_path):
     "module",
     ["tasks.text_model", "model.electra", "training.loop", "runs.pretraining"],
 )
-def test_an_import_rejects_another_backend(module, tmp_path):
+def test_an_import_rejects_another_backend(module):
     code = f"import electra_tf.{module}"
-    result = python("-c", code, home=tmp_path, KERAS_BACKEND="torch")
+    result = python("-c", code, KERAS_BACKEND="torch")
     last = result.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: ")
     assert "KERAS_BACKEND=torch" in last
@@ -53,7 +47,7 @@ def test_an_import_rejects_another_backend(module, tmp_path):
 
 
 def test_an_import_reads_the_settings_file_of_keras(torch_home):
-    result = python("-c", "import electra_tf.tasks.classifier", home=torch_home)
+    result = python("-c", "import electra_tf.tasks.classifier")
     last = result.stderr.strip().splitlines()[-1]
     assert f"'torch' in {torch_home / 'keras.json'}" in last
     assert "KERAS_BACKEND=tensorflow" in last
@@ -61,13 +55,13 @@ def test_an_import_reads_the_settings_file_of_keras(torch_home):
 
 def test_the_variable_overrides_the_settings_file(torch_home):
     code = "from electra_tf import backend; backend.check()"
-    result = python("-c", code, home=torch_home, KERAS_BACKEND="tensorflow")
+    result = python("-c", code, KERAS_BACKEND="tensorflow")
     assert result.returncode == 0, result.stderr
 
 
 def test_a_command_overrides_the_settings_file(torch_home):
     code = "from electra_tf import cli; import keras; print(keras.config.backend())"
-    result = python("-c", code, home=torch_home)
+    result = python("-c", code)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["tensorflow"]
 

@@ -11,12 +11,11 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, python
 from tiny import build_records
 
 import electra_tf
@@ -298,10 +297,7 @@ def site(tmp_path_factory):
     for module in ("mkdocs", "material", "mkdocstrings", "mkdocs_jupyter"):
         pytest.importorskip(module, reason="needs the extra `docs`")
     folder = tmp_path_factory.mktemp("site")
-    command = ["mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    result = subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True
-    )
+    result = python("-m", "mkdocs", "build", "--strict", "--site-dir", folder)
     assert result.returncode == 0, result.stderr
     return folder
 

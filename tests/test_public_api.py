@@ -1,18 +1,15 @@
 """Public names, their examples, and `from_preset` of each kind of source."""
 
 import inspect
-import os
 import pkgutil
 import re
 import shutil
-import subprocess
-import sys
 import textwrap
 
 import keras
 import numpy as np
 import pytest
-from conftest import GOLDEN, ROOT
+from conftest import GOLDEN, ROOT, python
 
 import electra_tf
 from electra_tf.training.checkpoint import saved_steps
@@ -28,13 +25,6 @@ TASKS = {
 NAMES = [name for name in electra_tf.__all__ if name != "__version__"]
 
 
-def python(program):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
-    )
-
-
 def test_names_are_imported_without_what_they_do_not_need():
     program = (
         "import sys, electra_tf;"
@@ -44,7 +34,7 @@ def test_names_are_imported_without_what_they_do_not_need():
         "from electra_tf import FinetuningConfig, Vocabulary, load_config;"
         "sys.exit('tensorflow' in sys.modules)"
     )
-    result = python(program)
+    result = python("-c", program)
     assert result.returncode == 0, result.stderr
 
 
@@ -59,7 +49,7 @@ def test_access_to_one_class_registers_all():
         "assert not missing, missing;"
         f"print(keras.saving.load_model({str(SAVED / 'tagger/model.keras')!r}).name)"
     )
-    result = python(program)
+    result = python("-c", program)
     assert result.returncode == 0, result.stderr
 
 

@@ -11,16 +11,13 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, python
 
 pytestmark = pytest.mark.tools
 
 
 def device_compile(*arguments):
-    path = ROOT / "tools/device_checks/device_compile.py"
-    return subprocess.run(
-        [sys.executable, path, *arguments], capture_output=True, text=True, cwd=ROOT
-    )
+    return python(ROOT / "tools/device_checks/device_compile.py", *arguments)
 
 
 @pytest.fixture

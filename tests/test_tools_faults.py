@@ -1,23 +1,12 @@
 """The fault campaign on a small scale, and the texts of the planted defects."""
 
 import importlib
-import subprocess
-import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, python
 
 pytestmark = pytest.mark.tools
 TOOL = ROOT / "tools" / "fault_checks"
-
-
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, TOOL / "faults.py", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
 
 
 def test_one_kill(monkeypatch):
@@ -27,7 +16,7 @@ def test_one_kill(monkeypatch):
 
 
 def test_twenty_corruptions():
-    result = run("corruptions", "--scale=0.4")
+    result = python(TOOL / "faults.py", "corruptions", "--scale=0.4")
     assert result.returncode == 0, result.stderr
     row = result.stdout.splitlines()[-1].split(" | ")
     assert row[:3] == ["| corruptions", "20", "40%"]
@@ -54,7 +43,7 @@ def test_planted_defects_are_edits_of_texts_that_occur_once(monkeypatch):
     ],
 )
 def test_invalid_options_are_errors(arguments, received):
-    result = run(*arguments)
+    result = python(TOOL / "faults.py", *arguments)
     assert result.returncode == 1
     assert result.stderr.startswith("error: ")
     assert received in result.stderr

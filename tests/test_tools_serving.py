@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT
+from conftest import ROOT, python
 from serving.exports import exported, write_version
 
 from electra_tf.serving.signatures import IDS
@@ -17,6 +17,7 @@ from electra_tf.serving.warmup import warmup_requests, write_warmup
 
 pytestmark = pytest.mark.tools
 TOOLS = ROOT / "tools" / "serving_checks"
+CHECK, COMPARE = TOOLS / "serve_check.py", TOOLS / "serve_check_versions.py"
 KINDS = ("classifier", "pairs", "regressor", "tagger", "answerer")
 
 
@@ -57,14 +58,6 @@ def tools(monkeypatch):
     monkeypatch.syspath_prepend(TOOLS)
 
 
-def run(program, *arguments):
-    return subprocess.run(
-        [sys.executable, TOOLS / program, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-    )
-
-
 def parse_table(text):
     """Return numbers of requests, responses, errors and failures by series."""
     rows = (line.split()[:5] for line in text.splitlines())
@@ -81,10 +74,8 @@ def test_good_model_passes(exports, tmp_path):
         exports("tagger") / "10",
         {"serving_default": warmup_requests(["text"], [1, 5]), "tokens": []},
     )
-    result = run(
-        "serve_check.py", f"--model={exports('tagger')}",
-        f"--input={tmp_path / 'texts'}", "--requests=40", "--fuzz=80", "--threads=3",
-    )  # fmt: skip
+    flags = [f"--model={exports('tagger')}", f"--input={tmp_path / 'texts'}"]
+    result = python(CHECK, *flags, "--requests=40", "--fuzz=80", "--threads=3")
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"{exports('tagger') / '10'}: entities(text), " in result.stdout
     assert "2 warm-up requests" in result.stdout
@@ -151,10 +142,8 @@ def test_peak_memory_of_the_server(tools):
 def test_versions_are_compared_by_their_responses(exports, tools):
     import serve_check_versions as versions
 
-    result = run(
-        "serve_check_versions.py", f"--model={exports('tagger')}",
-        f"--python={sys.executable}",
-    )  # fmt: skip
+    model = f"--model={exports('tagger')}"
+    result = python(COMPARE, model, f"--python={sys.executable}")
     assert result.returncode == 0, result.stdout + result.stderr
     counts = re.search(r"(\d+) requests, (\d+) rejected", result.stdout)
     assert int(counts[1]) > 50
@@ -187,7 +176,7 @@ def test_versions_are_compared_by_their_responses(exports, tools):
 def test_the_http_server_is_checked(exports, options):
     pytest.importorskip("prometheus_client", reason="needs the extra `http`")
     model = f"--model={exports('tagger')}"
-    result = run("serve_check.py", "--http", model, "--requests=40", *options)
+    result = python(CHECK, "--http", model, "--requests=40", *options)
     assert result.returncode == 0, result.stdout + result.stderr
     table = parse_table(result.stdout)
     assert table["real"] == [40, 40, 0, 0]
@@ -197,11 +186,11 @@ def test_the_http_server_is_checked(exports, options):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_exports_have_equal_responses_in_an_old_tensorflow(exports, kind):
-    python = os.environ.get("ELECTRA_TF_OLD_TENSORFLOW")
-    if not python:
+    interpreter = os.environ.get("ELECTRA_TF_OLD_TENSORFLOW")
+    if not interpreter:
         pytest.skip("ELECTRA_TF_OLD_TENSORFLOW names no interpreter")
     model = f"--model={exports(kind)}"
-    result = run("serve_check_versions.py", model, f"--python={python}")
+    result = python(COMPARE, model, f"--python={interpreter}")
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -209,5 +198,5 @@ def test_exports_have_equal_responses_in_an_old_tensorflow(exports, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_attack_doubles_the_memory(kind, exports):
     model = f"--model={exports(kind)}"
-    result = run("serve_check.py", model, "--attack", "--fuzz=500", "--threads=2")
+    result = python(CHECK, model, "--attack", "--fuzz=500", "--threads=2")
     assert result.returncode == 0, result.stdout + result.stderr
