@@ -20,7 +20,6 @@ from electra_tf.errors import InputError
 pytestmark = pytest.mark.tools
 
 sys.path.insert(0, str(ROOT / "tools" / "quickstart_lib"))
-quickstart = importlib.import_module("quickstart")
 commands = importlib.import_module("quickstart_commands")
 report = importlib.import_module("quickstart_report")
 texts = importlib.import_module("quickstart_text")
@@ -60,31 +59,6 @@ PROSE = [
 
 def test_paragraphs_are_english_sentences():
     assert list(texts.paragraphs(DOCSTRING)) == PROSE
-
-
-SENTENCES = [
-    f"The {a} cat that came in from the {b} garden sat down."
-    for a in ("old", "new", "red", "big", "shy", "sad")
-    for b in ("wet", "dry", "hot", "far")
-]
-
-
-def test_write_tables_exchanges_words_of_every_second_sentence(tmp_path):
-    train = [[sentence] for sentence in SENTENCES[:20]]
-    held_out = [[" ".join(SENTENCES[20:]), "Too short to tell."]]
-    texts.write_tables(train, held_out, tmp_path)
-    for name, sentences in (
-        ("train.tsv", SENTENCES[:20]),
-        ("test.tsv", SENTENCES[20:]),
-    ):
-        header, *lines = (tmp_path / name).read_text().splitlines()
-        assert header == "sentence\tlabel"
-        assert len(lines) == len(sentences)
-        for line, sentence in zip(lines, sentences, strict=True):
-            text, label = line.split("\t")
-            assert (text == sentence) == (label == "as written")
-            assert sorted(text.split()) == sorted(sentence.split())
-        assert sum("exchanged" in line for line in lines) == len(lines) // 2
 
 
 SENTENCE = [
