@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import json
-import resource
 import shutil
 import weakref
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from conftest import GOLDEN
+from conftest import GOLDEN, full_disk
 
 from electra_tf.errors import InputError
 from electra_tf.training import checkpoint as checkpoint_lib
@@ -256,13 +255,8 @@ def test_a_save_copies_one_variable_at_a_time(checkpoints):
 def test_a_full_disk_does_not_change_earlier_checkpoints(folder, remedy):
     checkpoints = CheckpointManager(str(folder), **remedy)
     save(checkpoints, 1)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))  # bytes of one file
-    try:
-        with pytest.raises(InputError, match="File too large") as error:
-            save(checkpoints, 2, large=bytes(20_000))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with pytest.raises(InputError, match="File too large") as error, full_disk(10_000):
+        save(checkpoints, 2, large=bytes(20_000))
     assert remedy.get("remedy", "training.keep") in error.value.remedy
     assert names(folder) == ["step_00000001"]
     assert checkpoints.newest().step == 1

@@ -11,8 +11,6 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.training import strategy
 
-MIRRORED = tf.distribute.MirroredStrategy
-
 
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch):
