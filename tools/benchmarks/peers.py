@@ -22,7 +22,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 OURS, TORCH, COMPILED = "electra_tf", "torch", "torch.compile"
-TORCH_PACKAGES = "torch", "transformers", "accelerate"
+OPENVINO = "openvino"
+PACKAGES = {
+    TORCH: ("interop-test", ("torch", "transformers", "accelerate")),
+    OPENVINO: ("openvino", ("openvino", "nncf")),
+}
+"""Extras and packages of the peers whose names begin so."""
 SPAWN = multiprocessing.get_context("spawn")
 VOCAB = "vocab/bert_uncased_en.txt"
 
@@ -51,13 +56,13 @@ def names(
             f"error: --peers must contain {' and '.join(required)}, and only "
             f"{', '.join(known)}. Received: {options.peers}"
         )
-    needs_torch = any(name.startswith(TORCH) for name in found)
-    if needs_torch and not all(map(importlib.util.find_spec, TORCH_PACKAGES)):
-        sys.exit(
-            f"error: the peers need the packages {', '.join(TORCH_PACKAGES)}. Install "
-            "them with tools/install test,interop-test, or omit the peers: "
-            f"--peers={','.join(required)}"
-        )
+    for prefix, (extra, packages) in PACKAGES.items():
+        absent = [name for name in packages if not importlib.util.find_spec(name)]
+        if absent and any(name.startswith(prefix) for name in found):
+            sys.exit(
+                f"error: --peers={prefix} needs packages. Absent: {', '.join(absent)}. "
+                f"Install them with tools/install test,{extra}, or omit the peer"
+            )
     return found
 
 

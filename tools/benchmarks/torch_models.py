@@ -1,4 +1,4 @@
-"""PyTorch peers: Hugging Face's models in pre-training, fine-tuning and serving."""
+"""PyTorch peers: Hugging Face's models in pre-training and fine-tuning."""
 
 import argparse
 import math
@@ -111,46 +111,6 @@ def make_step(config, ids_BL: torch.Tensor, compiled: bool) -> Callable[[], None
         optimizer.step()
 
     return step
-
-
-def classifier(
-    options: argparse.Namespace, requests: Any, is_compiled: bool
-) -> Callable[..., Callable]:
-    """Return a maker of requests: tokenizer, model, probabilities."""
-    from electra_tf.config.loader import load_config
-
-    torch.set_num_threads(options.threads)
-    sets = [f"model.vocabulary_size={len(requests.vocabulary)}", *options.set]
-    config = make_config(load_config(options.config, sets).model.encoder)
-    model = transformers.ElectraForSequenceClassification(config).eval()
-    compiled = torch.compile(model) if is_compiled else model
-    tokenizer = transformers.BertTokenizerFast(vocab=options.vocab)
-    limits = {"padding": True, "truncation": True, "max_length": max(options.lengths)}
-
-    def make_request(kind: str, rows: int, length: int) -> Callable[[], object]:
-        texts, ids = requests.texts(rows, length), requests.ids(rows, length)
-        ids_BL = torch.tensor(ids)
-        zeros_BL = torch.zeros_like(ids_BL)
-
-        def from_text():
-            return tokenizer(texts, return_tensors="pt", **limits)
-
-        def from_ids():
-            return {
-                "input_ids": ids_BL,
-                "token_type_ids": zeros_BL,
-                "attention_mask": zeros_BL + 1,
-            }
-
-        make_inputs = from_text if kind == "text" else from_ids
-
-        def send() -> object:
-            with torch.inference_mode():
-                return compiled(**make_inputs()).logits.softmax(-1).numpy()
-
-        return send
-
-    return make_request
 
 
 class EpochCallback(transformers.TrainerCallback):
