@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import LENGTH, TOKENS, VOCABULARY, batch, config, model_of, objective, rng
+from tiny import (
+    LENGTH,
+    TEXT,
+    TOKENS,
+    VOCABULARY,
+    batch,
+    config,
+    losses_and_text,
+    model_of,
+    objective,
+    rng,
+)
 
 from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import ObjectiveConfig
@@ -12,8 +23,6 @@ from electra_tf.pretraining.losses import WeightedSum
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.pretraining.objectives.common import Losses
-
-TEXT = batch([16, 12, 9, 16])
 
 NAMES = pytest.mark.parametrize("name", FACTS)
 # The networks that each loss trains, by the start of their paths.
@@ -108,19 +117,43 @@ def test_each_loss_trains_its_networks_alone(built, name):
     [
         (name, sharing)
         for name, facts in FACTS.items()
-        for sharing in ("embeddings", "all")
-        if sharing in facts.sharing and facts.generator
+        for sharing in ("embeddings", "all", "gdes")
+        if sharing in facts.sharing
+        and facts.generator
+        and facts.stages == 1
+        # Fused operations take no sum of tables, which the corrector needs with `gdes`.
+        and (name, sharing) != ("corrective", "gdes")
     ],
 )
-def test_shared_weights_are_trained_by_both_losses(name, sharing):
+def test_shared_weights_alone_are_trained_by_both_losses(name, sharing):
     objective = build(name, sharing)
     masked = objective.mask(TEXT, rng())
     main = "main/" if FACTS[name].head == "masked_lm" else "discriminator/"
-    shared = f"{main}encoder/" + ("embeddings/" if sharing == "embeddings" else "")
+    # With `gdes` no loss but the generator's reaches its tables.
+    shared = {
+        "embeddings": [f"{main}encoder/embeddings/"],
+        "all": [f"{main}encoder/"],
+        "gdes": [],
+    }[sharing]
     for part, starts in TRAINS[name].items():
         if part != "baseline":
             _, paths = reached(objective, masked, part)
-            assert paths == paths_of(objective, [*starts, shared]), part
+            assert paths == paths_of(objective, [*starts, *shared]), part
+
+
+@pytest.mark.parametrize(
+    "name", ["electra_15", "corrective", "replace_mlm", "all_tokens_mlm"]
+)
+def test_the_main_network_reads_the_samples_of_electra(built, name):
+    """One seed gives equal generators."""
+    masked = built["electra"].mask(TEXT, rng())
+    theirs, their_ids_BL = losses_and_text(built["electra"], masked)
+    ours, ids_BL = losses_and_text(built[name], masked)
+    np.testing.assert_array_equal(ids_BL, their_ids_BL)
+    assert (ids_BL != masked.masked_ids_BL.numpy()).any()
+    assert float(ours.parts["masked_lm"].total) == float(
+        theirs.parts["masked_lm"].total
+    )
 
 
 @NAMES

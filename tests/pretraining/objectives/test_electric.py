@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import batch, objective, rng
+from tiny import TEXT, batch, objective, rng
 
 from electra_tf.batch import MaskedBatch
 from electra_tf.pretraining.metrics import compute_metrics
 from pretraining.original import Fixture
-
-TEXT = batch([16, 12, 9, 16])
 
 
 @pytest.fixture(scope="module")

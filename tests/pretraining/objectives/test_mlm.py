@@ -1,37 +1,86 @@
-"""BERT's loss, by hand, and its encoder."""
+"""Losses of predicting the original tokens, compared with NumPy in float64."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import batch, objective, rng
+from tiny import TEXT, log_softmax, losses_and_text, masked_positions, objective, rng
 
 from electra_tf.pretraining.metrics import compute_metrics
 
-TEXT = batch([16, 12, 9, 16])
+# Weights of the losses by objective; the last loss is compared with NumPy.
+WEIGHTS = {
+    "mlm": {"masked_lm": 3.0},
+    "corrective": {"masked_lm": 1.0, "disc": 50.0, "main_lm": 3.0},
+    "replace_mlm": {"masked_lm": 1.0, "main_lm": 3.0},
+    "all_tokens_mlm": {"masked_lm": 1.0, "main_lm": 3.0},
+}
 
 
-def test_loss_is_the_cross_entropy_of_masked_tokens():
-    mlm = objective("mlm", objective={"generator_weight": 3.0})
-    masked = mlm.mask(TEXT, rng())
-    ids = masked.masked_ids_BL, masked.segment_ids_BL, masked.input_mask_BL
-    logits_BMV = mlm.model(*ids, masked.positions_BM).numpy()
-    used = masked.weights_BM.numpy() == 1
-    probabilities_XV = tf.nn.softmax(logits_BMV).numpy()[used]
-    labels_X = masked.labels_BM.numpy()[used]
-    losses = mlm.losses(masked, rng(), training=True)
-    expected = -3 * np.log(probabilities_XV[np.arange(used.sum()), labels_X]).mean()
-    loss = losses.combined(mlm.weights(masked))
-    np.testing.assert_allclose(loss, expected, rtol=1e-5)
-    accuracy = compute_metrics(losses.metrics)["masked_lm_accuracy"]
-    share = (logits_BMV.argmax(-1)[used] == labels_X).mean()
-    assert accuracy == pytest.approx(share)
+def log_probabilities(objective, ids_BL, masked):
+    """Return log-probabilities [B, L, V] of the main network's masked-LM head."""
+    model = objective.model
+    inputs = ids_BL, masked.segment_ids_BL, masked.input_mask_BL
+    if hasattr(model, "corrector"):
+        table_VE = model.encoder.embeddings.word_embeddings
+        return log_softmax(model.corrector(model.encoder(*inputs), table_VE))
+    positions = np.tile(np.arange(ids_BL.shape[1]), (len(ids_BL), 1))
+    network = getattr(model, "main", model)
+    return log_softmax(network(*inputs, positions))
 
 
-def test_encoder_equals_the_discriminators():
-    ours, theirs = (
-        {v.path.rpartition("/encoder/")[2]: v.numpy() for v in encoder.weights}
-        for encoder in (objective("mlm").model.encoder, objective().model.encoder)
-    )
-    assert ours.keys() == theirs.keys()
-    for path, array in theirs.items():
-        np.testing.assert_array_equal(array, ours[path])
+def gate_logits(objective, ids_BL, masked):
+    """Return the logits of copying the input, [B, L]."""
+    inputs = ids_BL, masked.segment_ids_BL, masked.input_mask_BL
+    x_BLD = objective.model.encoder(*inputs).numpy().astype(np.float64)
+    return x_BLD @ objective.model.gate.kernel.numpy()[:, 0].astype(np.float64)
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_the_loss_equals_numpy(name):
+    *_, part = WEIGHTS[name]
+    weight = "generator_weight" if name == "mlm" else "main_weight"
+    trained = objective(name, objective={weight: 3.0})
+    masked = trained.mask(TEXT, rng())
+    original = masked.input_ids_BL.numpy()
+    rows, columns = np.indices(original.shape)
+    if name == "all_tokens_mlm":  # not the initial zeros
+        kernel = trained.model.gate.kernel
+        kernel.assign(np.random.default_rng(1).normal(size=kernel.shape))
+    losses, ids_BL = losses_and_text(trained, masked)
+    values = compute_metrics(losses.metrics)
+    p = np.exp(log_probabilities(trained, ids_BL, masked))
+    counted = masked_positions(masked)
+    if name == "all_tokens_mlm":
+        counted = masked.input_mask_BL.numpy() > 0
+        copied = 1 / (1 + np.exp(-gate_logits(trained, ids_BL, masked)))
+        p *= 1 - copied[..., None]
+        p[rows, columns, ids_BL] += copied
+        share = values["copy_probability"]
+        assert share == pytest.approx(copied[counted].mean(), rel=1e-5)
+    log_p = np.log(p[rows, columns, original])
+    best = p.argmax(-1) == original
+    assert values[f"{part}_loss"] == pytest.approx(-log_p[counted].mean(), rel=1e-5)
+    assert values[f"{part}_accuracy"] == pytest.approx(best[counted].mean())
+    weights = trained.weights(masked)
+    assert float(weights[part]) == counted.sum()
+    expected = sum(w * values[f"{n}_loss"] for n, w in WEIGHTS[name].items())
+    assert float(losses.combined(weights)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("gate", [-1e4, 1e4])
+def test_an_extreme_gate_gives_a_finite_loss_and_gradient(gate):
+    pair = objective("all_tokens_mlm")
+    masked = pair.mask(TEXT, rng())
+    bias = pair.model.encoder.blocks[-1].output_layer_norm.beta
+    bias.assign(tf.ones_like(bias))
+    kernel = pair.model.gate.kernel
+    kernel.assign(tf.fill(kernel.shape, gate / 16))
+    variables = [v.value for v in pair.model.trainable_variables]
+    with tf.GradientTape() as tape:
+        losses = pair.losses(masked, rng(), training=False)
+        loss = losses.combined(pair.weights(masked))
+    assert np.isfinite(float(loss))
+    for gradient in tape.gradient(loss, variables):
+        assert np.isfinite(tf.convert_to_tensor(gradient)).all()
+    copied = compute_metrics(losses.metrics)["copy_probability"]
+    assert copied == pytest.approx(float(gate > 0), abs=1e-3)

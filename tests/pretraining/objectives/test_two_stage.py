@@ -4,14 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tiny import TOKENS, batch, config, model_of, rng
+from tiny import TEXT, TOKENS, batch, config, model_of, rng
 
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.pretraining.objectives.two_stage import TwoStageObjective
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
-
-TEXT = batch([16, 12, 9, 16])
 
 STEPS, HALF = 8, 4
 RATE = 1e-3
