@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.serving.text_graph import GraphInputs, GraphMasks, truncated_lengths
+from electra_tf.serving.text_graph import GraphInputs, GraphMasks
 from electra_tf.tasks.classifier import encode_texts
-from electra_tf.text.encoding import truncate
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
 
@@ -20,53 +19,19 @@ def texts(count, seed=0):
     return [" ".join(rng.choices(WORDS, k=rng.randint(0, 30))) for _ in range(count)]
 
 
-def python_encoding(tokenizer, rows, max_length):
-    examples = encode_texts(tokenizer, rows, max_length)
-    longest = max(examples.lengths)
-    filled = np.zeros((3, len(rows), longest), np.int32)
-    for row, (ids, segments) in enumerate(
-        zip(examples.ids, examples.segments, strict=True)
-    ):
-        filled[0, row, : len(ids)] = ids
-        filled[1, row, : len(ids)] = segments
-        filled[2, row, : len(ids)] = 1
-    return dict(zip(("token_ids", "segment_ids", "padding_mask"), filled, strict=True))
-
-
 @pytest.mark.parametrize("max_length", [8, 16, 128])
 def test_single_texts_and_pairs_equal_the_python_encoding(vocabulary, max_length):
     tokenizer = Tokenizer(vocabulary)
     encode = tf.function(GraphInputs(tokenizer, max_length).__call__)
     first, second = texts(200), texts(200, seed=1)
-    cases = [
-        (encode(tf.constant(first))[0], first),
-        (
-            encode(tf.constant(first), tf.constant(second))[0],
-            list(zip(first, second, strict=True)),
-        ),
-    ]
-    for inputs, rows in cases:
-        expected = python_encoding(tokenizer, rows, max_length)
+    for rows in (first, list(zip(first, second, strict=True))):
+        columns = [rows] if rows is first else [first, second]
+        inputs, _ = encode(*map(tf.constant, columns))
+        examples = encode_texts(tokenizer, rows, max_length)
+        expected, *_ = examples.batch(range(200), 200)
         for name, array in expected.items():
+            array = array[:, : max(examples.lengths)]
             np.testing.assert_array_equal(inputs[name].numpy(), array, name)
-
-
-def test_batch_without_rows(vocabulary):
-    inputs, _ = GraphInputs(Tokenizer(vocabulary), 16)(tf.constant([], tf.string))
-    assert all(array.shape[0] == 0 for array in inputs.values())
-
-
-def test_truncated_lengths_equal_truncate():
-    pairs = [(a, b) for a in range(12) for b in range(12)]
-    for max_length in (0, 1, 4, 9, 30):
-        lengths_a, lengths_b = truncated_lengths(
-            *(tf.constant(side) for side in zip(*pairs, strict=True)), max_length
-        )
-        for row, (a, b) in enumerate(pairs):
-            ids = [[0] * a, [0] * b]
-            truncate(ids, max_length)
-            lengths = [int(lengths_a[row]), int(lengths_b[row])]
-            assert lengths == list(map(len, ids))
 
 
 MASKED = (
