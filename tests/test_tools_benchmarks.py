@@ -4,10 +4,9 @@ import importlib.util
 import json
 import random
 import subprocess
-import sys
 
 import pytest
-from conftest import GOLDEN, ROOT
+from conftest import GOLDEN, ROOT, python
 
 pytestmark = pytest.mark.tools
 needs_torch = pytest.mark.skipif(
@@ -24,16 +23,8 @@ LINES = json.loads((GOLDEN / "dataset_builder.json").read_text())["lines"]
 
 
 def run(name, *arguments):
-    return subprocess.run(
-        [
-            sys.executable,
-            ROOT / f"tools/benchmarks/benchmark_{name}.py",
-            *map(str, arguments),
-        ],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    path = ROOT / f"tools/benchmarks/benchmark_{name}.py"
+    return python(path, *map(str, arguments))
 
 
 def measure(name, *arguments):
