@@ -33,12 +33,6 @@ def graph(vocabulary):
     return GraphTokenizer(vocabulary, TokenizationConfig())
 
 
-def test_text_is_normalized_and_words_are_separated(graph):
-    texts = ["Café,  ÉTÉ", "中文\tx", "\u200b \0", "ΟΔΟΣ"]
-    cleaned = [text.decode() for text in graph.normalize(texts).numpy()]
-    assert cleaned == ["cafe , ete", "中 文 x", "", "οδος"]
-
-
 def test_ids_are_ragged_int32(graph):
     ids = graph(tf.constant(["the user", "", "the"]))
     assert ids.dtype == tf.int32
