@@ -3,7 +3,9 @@
 import pathlib
 import subprocess
 import sys
+import time
 
+import pytest
 import tiny
 from conftest import ROOT
 
@@ -69,3 +71,20 @@ def start(*given):
         text=True,
         cwd=ROOT,
     )
+
+
+def wait_for(process, condition):
+    """Wait for a condition while a process runs; kill the process on failure."""
+    deadline = time.monotonic() + 600
+    while not condition():
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            pytest.fail(f"ended too early, or hangs: {process.communicate()}")
+        time.sleep(0.0002)  # a save takes longer
+
+
+def kill(process, condition):
+    """Kill a process as soon as a condition holds."""
+    wait_for(process, condition)
+    process.kill()
+    process.communicate()

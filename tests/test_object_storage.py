@@ -4,14 +4,20 @@ import json
 import os
 import pathlib
 import shutil
-import time
 from unittest import mock
 
 import numpy as np
 import pytest
 from conftest import GOLDEN, failure
 from object_servers import gcs_server, s3_server
-from pretrain_commands import arguments, file_contents, metric_lines, start
+from pretrain_commands import (
+    arguments,
+    file_contents,
+    kill,
+    metric_lines,
+    start,
+    wait_for,
+)
 from training.worker_commands import worker_configs
 
 import electra_tf
@@ -153,21 +159,6 @@ def check_whole(done, store, whole, path):
     assert metric_lines(found) == metric_lines(whole)
 
 
-def wait_for(process, condition):
-    """Wait for a condition while a process runs; kill the process on failure."""
-    deadline = time.monotonic() + 600
-    while not condition():
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.kill()
-            pytest.fail(f"ended too early, or hangs: {process.communicate()}")
-        time.sleep(0.005)
-
-
-def kill(process):
-    process.kill()
-    process.communicate()
-
-
 def test_a_run_whose_upload_fails_resumes_on_another_machine_to_the_same_bits(
     s3, folder, here, new_machine, whole, tmp_path, monkeypatch
 ):
@@ -202,8 +193,7 @@ def test_a_killed_run_resumes_on_another_machine_to_the_same_bits(
     store = ObjectFolder(f"{bucket}/run")
     given = arguments(f"{bucket}/r", store.url, *SETS)
     process = start(*given)
-    wait_for(process, lambda: manifests(store))
-    kill(process)
+    kill(process, lambda: manifests(store))
     new_machine()
     done = here("pretrain", *given)
     assert "resuming after step" in done.stderr
@@ -245,8 +235,7 @@ def test_kills_during_uploads_leave_no_checkpoint_that_is_not_whole(
     for _ in range(3):
         process = start(*given)
         old = half_uploaded()
-        wait_for(process, lambda old=old: half_uploaded() - old)
-        kill(process)
+        kill(process, lambda old=old: half_uploaded() - old)
         new_machine()
         if manifests(store):
             assert np.isfinite(sources.open(store.url).own_checkpoint.step)

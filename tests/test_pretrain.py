@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tiny
 from conftest import failure
-from pretrain_commands import arguments, file_contents, metric_lines, start
+from pretrain_commands import arguments, file_contents, kill, metric_lines, start
 from tiny import build_records
 
 from electra_tf import cli
@@ -19,16 +19,6 @@ from electra_tf.runs import pretraining
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.run_directory import run_lock
-
-
-def kill(process, condition):
-    """Kill a process as soon as a condition holds."""
-    while not condition():
-        if process.poll() is not None:
-            pytest.fail(f"ended too early: {process.communicate()}")
-        time.sleep(0.0002)
-    process.kill()
-    process.communicate()
 
 
 def newest(folder):
