@@ -28,6 +28,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "reproduction"))
 import metrics
 import scores
 
+from electra_tf import durable_files
+
 SAMPLES = 3
 FEW = "sst2_1000"
 SETTINGS = (
@@ -139,7 +141,7 @@ def read(path: pathlib.Path) -> dict[str, Any]:
 
 def write(path: pathlib.Path, rows: Mapping[str, Any]) -> None:
     """Store the rows of a system."""
-    path.write_bytes(lzma.compress(json.dumps(rows).encode()))
+    durable_files.write(path, lzma.compress(json.dumps(rows).encode()))
 
 
 def score(task: str, rows: Mapping[str, Any]) -> list[float]:
@@ -160,12 +162,12 @@ def table(folder: pathlib.Path) -> str:
     return "\n".join(lines)
 
 
-def cell(values: list[float]) -> str:
+def cell(values: list[float], digits: int = 1) -> str:
     """Return a mean, and the range of several values."""
-    mean = f"{statistics.fmean(values):.1f}"
+    mean = f"{statistics.fmean(values):.{digits}f}"
     if len(values) == 1:
         return mean
-    return f"{mean} ({min(values):.1f} to {max(values):.1f})"
+    return f"{mean} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 if __name__ == "__main__":

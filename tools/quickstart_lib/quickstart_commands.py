@@ -77,20 +77,22 @@ def short_path(path: str | os.PathLike) -> str:
     return str(path) if relative.startswith("..") else relative
 
 
-def check_folder(folder: pathlib.Path, options: Mapping[str, Any]) -> None:
+def check_folder(
+    folder: pathlib.Path, options: Mapping[str, Any], name: str = OPTIONS
+) -> None:
     """Check that a folder is new or has the same options, and write the options."""
-    path = folder / OPTIONS
+    path = folder / name
     if path.exists():
         previous = json.loads(path.read_text())
         if previous != options:
             raise InputError(
-                f"A quick start must continue with its first options ({folder})",
+                f"The same command must continue with its first options ({folder})",
                 f"{options}; the first were {previous}",
                 "Pass the first options, or another folder with --output",
             )
     elif folder.exists() and any(folder.iterdir()):
         raise InputError(
-            "--output must be a new folder or one of an earlier quick start",
+            "--output must be a new folder or one of the same command",
             f"{folder}, which has other files",
             "Pass another --output",
         )

@@ -22,6 +22,8 @@ HELD_OUT_EVERY = 20  # documents; the others are for training
 TRAIN, HELD_OUT, CLASSES = "train.txt", "heldout.txt", "classes"
 NUM_TRAIN, NUM_TEST = 8000, 1000  # sentences of the tables, at least if available
 LABELS = ("as written", "exchanged")
+FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
+DOCUMENTED = ast.Module, ast.ClassDef, *FUNCTIONS
 
 _SKIPPED = {"site-packages", "dist-packages", "test", "tests"}
 _MAX_SOURCE_SIZE = 2_000_000  # bytes; larger files are generated
@@ -75,14 +77,14 @@ def _prose(lines: list[str]) -> str | None:
     return text if sum(map(bool, map(_WORD.match, words))) >= 0.8 * len(words) else None
 
 
-def docstrings(source: bytes) -> Iterator[str]:
+def docstrings(source: bytes, kinds: tuple[type, ...] = DOCUMENTED) -> Iterator[str]:
+    """Yield the docstrings of these kinds of nodes, without running the source."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return  # not valid for this version of Python
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(tree):
         if isinstance(node, kinds) and (docstring := ast.get_docstring(node)):
             yield docstring
@@ -148,9 +150,13 @@ def write_corpus(
     (folder / CLASSES).mkdir(parents=True, exist_ok=True)
     write_tables(train, held_out, folder / CLASSES)
     for texts, name in ((held_out, HELD_OUT), (train, TRAIN)):
-        text = "".join("\n".join([*document, "", ""]) for document in texts)
-        durable_files.write(folder / name, text)
+        write_documents(folder / name, texts)
     return len(all_documents), num_characters(all_documents)
+
+
+def write_documents(path: pathlib.Path, texts: Iterable[Document]) -> None:
+    text = "".join("\n".join([*document, "", ""]) for document in texts)
+    durable_files.write(path, text)
 
 
 def write_tables(
