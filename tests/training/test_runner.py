@@ -21,19 +21,18 @@ def numbers():
     return iter(distribute(one_device(), lambda host, hosts: batches(0, host, hosts)))
 
 
-def count_up(batch_B, number=0.0):
+def count_up(batch_B):
     mean = tf.reduce_mean(batch_B)
     return {
         "mean": (mean, 1),
         "powers": (tf.stack([mean, mean**2, mean**3]), tf.ones([3, 2])),
-        "number": (number, 1.0),
     }
 
 
 def test_metrics_are_summed_over_the_steps_of_a_call(numbers):
     run_steps = MultiStepRunner(one_device(), count_up)
     metrics, waited = run_steps(numbers, 4)
-    assert list(metrics) == ["mean", "powers", "number"]
+    assert list(metrics) == ["mean", "powers"]
     assert metrics["mean"] == (0 + 1 + 2 + 3, 4)
     powers, weights = metrics["powers"]
     assert powers.dtype == np.float64
@@ -43,12 +42,6 @@ def test_metrics_are_summed_over_the_steps_of_a_call(numbers):
     # The next call takes the next batches.
     assert run_steps(numbers, 2)[0]["mean"] == (4 + 5, 2)
     assert run_steps(numbers, 1)[0]["mean"] == (6, 1)
-
-
-def test_numbered_steps_receive_their_number(numbers):
-    run_steps = MultiStepRunner(one_device(), count_up, numbered=True)
-    for _ in range(2):
-        assert run_steps(numbers, 4)[0]["number"] == (0 + 1 + 2 + 3, 4)
 
 
 def test_the_division_into_calls_does_not_change_the_result():

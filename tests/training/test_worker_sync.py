@@ -12,21 +12,6 @@ def test_one_process_gets_its_own_numbers():
     assert WorkerSync(one_device()).all_gather(3, 0.5) == [[3], [0.5]]
 
 
-@pytest.mark.parametrize(
-    ("gathered", "message"),
-    [
-        ([[20, 0], [7, 7]], "Received: worker 0 at 20, worker 1 at 0"),
-        ([[5, 5, 5], [7, 8, 7]], "Received: another folder at worker 1"),
-    ],
-)
-def test_workers_must_share_step_and_folder(monkeypatch, gathered, message):
-    workers = WorkerSync(one_device())
-    workers.check(20, 7)
-    monkeypatch.setattr(workers, "all_gather", lambda *_: gathered)
-    with pytest.raises(InputError, match=message):
-        workers.check(20, 7)
-
-
 @pytest.mark.parametrize("kind", [tf.errors.UnavailableError, tf.errors.AbortedError])
 def test_a_lost_worker_is_an_input_error(kind):
     with pytest.raises(InputError, match=kind.__name__), reraise_worker_errors():
