@@ -27,10 +27,7 @@ def test_the_checksum_depends_on_the_entries_alone(tmp_path):
 
 
 ODD = {
-    "line_separator": "{}\n\u2028\nb\n",
-    "next_line": "{}\n\x85\nb\n",
-    "no_break_space": "{}\n\xa0\nb\n",
-    "all_of_these": "{}\n\u2028\n\x85\n\xa0\n\u2029\nb\n",
+    "white_space": "{}\n\u2028\n\x85\n\xa0\n\u2029\nb\n",
     "windows": "{}\r\nb\r\n",
     "byte_order_mark": "\ufeff{}\nb\n",
     "no_final_newline": "{}\nb",
@@ -66,10 +63,6 @@ def test_no_text_is_tokenized_to_an_entry_of_white_space():
         assert odd.graph()(texts).to_list() == [even.encode(t) for t in texts]
 
 
-def test_continuation_pieces_are_marked():
-    assert Vocabulary(tuple(GOOD)).is_continuation == (False,) * 6 + (True,)
-
-
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
@@ -84,15 +77,6 @@ def test_continuation_pieces_are_marked():
 def test_an_invalid_vocabulary_is_rejected(tmp_path, lines, words):
     with pytest.raises(InputError, match=words):
         read(tmp_path, lines)
-
-
-@pytest.mark.parametrize("name", ["bert_uncased_en.txt", "bert_chinese.txt"])
-def test_published_vocabularies_keep_every_id(data, tmp_path, name):
-    content = (data / "vocab" / name).read_bytes()
-    vocabulary = Vocabulary.read(data / "vocab" / name)
-    assert len(vocabulary) == content.count(b"\n")
-    Tokenizer(vocabulary).save(tmp_path / "vocab.txt")
-    assert (tmp_path / "vocab.txt").read_bytes() == content
 
 
 def test_what_is_no_vocabulary_is_rejected(tmp_path):
