@@ -1,8 +1,7 @@
 import random
 
 import pytest
-from tokenizers import AddedToken, models, normalizers, pre_tokenizers
-from tokenizers import Tokenizer as FastTokenizer
+from tokenizers import AddedToken
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
@@ -11,6 +10,7 @@ from electra_tf.text.huggingface_tokenizer import STRIP_ACCENTS
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
+from text.test_tokenizer_files import library_tokenizer
 
 WHOLE = ("[USER]", "[URL]", "[URL]s", "<é>", "COVID-19", "中心", "MacOS")
 LETTERS = "acdeiorsuvmлпσ0123456789中心éç"
@@ -33,13 +33,7 @@ TEXTS = (
 
 
 def tokenizers_library(lower, strip, exact, normalized):
-    fast = FastTokenizer(
-        models.WordPiece(
-            dict(VOCABULARY.ids), unk_token="[UNK]", max_input_chars_per_word=200
-        )
-    )
-    fast.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=strip)
-    fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    fast = library_tokenizer(VOCABULARY.tokens, lower, strip, 200)
     fast.add_tokens([AddedToken(entry, normalized=False) for entry in exact])
     fast.add_tokens([AddedToken(entry, normalized=True) for entry in normalized])
     return fast
@@ -97,16 +91,11 @@ def test_the_graph_finds_the_same_entries_at_the_same_places(case):
         (("##a",), "'##a'"),
         (("[MASK]",), r"'\[MASK\]'"),
         (("[NEW]",), r"without '\[NEW\]'"),
+        (tuple(f"[{number}]" for number in range(2001)), "2,001"),
     ],
 )
 def test_entries_that_cannot_be_kept_whole_are_refused(entries, words):
     with pytest.raises(InputError, match=words):
-        Tokenizer(VOCABULARY, TokenizationConfig(keep_whole=entries))
-
-
-def test_too_many_entries_are_refused():
-    entries = tuple(f"[{number}]" for number in range(2001))
-    with pytest.raises(InputError, match="2,001"):
         Tokenizer(VOCABULARY, TokenizationConfig(keep_whole=entries))
 
 
@@ -115,13 +104,3 @@ def test_entries_that_are_equal_in_any_case_are_refused():
     entries = TokenizationConfig(keep_whole_normalized=("[USER]", "[user]"))
     with pytest.raises(InputError, match=r"\[USER\].*\[user\]"):
         Tokenizer(vocabulary, entries)
-
-
-def test_settings_of_entries_are_stored_with_the_vocabulary(tmp_path):
-    from electra_tf.text.tokenizer_files import open_tokenizer
-
-    tokenizer = tokenizer_of(True, None, WHOLE[:2], WHOLE[2:3])
-    tokenizer.save(tmp_path / "vocab.txt")
-    stored = open_tokenizer(tmp_path / "vocab.txt")
-    assert stored.settings == tokenizer.settings
-    assert stored.tokenizer().encode(TEXTS[0]) == tokenizer.encode(TEXTS[0])
