@@ -45,12 +45,6 @@ def test_the_optimizer_has_the_settings():
     assert (values.weight_decay, values.epsilon) == (0.1, 1e-5)
     assert (values.clip_norm, optimizer.multipliers) == (None, None)
     assert float(optimizer.schedule(5)) == pytest.approx(2e-4 * 0.25)
-    published = create_optimizer(TaskOptimizerConfig(), 10, 12)
-    paper = published.settings
-    assert (paper.name, paper.weight_decay, paper.epsilon) == ("adam", 0.01, 1e-6)
-    assert paper.clip_norm == 1.0
-    embeddings = "encoder/embeddings/word_embeddings"
-    assert published.multipliers(embeddings) == pytest.approx(0.8**14)
 
 
 @pytest.mark.parametrize(

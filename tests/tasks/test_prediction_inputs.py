@@ -172,12 +172,3 @@ def test_flat_questions_keep_their_ids(read, name):
     for content in (records, "\n".join(map(json.dumps, records))):
         found = read("answerer", name, content)
         assert found == [(n, ("who?", "the user")) for n in (5, "b")]
-
-
-def test_questions_of_squad_keep_their_ids(read):
-    qas = [{"id": n, "question": "who?"} for n in (7, "b")]
-    paragraphs = [{"context": "the user", "qas": qas}]
-    squad = {"data": [{"title": None, "paragraphs": paragraphs}]}
-    found = read("answerer", "new.json", squad)
-    assert [n for n, _ in found] == ["7", "b"]
-    assert {(q.question, q.context) for q in texts(found)} == {("who?", "the user")}

@@ -249,15 +249,6 @@ def test_lines_may_be_json_objects(models, predict):
     assert table == expected
 
 
-def test_ids_are_kept(models, predict, records):
-    model, lines = models["classifier"], ['{"id": 3, "text": "a"}', '{"text": "b"}']
-    first, second = records(model, lines)
-    assert (first["id"], "id" in second) == (3, False)
-    header, row = predict(model, lines[:1], "tsv")
-    assert (header.split("\t")[:2], row.split("\t")[0]) == (["id", "label"], "3")
-    assert predict(model, lines[:1])[0].split("\t")[0] == "3"
-
-
 def test_unknown_wordpieces_are_reported_once(models, predict):
     for name, line in (
         ("classifier", "the كتاب"),
