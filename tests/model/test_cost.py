@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import VOCABULARY, config
+from tiny import VOCABULARY, config, encoder_inputs
 
 from electra_tf.model.cost import (
     BatchShape,
@@ -49,11 +49,7 @@ def flops(function, *shapes):
     return total
 
 
-def inputs():
-    ones_BL = np.ones((BATCH.batch_size, BATCH.length), np.int32)
-    return {"token_ids": ones_BL, "segment_ids": ones_BL, "padding_mask": ones_BL}
-
-
+INPUTS = encoder_inputs()
 POSITIONS_BM = np.array([[1, 2]] * BATCH.batch_size, np.int32)
 
 
@@ -69,8 +65,8 @@ def test_flops_of_a_step_are_those_of_its_graph(changes):
 
     def step():
         with tf.GradientTape() as tape:
-            logits = model.generator(**inputs(), positions=POSITIONS_BM)
-            loss = tf.reduce_sum(logits**2) + tf.reduce_sum(model(**inputs()) ** 2)
+            logits = model.generator(**INPUTS, positions=POSITIONS_BM)
+            loss = tf.reduce_sum(logits**2) + tf.reduce_sum(model(**INPUTS) ** 2)
         return tape.gradient(loss, [v.value for v in model.trainable_variables])
 
     assert flops(step) == step_flops(model.settings, "electra", True, BATCH)
@@ -78,11 +74,11 @@ def test_flops_of_a_step_are_those_of_its_graph(changes):
 
 def test_flops_of_steps_with_one_encoder():
     model = built(generator=False, depth=1, generator_depth=1.0)
-    forward = flops(lambda: model(**inputs()))
+    forward = flops(lambda: model(**INPUTS))
     assert step_flops(model.settings, "electra", False, BATCH) == 3 * forward
     single = bert(model.settings)
     single.build()
-    forward = flops(lambda: single(**inputs(), positions=POSITIONS_BM))
+    forward = flops(lambda: single(**INPUTS, positions=POSITIONS_BM))
     assert step_flops(model.settings, "mlm", True, BATCH) == 3 * forward
     assert step_flops(model.settings, "mlm", False, BATCH) == 3 * forward
 

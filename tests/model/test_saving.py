@@ -5,46 +5,29 @@ import json
 import keras
 import numpy as np
 import pytest
-from tiny import config
+from tiny import (
+    ENCODER_INPUTS,
+    config,
+    encoder_inputs,
+    functional_model,
+    symbolic_inputs,
+)
 
 from electra_tf.errors import InputError
 from electra_tf.model.electra import Electra, MaskedLanguageModel
 from electra_tf.model.encoder import Encoder
 
-NAMES = ("token_ids", "segment_ids", "padding_mask")
 SETTINGS = config(depth=2).model
 SHAPE = SETTINGS.encoder
-
-
-def ids(rows=3, length=12, seed=0):
-    rng = np.random.default_rng(seed)
-    mask_BL = (np.arange(length) < rng.integers(1, 13, (rows, 1))).astype(np.int32)
-    token_ids_BL = rng.integers(1, 50, (rows, length)).astype(np.int32) * mask_BL
-    return {
-        "token_ids": token_ids_BL,
-        "segment_ids": np.zeros_like(token_ids_BL),
-        "padding_mask": mask_BL,
-    }
-
-
-def inputs(prefix=""):
-    return {n: keras.Input((None,), dtype="int32", name=prefix + n) for n in NAMES}
-
-
-def functional_model(dtype=None, **arguments):
-    """Return a functional Keras classifier with the encoder as a layer."""
-    symbolic = inputs()
-    states_BLD = Encoder(SHAPE, 3, dtype=dtype, **arguments)(**symbolic)
-    logits = keras.layers.Dense(2, dtype="float32")(states_BLD[:, 0])
-    return keras.Model(symbolic, logits)
+INPUTS = encoder_inputs((5, 12, 9))
 
 
 @pytest.mark.parametrize("dtype", [None, "mixed_bfloat16", "float16"])
 def test_a_loaded_functional_model_equals_the_saved_one(dtype, tmp_path):
-    model = functional_model(dtype, name="mine")
+    model = functional_model(Encoder(SHAPE, 3, dtype=dtype, name="mine"))
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again(ids()), model(ids()))
+    np.testing.assert_array_equal(again(INPUTS), model(INPUTS))
     encoder, other = model.get_layer("mine"), again.get_layer("mine")
     assert other.dtype_policy.name == encoder.dtype_policy.name
     assert other.blocks[0].intermediate.dtype_policy.name == (dtype or "float32")
@@ -53,9 +36,9 @@ def test_a_loaded_functional_model_equals_the_saved_one(dtype, tmp_path):
 
 def test_a_shared_layer_is_shared_after_loading(tmp_path):
     encoder = Encoder(SHAPE)
-    first, second = inputs("a_"), inputs("b_")
+    first, second = symbolic_inputs("a_"), symbolic_inputs("b_")
     states = [
-        encoder(**{name: symbolic[name] for name in NAMES})[:, 0]
+        encoder(**{name: symbolic[name] for name in ENCODER_INPUTS})[:, 0]
         for symbolic in (first, second)
     ]
     all_inputs = {v.name: v for part in (first, second) for v in part.values()}
@@ -63,8 +46,8 @@ def test_a_shared_layer_is_shared_after_loading(tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert len(again.weights) == len(model.weights) == len(encoder.weights)
-    arrays = {"a_" + n: v for n, v in ids().items()}
-    arrays |= {"b_" + n: v for n, v in ids(seed=1).items()}
+    arrays = {"a_" + n: v for n, v in INPUTS.items()}
+    arrays |= {"b_" + n: v for n, v in encoder_inputs((5, 12, 9), seed=1).items()}
     np.testing.assert_array_equal(again(arrays), model(arrays))
 
 
