@@ -155,9 +155,6 @@ def test_a_failed_build_leaves_existing_files(tmp_path, corpus_file, vocabulary)
     with pytest.raises(InputError, match=r"bad\.txt:1001: invalid UTF-8"):
         build_records(bad, output, vocabulary, overwrite=True)
     assert content(output) == before
-    with pytest.raises(InputError, match="invalid UTF-8"):
-        build_records(bad, tmp_path / "new", vocabulary)
-    assert not (tmp_path / "new").exists()
 
 
 def test_a_failed_build_over_a_half_written_folder_leaves_it_half_written(

@@ -224,7 +224,3 @@ def test_a_terminal_shows_one_updated_line(tmp_path, monkeypatch, rows, columns)
         last[: columns - 1] if columns else last,
     ]
     assert all(len(line) < columns for line in lines) or not columns
-    if columns == 200:
-        for line, share in ((lines[0], 0.4), (lines[-1], 0.6)):
-            bar = line.split("|")[1]
-            assert abs(bar.count("█") / len(bar) - share) < 1 / 80
