@@ -113,7 +113,10 @@ def test_values_and_gradients_equal_the_plain_operations(norm, layer, name, on_c
     expected = values_and_gradients(SameSeeds, *tensors)
     assert all(np.ptp(values) > 0 for values in expected)
     fused = functools.partial(_fused, on_cpu)
-    for mode in in_every_mode(lambda *x: values_and_gradients(fused, *x), *tensors):
+    # Steps that XLA compiles do not set `on_cpu`.
+    for mode in in_every_mode(
+        lambda *x: values_and_gradients(fused, *x), *tensors, xla=not on_cpu
+    ):
         for actual, reference in zip(mode, expected, strict=True):
             np.testing.assert_allclose(actual, reference, rtol=2e-5, atol=2e-6)
 
@@ -169,8 +172,7 @@ def test_the_gradient_of_a_table_is_the_sum_over_its_uses(on_cpu):
     expected = of_scores_XV.numpy().T @ x_XE.numpy()
     for rows, values in ((ids, upstream), (others, more)):
         np.add.at(expected, rows.numpy()[0], values.numpy()[0])
-    without_xla = [gradient(), tf.function(gradient)()]
-    for loss, result, of_bias in without_xla if on_cpu else in_every_mode(gradient):
+    for loss, result, of_bias in in_every_mode(gradient, xla=not on_cpu):
         np.testing.assert_allclose(loss, total(LayerOps()), rtol=1e-6)
         np.testing.assert_allclose(result, expected, rtol=1e-6)
         np.testing.assert_allclose(of_bias, of_scores_XV.numpy().sum(0), rtol=1e-6)
