@@ -29,87 +29,102 @@ pytest.importorskip("aiohttp", reason="needs the extra `http`")
 from serving.http_client import Client, running
 
 TEXTS = ["the film", "Café 🙂", ""]
+HEAD = b"POST /v1/models/sst2:predict HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.fixture(scope="module")
-def classifier():
-    with running(servable_of(exported("classifier"), "sst2")) as client:
+def export(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served") / "sst2"
+    write_version(exported("classifier"), folder / "3")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def classifier(export):
+    with running(open_servable(str(export))) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def expected():
     function = exported("classifier").text["serving_default"].function
-    return {k: t.numpy() for k, t in function(tf.constant(TEXTS)).items()}
+    return as_json(function(tf.constant(TEXTS)))
 
 
-def as_json(expected):
+def as_json(outputs):
     """Return outputs as the JSON of TF Serving: a list for each output."""
+    arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
     return {
         name: [v.decode() for v in array] if array.dtype == object else array.tolist()
-        for name, array in expected.items()
+        for name, array in arrays.items()
     }
 
 
-def assert_equal(answer, expected):
-    for name, values in as_json(expected).items():
-        if name == "label":
-            assert answer[name] == values
+def outputs_of(answer):
+    """Return the outputs by name, from columns or from rows."""
+    if "outputs" in answer:
+        return answer["outputs"]
+    rows = answer["predictions"]
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def assert_equal(answer, expected, tolerance=1e-6):
+    """Compare an answer with outputs as JSON; numbers may differ by rounding."""
+    outputs = outputs_of(answer)
+    assert outputs.keys() == expected.keys()
+    for name, values in expected.items():
+        one, other = np.array(outputs[name]), np.array(values)
+        assert one.shape == other.shape, name
+        if other.dtype.kind == "f":
+            np.testing.assert_allclose(one, other, atol=tolerance)
         else:
-            np.testing.assert_allclose(answer[name], values, atol=1e-6)
+            assert one.tolist() == other.tolist(), name
 
 
 # ---- The REST API of TF Serving.
 
 
-def rows_of(answer):
-    names = answer["predictions"][0]
-    return {name: [row[name] for row in answer["predictions"]] for name in names}
-
-
-ROWS = [
-    {"instances": TEXTS},
-    {"instances": [{"text": text} for text in TEXTS]},
-    {"instances": [{"b64": base64.b64encode(t.encode()).decode()} for t in TEXTS]},
-    {"signature_name": "serving_default", "instances": TEXTS},
-    {"signature_name": "", "instances": TEXTS},
-]
-COLUMNS = [{"inputs": TEXTS}, {"inputs": {"text": TEXTS}}]
-
-
-@pytest.mark.parametrize("request_", ROWS)
-def test_instances_are_answered_with_predictions(classifier, expected, request_):
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"instances": TEXTS},
+        {"instances": [{"text": text} for text in TEXTS]},
+        {"instances": [{"b64": base64.b64encode(t.encode()).decode()} for t in TEXTS]},
+        {"signature_name": "serving_default", "instances": TEXTS},
+        {"signature_name": "", "instances": TEXTS},
+        {"inputs": TEXTS},
+        {"inputs": {"text": TEXTS}},
+    ],
+)
+def test_texts_are_answered_as_by_the_graph(classifier, expected, request_):
     status, answer = classifier.predict(request_)
-    assert (status, [*answer]) == (200, ["predictions"])
-    assert_equal(rows_of(answer), expected)
-
-
-@pytest.mark.parametrize("request_", COLUMNS)
-def test_inputs_are_answered_with_outputs(classifier, expected, request_):
-    status, answer = classifier.predict(request_)
-    assert (status, [*answer]) == (200, ["outputs"])
-    assert_equal(answer["outputs"], expected)
+    key = "outputs" if "inputs" in request_ else "predictions"
+    assert (status, [*answer]) == (200, [key])
+    assert_equal(answer, expected)
 
 
 def test_ids_are_answered_as_by_the_graph(classifier):
     arrays = {name: np.ones([2, 4], np.int32) for name in IDS}
     outputs = exported("classifier").tokens["tokens"].function(*arrays.values())
     columns = {name: array.tolist() for name, array in arrays.items()}
-    _, answer = classifier.predict({"signature_name": "tokens", "inputs": columns})
-    assert_equal(answer["outputs"], {n: t.numpy() for n, t in outputs.items()})
     rows = [{name: values[0] for name, values in columns.items()}] * 2
-    _, answer = classifier.predict({"signature_name": "tokens", "instances": rows})
-    assert_equal(rows_of(answer), {n: t.numpy() for n, t in outputs.items()})
+    for values in ({"inputs": columns}, {"instances": rows}):
+        _, answer = classifier.predict({"signature_name": "tokens", **values})
+        assert_equal(answer, as_json(outputs))
 
 
-def test_status_and_metadata_have_the_form_of_tf_serving(classifier):
+def test_status_and_metadata_have_the_form_of_tf_serving(classifier, export):
+    servable = open_servable(str(export / "3"))
+    assert (servable.name, servable.version) == ("sst2", 3)
+    assert servable.about["labels"] == list(LABELS)
     path = "/v1/models/sst2"
     status = {"error_code": "OK", "error_message": ""}
-    version = {"version": "1", "state": "AVAILABLE", "status": status}
-    answers = [classifier.json("GET", p) for p in (path, f"{path}/versions/1")]
+    version = {"version": "3", "state": "AVAILABLE", "status": status}
+    answers = [classifier.json("GET", p) for p in (path, f"{path}/versions/3")]
     assert answers == [(200, {"model_version_status": [version]})] * 2
-    _, answer = classifier.json("GET", f"{path}/metadata")
-    assert answer["model_spec"]["name"] == "sst2"
+    _, answer = classifier.json("GET", f"{path}/versions/3/metadata")
+    spec = answer["model_spec"]
+    assert (spec["name"], spec["version"]) == ("sst2", "3")
     signatures = answer["metadata"]["signature_def"]["signature_def"]
     assert set(signatures) == {"serving_default", "tokens"}
     probabilities = signatures["serving_default"]["outputs"]["probabilities"]
@@ -154,9 +169,7 @@ INVALID = {
     "no rows": ({"instances": []}, "'instances'"),
     "object as rows": ({"instances": {"text": "a"}}, "'instances'"),
     "number": ({"instances": [1]}, "string"),
-    "list as text": ({"instances": [["a"]]}, "axes"),
-    "mixed rows": ({"instances": ["a", {"text": "b"}]}, "JSON Value"),
-    "mixed rows 2": ({"instances": [{"text": "b"}, "a"]}, "element: 1"),
+    "mixed rows": ({"instances": [{"text": "b"}, "a"]}, "element: 1"),
     "unknown input": ({"instances": [{"text": "a", "x": "b"}]}, "text"),
     "missing column": ({"inputs": {}}, "text"),
     "no base 64": ({"instances": [{"b64": "*"}]}, "base64"),
@@ -216,12 +229,11 @@ def test_large_requests_are_refused_before_they_are_read():
         request = {"instances": ["a" * 1000]}
         status, answer = client.predict(request)
         assert (status, "1000 bytes" in answer["error"]) == (413, True)
-        head = b"POST /v1/models/sst2:predict HTTP/1.1\r\nHost: localhost\r\n"
-        declared = head + b"Content-Length: 99999999999\r\nConnection: close\r\n\r\n"
+        declared = HEAD + b"Content-Length: 99999999999\r\nConnection: close\r\n\r\n"
         assert client.raw(declared).startswith(b"HTTP/1.1 413")
         chunks = b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
         chunks += b"400\r\n" + b"a" * 1024 + b"\r\n0\r\n\r\n"
-        assert client.raw(head + chunks).startswith(b"HTTP/1.1 413")
+        assert client.raw(HEAD + chunks).startswith(b"HTTP/1.1 413")
         assert client.predict({"instances": ["a"]})[0] == 200
 
 
@@ -229,25 +241,24 @@ def test_slow_and_broken_clients_are_closed(classifier, monkeypatch, caplog):
     from electra_tf.serving import http_server
 
     monkeypatch.setattr(http_server, "BODY_SECONDS", 0.2)
-    head = b"POST /v1/models/sst2:predict HTTP/1.1\r\nHost: localhost\r\n"
-    slow = classifier.raw(head + b"Content-Length: 10\r\nConnection: close\r\n\r\n{")
+    slow = classifier.raw(HEAD + b"Content-Length: 10\r\nConnection: close\r\n\r\n{")
     assert slow.startswith(b"HTTP/1.1 408")
     assert b'"error"' in slow
     many = b"".join(b"X-%d: a\r\n" % number for number in range(10_000))
-    long = head + b"X: " + b"a" * 10**5 + b"\r\n\r\n"
-    for broken in (head + many + b"\r\n", long, b"\x16\x03\x01\x00\xff\r\n\r\n",
+    long = HEAD + b"X: " + b"a" * 10**5 + b"\r\n\r\n"
+    for broken in (HEAD + many + b"\r\n", long, b"\x16\x03\x01\x00\xff\r\n\r\n",
                    b"GET / HTTP/9.9\r\n\r\n",
-                   head + b"Content-Length: -1\r\n\r\n"):  # fmt: skip
+                   HEAD + b"Content-Length: -1\r\n\r\n"):  # fmt: skip
         assert classifier.raw(broken).startswith(b"HTTP/1.")
     chunks = b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\nnone\r\n"
-    assert b" 400 " in classifier.raw(head + chunks)
+    assert b" 400 " in classifier.raw(HEAD + chunks)
     assert not caplog.records
     # Clients that go before the answer, or keep a connection half open.
     open_ = [
         socket.create_connection(("127.0.0.1", classifier.port)) for _ in range(50)
     ]
     for connection in open_:
-        connection.sendall(head)
+        connection.sendall(HEAD)
     assert classifier.predict({"instances": ["a"]})[0] == 200
     for connection in open_:
         connection.close()
@@ -262,13 +273,12 @@ def test_a_client_that_does_not_read_is_closed(monkeypatch):
     signature = ServableSignature(
         spec, {"y": spec["x"]}, lambda x: {"y": tf.ones([2**21])}
     )
-    servable = Servable("m", 1, {"serving_default": signature}, {})
+    servable = Servable("sst2", 1, {"serving_default": signature}, {})
     body = b'{"inputs": [1]}'
-    head = b"POST /v1/models/m:predict HTTP/1.1\r\nHost: localhost\r\n"
     with running(servable) as client, socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", client.port))
-        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         refused = 'electra_tf_requests_total{code="499"}'
         client.wait(refused, 1)
         assert client.metric("electra_tf_unanswered_requests") == 0
@@ -283,27 +293,7 @@ def test_a_client_that_does_not_read_is_closed(monkeypatch):
 # ---- The command.
 
 
-@pytest.fixture(scope="module")
-def export(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("served") / "films"
-    write_version(exported("classifier"), folder / "3")
-    return folder
-
-
-def test_an_export_has_the_answers_of_its_model(export, expected):
-    servable = open_servable(str(export))
-    assert (servable.name, servable.version) == ("films", 3)
-    assert open_servable(str(export / "3")).name == "films"
-    assert servable.about["labels"] == list(LABELS)
-    with running(servable) as client:
-        status, answer = client.predict({"inputs": TEXTS})
-        _, metadata = client.json("GET", "/v1/models/films/versions/3/metadata")
-    assert status == 200
-    assert_equal(answer["outputs"], expected)
-    assert metadata["model_spec"]["version"] == "3"
-
-
-def test_the_command_serves_until_sigterm(tmp_path):
+def test_the_command_serves_until_sigterm(here, tmp_path):
     model("classifier").save(tmp_path / "model.keras")
     arguments = [f"--model={tmp_path}", "--name=sst2", "--host=0.0.0.0", "--port=0"]
     process = subprocess.Popen(
@@ -319,11 +309,7 @@ def test_the_command_serves_until_sigterm(tmp_path):
         body = curl.split(" -d ")[1].strip().strip("'")
         status, answer = client.predict(json.loads(body))
         assert (status, len(answer["predictions"])) == (200, 1)
-        used = subprocess.run(
-            [sys.executable, "-m", "electra_tf", "serve", *arguments[:-1],
-             f"--port={port}"],
-            capture_output=True, text=True, cwd=ROOT,
-        )  # fmt: skip
+        used = here("serve", *arguments[:-1], f"--port={port}")
         assert f"--port={port}" in failure(used)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
@@ -335,7 +321,7 @@ def test_the_command_serves_until_sigterm(tmp_path):
     assert messages[0].startswith("warning: other machines can reach this server")
 
 
-def test_invalid_flags_get_an_error(here, export, tmp_path):
+def test_invalid_flags_get_an_error(here, export, tmp_path, monkeypatch):
     assert "--name" in failure(here("serve", f"--model={export}", "--name=a/b"))
     kind = here("serve", f"--model={export}", "--output_kind=encoder")
     assert "--output_kind" in failure(kind)
@@ -343,19 +329,8 @@ def test_invalid_flags_get_an_error(here, export, tmp_path):
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"damaged")
     assert "SavedModel" in failure(here("serve", f"--model={tmp_path}"))
-
-
-def test_the_extra_is_named_where_it_is_missing():
-    program = (
-        "import sys; sys.modules['aiohttp'] = None\n"
-        "from electra_tf import cli, serve\n"
-        "sys.argv = ['serve', '--model=.']\n"
-        "cli.run(serve.main, serve.FLAGS, serve.__doc__)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT
-    )
-    assert "tools/install http" in failure(result)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "tools/install http" in failure(here("serve", f"--model={export}"))
 
 
 # ---- Entities.

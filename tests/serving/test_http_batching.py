@@ -12,6 +12,7 @@ import tensorflow as tf
 from conftest import GOLDEN
 
 from electra_tf import sources
+from electra_tf.serving import http_json
 from electra_tf.serving.http_servable import Servable, ServableSignature, servable_of
 from electra_tf.serving.pretrained_models import pretrained_export
 from electra_tf.serving.signatures import IDS
@@ -22,33 +23,42 @@ pytest.importorskip("aiohttp", reason="needs the extra `http`")
 
 from electra_tf.serving.http_batching import Batcher
 from serving.http_client import running
+from serving.test_http import assert_equal
+
+NUMBERS = {"x": tf.TensorSpec([None], tf.int32, "x")}
+
+
+def doubled(x):
+    tf.debugging.assert_none_equal(x, 13, message="An unlucky number")
+    return {"y": 2 * x}
 
 
 class Held:
-    """Signature that doubles numbers, after it may; 13 is an error."""
+    """Servable of one signature, which computes after it may."""
 
-    def __init__(self):
+    def __init__(
+        self, signature=ServableSignature(NUMBERS, {"y": NUMBERS["x"]}, doubled)
+    ):
         self.open, self.batches = threading.Event(), []
-        spec = {"x": tf.TensorSpec([None], tf.int32, "x")}
-        signature = ServableSignature(spec, {"y": spec["x"]}, self)
+        self._function = signature.function
+        signature = dataclasses.replace(signature, function=self)
         self.servable = Servable("held", 1, {"serving_default": signature}, {})
 
-    def __call__(self, x):
+    def __call__(self, *tensors):
         self.open.wait(60)
-        self.batches.append(x.numpy().tolist())
-        tf.debugging.assert_none_equal(x, 13, message="An unlucky number")
-        return {"y": 2 * x}
+        self.batches.append(tensors[0].numpy().tolist())
+        return self._function(*tensors)
 
 
-def send_held(held, numbers, **limits):
-    """Send requests of one row, most of which wait while the first is computed."""
+def send_held(held, requests, **limits):
+    """Send requests, most of which wait while the first is computed."""
     with (
         running(held.servable, threads=1, **limits) as client,
-        concurrent.futures.ThreadPoolExecutor(len(numbers)) as pool,
+        concurrent.futures.ThreadPoolExecutor(len(requests)) as pool,
     ):
         sent = []
-        for count, number in enumerate(numbers, 1):
-            sent.append(pool.submit(client.predict, {"instances": [number]}))
+        for count, request in enumerate(requests, 1):
+            sent.append(pool.submit(client.predict, request))
             client.wait("electra_tf_unanswered_requests", count)
         held.open.set()
         answers = [request.result() for request in sent]
@@ -58,7 +68,8 @@ def send_held(held, numbers, **limits):
 
 def test_waiting_requests_are_computed_together():
     held = Held()
-    answers, total = send_held(held, range(6), batch_rows=4)
+    requests = [{"instances": [number]} for number in range(6)]
+    answers, total = send_held(held, requests, batch_rows=4)
     assert answers == [(200, {"predictions": [2 * n]}) for n in range(6)]
     assert max(map(len, held.batches)) in (2, 3, 4)
     assert sorted(n for batch in held.batches for n in batch) == [*range(6)]
@@ -66,7 +77,7 @@ def test_waiting_requests_are_computed_together():
 
 
 @pytest.mark.parametrize(
-    ("kind", "signature"),
+    ("kind", "name"),
     [
         ("tagger", "serving_default"),
         ("tagger", "entities"),
@@ -76,54 +87,25 @@ def test_waiting_requests_are_computed_together():
         ("encoder", "serving_default"),
     ],
 )
-def test_a_batch_gives_each_request_what_it_gets_alone(kind, signature):
-    if kind in ("electra", "encoder"):
-        spec = pretrained_export(sources.open(GOLDEN / "saved" / "run"), kind)
-    else:
+def test_a_batch_gives_each_request_what_it_gets_alone(kind, name):
+    if kind == "tagger":
         spec = exported(kind)
-    servable = servable_of(spec, kind)
+    else:
+        spec = pretrained_export(sources.open(GOLDEN / "saved" / "run"), kind)
+    signature = servable_of(spec, kind).signatures[name]
     texts = ["the film", "", "no [MASK] here [MASK]", "a " * 40, "b"]
     requests = [{"inputs": [text]} for text in texts]
-    if signature == "tokens":
-        arrays = [[[1, n, 0]] for n in (0, 1, 0, 1)]
-        requests = [{"inputs": dict.fromkeys(IDS, array)} for array in arrays]
-    request = {"signature_name": signature}
-    function, batches = servable.signatures[signature], []
-    held = threading.Event()
-
-    def wait(*tensors):
-        held.wait(60)
-        batches.append(len(tensors[0]))
-        return function.function(*tensors)
-
-    waiting = dataclasses.replace(function, function=wait)
-    servable = dataclasses.replace(servable, signatures={signature: waiting})
-    with (
-        running(servable, threads=1) as client,
-        concurrent.futures.ThreadPoolExecutor(len(requests)) as pool,
-    ):
-        sent = [pool.submit(client.predict, request | r) for r in requests]
-        client.wait("electra_tf_unanswered_requests", len(requests))
-        held.set()
-        together = [one.result() for one in sent]
-        count = len(batches)
-        alone = [client.predict(request | r) for r in requests]
-    assert (count == len(requests)) == (signature == "tokens")
-    for (status, answer), (_, expected) in zip(together, alone, strict=True):
+    if name == "tokens":
+        requests = [{"inputs": {key: [[1, n, 0]] for key in IDS}} for n in (0, 1, 0, 1)]
+    held = Held(signature)
+    answers, _ = send_held(held, requests)
+    assert (len(held.batches) == len(requests)) == (name == "tokens")
+    for request, (status, answer) in zip(requests, answers, strict=True):
+        body = json.dumps(request).encode()
+        alone = http_json.decode(body, {"serving_default": signature.inputs}).arrays
+        expected = http_json.encode(signature(alone), by_rows=False)
         assert status == 200
-        assert_close(answer["outputs"], expected["outputs"])
-
-
-def assert_close(answer, expected):
-    """Compare outputs of which numbers may differ by rounding."""
-    assert answer.keys() == expected.keys()
-    for name, values in expected.items():
-        one, other = np.array(answer[name]), np.array(values)
-        assert one.shape == other.shape, name
-        if other.dtype.kind == "f":
-            np.testing.assert_allclose(one, other, atol=1e-5)
-        else:
-            assert one.tolist() == other.tolist(), name
+        assert_equal(answer, json.loads(expected)["outputs"], 1e-5)
 
 
 def test_a_request_after_the_last_one_is_not_forgotten():
@@ -142,7 +124,7 @@ def test_a_request_after_the_last_one_is_not_forgotten():
 
 
 def test_an_error_in_a_batch_concerns_its_request_alone():
-    answers, _ = send_held(Held(), [1, 13, 2])
+    answers, _ = send_held(Held(), [{"instances": [n]} for n in (1, 13, 2)])
     assert [status for status, _ in answers] == [200, 400, 200]
     assert "An unlucky number" in answers[1][1]["error"]
     assert answers[2] == (200, {"predictions": [4]})
