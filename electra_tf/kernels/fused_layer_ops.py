@@ -67,15 +67,16 @@ class FusedLayerOps(LayerOps):
         return tf.gather(self._table_copies(table_VE)[0], ids)
 
     def vocab_logits(
-        self, x_XE: tf.Tensor, table_VE: keras.Variable, bias_V: tf.Tensor
+        self, x_XE: tf.Tensor, table_VE: keras.Variable | tf.Tensor, bias_V: tf.Tensor
     ) -> tf.Tensor:
         """Multiply vectors with the transposed table and add the bias.
 
-        The gradient of the table is computed without a transpose.
+        The gradient of the table is computed without a transpose. A tensor is a sum of
+        tables (`gdes`), which no lookup reads.
         """
-        return _vocab_logits(
-            x_XE, self._table_copies(table_VE)[1], tf.convert_to_tensor(bias_V)
-        )
+        if isinstance(table_VE, keras.Variable):
+            table_VE = self._table_copies(table_VE)[1]
+        return _vocab_logits(x_XE, table_VE, tf.convert_to_tensor(bias_V))
 
     def matmul(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """Multiply [B, L, ...] with a kernel.

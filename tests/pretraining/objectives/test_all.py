@@ -118,11 +118,7 @@ def test_each_loss_trains_its_networks_alone(built, name):
         (name, sharing)
         for name, facts in FACTS.items()
         for sharing in ("embeddings", "all", "gdes")
-        if sharing in facts.sharing
-        and facts.generator
-        and facts.stages == 1
-        # Fused operations take no sum of tables, which the corrector needs with `gdes`.
-        and (name, sharing) != ("corrective", "gdes")
+        if sharing in facts.sharing and facts.generator and facts.stages == 1
     ],
 )
 def test_shared_weights_alone_are_trained_by_both_losses(name, sharing):
