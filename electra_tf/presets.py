@@ -5,23 +5,23 @@ Each name is accepted wherever a checkpoint is: electra-tf finetune --checkpoint
 
 from absl import flags
 
-from electra_tf.preset_files import FOLDER, preset_facts, preset_names
+from electra_tf import preset_files
 
 FLAGS = flags.FlagValues()
 
 
 def main() -> None:
     """Print a paragraph for each preset."""
-    if not preset_names():
+    if not preset_files.preset_names():
         print("no preset ships with this version")
-    for name in preset_names():
-        facts = preset_facts(name)
-        size = sum(path.stat().st_size for path in (FOLDER / name).iterdir())
+    for name in preset_files.preset_names():
+        facts, folder = preset_files.preset_facts(name), preset_files.FOLDER / name
+        size = sum(path.stat().st_size for path in folder.iterdir())
         scores = ", ".join(f"{task} {score}" for task, score in facts["scores"].items())
         print(f"{name}  {size / 1e6:.1f} MB, {facts['licence']}")
         print(f"  {facts['description']}")
         print(f"  dev scores (%): {scores}")
-        print(f"  card: {FOLDER / name / 'README.md'}")
+        print(f"  card: {folder / 'README.md'}")
 
 
 if __name__ == "__main__":

@@ -85,9 +85,6 @@ def batch(lengths, length=LENGTH, seed=0):
     return Batch(*map(tf.constant, (ids_BL, mask_BL, segments_BL)))
 
 
-TEXT = batch([16, 12, 9, 16])
-
-
 def masked_positions(masked):
     """Return where the masked positions are, bool [B, L], with NumPy loops."""
     used_BL = np.zeros(masked.input_ids_BL.shape, bool)

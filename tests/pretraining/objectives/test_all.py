@@ -23,6 +23,7 @@ from electra_tf.pretraining.losses import WeightedSum
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.pretraining.objectives.common import Losses
+from pretraining.objectives.example import TEXT
 
 NAMES = pytest.mark.parametrize("name", FACTS)
 # The networks that each loss trains, by the start of their paths.

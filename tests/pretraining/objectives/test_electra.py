@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import TEXT, TOKENS, VOCABULARY, chi_square, config, objective, rng
+from tiny import TOKENS, VOCABULARY, chi_square, config, objective, rng
 
 from electra_tf.batch import Batch
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
@@ -12,6 +12,7 @@ from electra_tf.errors import InputError
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
+from pretraining.objectives.example import TEXT
 
 
 def loss_of(objective, masked):

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from tiny import TEXT, losses_and_text, masked_positions, objective, rng
+from tiny import losses_and_text, masked_positions, objective, rng
 
 from electra_tf.pretraining.metrics import compute_metrics
+from pretraining.objectives.example import TEXT
 
 
 @pytest.mark.parametrize("scheme", ["paper", "original"])

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import TEXT, batch, objective, rng
+from tiny import batch, objective, rng
 
 from electra_tf.batch import MaskedBatch
 from electra_tf.pretraining.metrics import compute_metrics
+from pretraining.objectives.example import TEXT
 from pretraining.original import Fixture
 
 

@@ -4,12 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tiny import TEXT, TOKENS, batch, config, model_of, rng
+from tiny import TOKENS, batch, config, model_of, rng
 
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.pretraining.objectives.two_stage import TwoStageObjective
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
+from pretraining.objectives.example import TEXT
 
 STEPS, HALF = 8, 4
 RATE = 1e-3
