@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 from tiny import (
     LENGTH,
-    TEXT,
     TOKENS,
     VOCABULARY,
     batch,
