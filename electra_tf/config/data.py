@@ -29,8 +29,8 @@ class TokenizationConfig:
     """Entries that a text is searched for before it is split, such as `[USER]`: they
     are neither split nor lower-cased."""
     keep_whole_normalized: tuple[str, ...] = ()
-    """The same, found without regard to case and accents where these settings remove
-    them: added tokens of Hugging Face with `normalized: true`."""
+    """Like `keep_whole`, but compared with the text after case and accents are removed,
+    if these settings do so: added tokens of Hugging Face with `normalized: true`."""
     pad_id: Count = 0
     """Id of [PAD] in files for other libraries. Here [PAD] is entry 0; a conversion
     exchanges the two entries and their rows."""

@@ -212,8 +212,8 @@ class OptimizerConfig:
     momentum: Rate = 0.95
     """Decay rate of Muon's momentum."""
     muon_precision: Literal["float32", "bfloat16"] = "float32"
-    """Precision of Muon's matmuls; of the weights and momentum it is always float32.
-    `bfloat16`, as Jordan's, is faster where the device multiplies it in hardware."""
+    """Precision of Muon's matmuls. Weights and momentum are always float32. `bfloat16`,
+    as in Jordan's code, is faster where the device multiplies it in hardware."""
     epsilon: Annotated[float, Field(gt=0)] = 1e-6
     """Constant in the denominator of the update."""
     clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
