@@ -17,7 +17,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
 from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
 from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
 from electra_tf.model.encoder import Encoder
+from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.model_names import check_exists, is_config, no_model, split_pair
 from electra_tf.preset_files import preset_folder
 from electra_tf.storage.mirror import fetch, local_path
@@ -95,6 +96,20 @@ class PretrainedEncoder:
     def untrained(self) -> "PretrainedEncoder":
         """Return the same shape and tokenizer without weights."""
         return dataclasses.replace(self, weights=None)
+
+    def build_encoder(
+        self, seed: int = 0, kind: type[Encoder] = Encoder, **arguments: Any
+    ) -> Encoder:
+        """Create a built encoder with the weights, or with random ones of the seed.
+
+        `arguments` are `name`, `dtype` and `trainable`, as `kind` takes them.
+        """
+        is_loaded = self.weights is not None
+        with weights_of_zeros() if is_loaded else contextlib.nullcontext():
+            encoder = kind(self.shape, seed, **arguments)
+        encoder.build((None, None))  # the shape is in the summary
+        self.load_into(encoder)
+        return encoder
 
     def load_into(self, encoder: Encoder) -> None:
         """Assign the weights, if there are any."""

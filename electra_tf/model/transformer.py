@@ -4,8 +4,10 @@ All layers take `layer_ops`, which implements matmuls, attention and element-wis
 operations including dropout (see `layer_ops.py`), and `dtype`, a Keras dtype policy.
 """
 
+import contextlib
+import contextvars
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -20,6 +22,22 @@ DELTA = "_delta"
 """End of the names of `DisentangledEmbeddings`' weights."""
 
 
+_zeros = contextvars.ContextVar("zeros", default=False)
+
+
+@contextlib.contextmanager
+def weights_of_zeros() -> Iterator[None]:
+    """Make layers whose initial weights are zeros, because others will be loaded.
+
+    The random numbers of a base model take as long as reading its weights.
+    """
+    token = _zeros.set(True)
+    try:
+        yield
+    finally:
+        _zeros.reset(token)
+
+
 class InitializerFactory:
     """Factory of initialisers with different seeds, derived from one seed."""
 
@@ -28,12 +46,16 @@ class InitializerFactory:
 
     def normal(self) -> keras.initializers.Initializer:
         """Return BERT's initialiser: normal, truncated at two standard deviations."""
+        if _zeros.get():
+            return keras.initializers.Zeros()
         return keras.initializers.TruncatedNormal(
             stddev=self._stddev, seed=self._next()
         )
 
     def glorot(self) -> keras.initializers.Initializer:
         """Return Glorot-uniform, the released code's default initialiser."""
+        if _zeros.get():
+            return keras.initializers.Zeros()
         return keras.initializers.GlorotUniform(seed=self._next())
 
     def _next(self) -> int:

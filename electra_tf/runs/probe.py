@@ -54,9 +54,7 @@ def evaluate_probe(path: str, data: str, untrained: bool = False) -> dict[str, A
     pretrained = sources.open_pretrained(path).encoder
     if untrained:
         pretrained = pretrained.untrained()
-    encoder = Encoder(pretrained.shape)
-    encoder.build()
-    pretrained.load_into(encoder)
+    encoder = pretrained.build_encoder()
     splits, left_out = {}, 0
     for split, sentences in read_splits(data).items():
         count = min(SENTENCES[split], len(sentences))

@@ -17,7 +17,6 @@ from electra_tf.model.electra import (
     MaskedLanguageModel,
     MaskedLMPair,
 )
-from electra_tf.model.encoder import Encoder
 from electra_tf.serving.export_options import TARGETS
 from electra_tf.serving.inference_encoder import InferenceEncoder
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
@@ -242,9 +241,7 @@ def pretrained_export(
         )
     texts = _Texts(pretrained, max_length, limits)
     if output_kind == "encoder":
-        encoder = Encoder(pretrained.shape)
-        encoder.build()
-        pretrained.load_into(encoder)
+        encoder = pretrained.build_encoder()
         served = [_HiddenStates(encoder, InferenceEncoder(encoder, target), texts)]
         return _export_spec(output_kind, served, texts)
     if settings.objective.facts.towers == 2:

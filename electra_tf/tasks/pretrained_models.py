@@ -16,6 +16,7 @@ from electra_tf.model.electra import (
     pretraining_model,
 )
 from electra_tf.model.encoder import Encoder
+from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.sources import Source
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer
@@ -56,7 +57,8 @@ def load_networks(source: Source) -> Networks:
     ):
         # Another library's discriminator alone, or one without generator network.
         objective = dataclasses.replace(objective, uniform_generator=True)
-    model = pretraining_model(shapes, objective)
+    with weights_of_zeros():
+        model = pretraining_model(shapes, objective)
     model.build()
     main = model.discriminator if isinstance(model, Electra) else model
     if missing := sorted({v.path for v in main.weights} - weights.keys()):
@@ -100,9 +102,9 @@ def encoder_from_preset(
         InputError: The source is damaged, or its kind is unknown.
     """
     start = sources.open(path_or_name, vocabulary).encoder
-    encoder = cls(start.shape, seed, None, name, dtype, trainable)
-    encoder.build()
-    start.load_into(encoder)
+    encoder = start.build_encoder(
+        seed, cls, name=name, dtype=dtype, trainable=trainable
+    )
     encoder.tokenizer = start.tokenizer
     return encoder
 
@@ -143,7 +145,8 @@ def electra_from_preset(
         )
     networks.check_discriminator()
     has_generator = model.generator is not None
-    electra = cls(networks.shapes, 0, has_generator, dtype, name, trainable)
+    with weights_of_zeros():
+        electra = cls(networks.shapes, 0, has_generator, dtype, name, trainable)
     electra.build()
     electra.discriminator.set_weights(model.discriminator.get_weights())
     if has_generator:
@@ -189,8 +192,9 @@ def masked_lm_from_preset(
             "discriminator with Electra.from_preset",
         )
     # With tables of its own, so that the layer can be saved.
-    encoder = Encoder(model.encoder.shape, dtype=dtype)
-    masked_lm = cls(encoder, name=name, dtype=dtype, trainable=trainable)
+    with weights_of_zeros():
+        encoder = Encoder(model.encoder.shape, dtype=dtype)
+        masked_lm = cls(encoder, name=name, dtype=dtype, trainable=trainable)
     masked_lm.build()
     masked_lm.set_weights(model.get_weights())
     encoder.tokenizer = networks.tokenizer

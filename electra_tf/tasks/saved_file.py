@@ -18,6 +18,7 @@ import keras
 from electra_tf.errors import InputError
 from electra_tf.interop import keras_file
 from electra_tf.interop.keras_file import WEIGHTS, damaged
+from electra_tf.model.transformer import weights_of_zeros
 
 _LAYERS = (
     *("InputLayer", "Dense", "EinsumDense", "Embedding", "Activation", "ReLU"),
@@ -54,7 +55,8 @@ def load_keras_model(path: str) -> keras.Model:
         _check_classes(config)
         if (needed := _weight_bytes(config)) > stored:
             raise keras_file.too_large(path, needed, stored)
-        model = keras.saving.deserialize_keras_object(config, safe_mode=True)
+        with weights_of_zeros():
+            model = keras.saving.deserialize_keras_object(config, safe_mode=True)
         with keras_file.extracted_weights(path) as weights:
             model.load_weights(weights)
         return model

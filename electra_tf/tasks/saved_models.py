@@ -17,6 +17,7 @@ from electra_tf.errors import InputError, unknown_arguments
 from electra_tf.interop import keras_file
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import TaskHead
+from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.sources import PretrainedEncoder, Source
 from electra_tf.tasks.saved_file import load_keras_model, unknown_class
 from electra_tf.training.checkpoint import assign
@@ -100,7 +101,8 @@ def build_model(
             settings = resolve(base=own)
             _check_head_settings(settings.model, own.model, model.path)
             config["settings"] = dataclasses.asdict(settings)
-        built = kind.from_config(config)
+        with weights_of_zeros():
+            built = kind.from_config(config)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"The settings of the fine-tuned model in {model.path} must be those of a "

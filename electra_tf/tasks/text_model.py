@@ -18,7 +18,6 @@ from electra_tf import sources
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.calls import call_as_it_is
-from electra_tf.model.encoder import Encoder
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
@@ -118,15 +117,15 @@ class TextModel(keras.Model, TaskMethods):
         policy = keras.DTypePolicy(self.settings.training.precision)
         if start.weights is not None:
             warn_of_global_policy(policy.name)
-        self.encoder = Encoder(self.shape, seed, dtype=policy)
+        if chosen.weights == "random":
+            start = start.untrained()
+        self.encoder = dataclasses.replace(start, shape=self.shape).build_encoder(
+            seed, dtype=policy
+        )
         self.encoder.tokenizer = start.tokenizer
         with keras.RematScope(None):
             self.head = self.make_head(seed)
-        self.encoder.build((None, None))
         self.head.build((None, None, self.shape.width))
-        if chosen.weights == "random":
-            start = start.untrained()
-        start.load_into(self.encoder)
         self.seed = self.add_weight(
             name="seed", shape=(), dtype="int64", initializer="zeros", trainable=False
         )
