@@ -2,17 +2,12 @@
 
 import importlib.util
 import json
-import random
 import subprocess
 
 import pytest
 from conftest import GOLDEN, ROOT, python
 
 pytestmark = pytest.mark.tools
-needs_torch = pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("torch", "transformers", "accelerate"))),
-    reason="needs interop-test",
-)
 needs_openvino = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("openvino", "nncf"))),
     reason="needs openvino",
@@ -100,44 +95,6 @@ def test_serve(peers):
         assert float(difference) <= 1e-4 or "int8" in name
 
 
-@pytest.fixture(scope="module")
-def glue(tmp_path_factory):
-    """Return a folder in the format of MRPC with 48 training pairs."""
-    words, rng = " ".join(LINES).split(), random.Random(0)
-    folder = tmp_path_factory.mktemp("glue") / "MRPC"
-    folder.mkdir()
-    for name, count in (("train", 48), ("dev", 4)):
-        rows = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
-        for number in range(count):
-            texts = (" ".join(rng.choices(words, k=rng.randint(2, 9))) for _ in "ab")
-            rows.append("\t".join([str(number % 2), "1", "2", *texts]))
-        (folder / f"{name}.tsv").write_text("\n".join(rows) + "\n")
-    return f"--data={folder.parent}"
-
-
-@pytest.mark.parametrize(
-    "peers",
-    [
-        "electra_tf",
-        pytest.param("electra_tf,torch,torch.grouped", marks=needs_torch),
-    ],
-)
-@pytest.mark.slow
-def test_finetune(glue, peers):
-    sizes = ("--examples=40", "--batch_size=8", "--length=32", "--rounds=2")
-    rows = measure("finetune", *TINY, VOCAB, glue, *sizes, f"--peers={peers}")
-    head = next(row for row in rows if "examples" in row and "tokens" in row)
-    tokens = float(head[head.index("of") - 2]) * float(head[head.index("of") + 1])
-    for row in rows[-len(peers.split(",")) :]:
-        median, low, high, rate, _, memory, start, first = map(float, row[1:])
-        assert 0 < low <= median <= high
-        assert rate == pytest.approx(1e3 * tokens / median, rel=0.01)
-        # Tracing and compiling take much longer than five small steps.
-        assert row[0] != "electra_tf" or first > median + 500
-        assert memory > 0.1
-        assert start > 1
-
-
 def test_invalid_flags(monkeypatch):
     monkeypatch.delenv("ELECTRA_TF_DATA", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -146,7 +103,6 @@ def test_invalid_flags(monkeypatch):
         ("train", ["--device=gpu"], "--device=cpu"),
         ("serve", [], "--vocab=FILE"),
         ("serve", [VOCAB, "--peers=onnx"], "onnxruntime, openvino"),
-        ("finetune", [], "--data=GLUE and --vocab=FILE"),
     ):
         result = run(name, *flags)
         assert result.returncode == 1

@@ -1,10 +1,7 @@
-"""PyTorch peers: Hugging Face's models in pre-training and fine-tuning."""
+"""PyTorch peer of pre-training, with Hugging Face's models."""
 
-import argparse
 import math
-import tempfile
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import transformers
@@ -111,77 +108,3 @@ def make_step(config, ids_BL: torch.Tensor, compiled: bool) -> Callable[[], None
         optimizer.step()
 
     return step
-
-
-class EpochCallback(transformers.TrainerCallback):
-    """Callback that starts epochs on request and reports their time."""
-
-    def __init__(self, epochs: Any):
-        self._epochs = epochs
-
-    def on_epoch_begin(self, *_: Any, **__: Any) -> None:
-        self._epochs.begin()
-
-    def on_epoch_end(self, *_: Any, **__: Any) -> None:
-        self._epochs.end()
-
-
-def _arguments(
-    options: argparse.Namespace, examples: Any, output: str
-) -> transformers.TrainingArguments:
-    """Return the arguments that correspond to the settings of electra_tf."""
-    from electra_tf.config.finetuning import TaskOptimizerConfig
-
-    settings = TaskOptimizerConfig()
-    steps = -(-len(examples.ids) // options.batch_size) * examples.epochs
-    return transformers.TrainingArguments(
-        output_dir=output,
-        num_train_epochs=examples.epochs,
-        per_device_train_batch_size=options.batch_size,
-        learning_rate=settings.learning_rate,
-        lr_scheduler_type="linear",
-        warmup_steps=round(settings.warmup_share * steps),
-        weight_decay=settings.weight_decay,
-        adam_epsilon=settings.epsilon,
-        max_grad_norm=settings.clip_norm,
-        optim="adamw_torch_fused",
-        train_sampling_strategy="group_by_length" if options.grouped else "random",
-        use_cpu=True,
-        dataloader_pin_memory=False,
-        logging_strategy="no",
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-    )
-
-
-def train(options: argparse.Namespace, examples: Any, epochs: Any) -> None:
-    """Train with the Trainer's defaults, without logs and checkpoints."""
-    import tokenizers
-
-    torch.set_num_threads(options.threads)
-    transformers.set_seed(0)
-    config = make_config(examples.shape)
-    config.num_labels = examples.num_classes
-    columns = {
-        "input_ids": examples.ids,
-        "token_type_ids": examples.segments,
-        "labels": examples.targets,
-    }
-    rows = [
-        dict(zip(columns, row, strict=True))
-        for row in zip(*columns.values(), strict=True)
-    ]
-    # The collator uses the tokenizer only for padding.
-    model = tokenizers.models.WordPiece({"[PAD]": 0})
-    padder = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizers.Tokenizer(model), pad_token="[PAD]"
-    )
-    with tempfile.TemporaryDirectory() as output:
-        transformers.Trainer(
-            model=transformers.ElectraForSequenceClassification(config),
-            args=_arguments(options, examples, output),
-            train_dataset=rows,
-            data_collator=transformers.DataCollatorWithPadding(padder),
-            callbacks=[EpochCallback(epochs)],
-        ).train()
