@@ -72,7 +72,9 @@ def running(servable, **limits):
 
     async def main():
         app = http_server.RestServer(servable, ServerLimits(**limits)).app()
-        runner = web.AppRunner(app, access_log=None, **http_server.CONNECTIONS)
+        # Seconds for the rest of a refused request; aiohttp's default is ten.
+        limits_of_tests = {"access_log": None, "lingering_time": 0.5}
+        runner = web.AppRunner(app, **limits_of_tests, **http_server.CONNECTIONS)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
