@@ -2,10 +2,11 @@
 
     python run.py --device=gpu
 
-This file and the folder that it is in need JAX and NumPy, not TensorFlow. The state is
-carried from step to step. Losses, gradient norms and final weights are compared with
-those of TensorFlow's own step on a CPU, in float32. The exit code is 1 if those of this
-program in float32 differ by more than --tolerance.
+This file and the folder that it is in need JAX with flatbuffers, which reads the
+programs, and NumPy, not TensorFlow. The state is carried from step to step. Losses,
+gradient norms and final weights are compared with those of TensorFlow's own step on a
+CPU, in float32. The exit code is 1 if those of this program in float32 differ by more
+than --tolerance.
 """
 
 import argparse
