@@ -184,6 +184,20 @@ def test_tenths_are_of_the_training_data(tool, tmp_path):
     assert set(files[True, "dev"]) < set(files[False, "train"])
 
 
+def test_tenths_of_tags_have_types_of_their_training_part(tool, tmp_path):
+    folder = tmp_path / "tagging" / "conll2000"
+    folder.mkdir(parents=True)
+    kinds = ["NP"] * 60 + [f"RARE{n}" for n in range(40)]
+    blocks = [f"w{n} NN B-{kind}\n. . O\n\n" for n, kind in enumerate(kinds)]
+    (folder / "train.txt").write_text("".join(blocks))
+    tool("scores").prepare("chunking", tmp_path, tmp_path / "tenth", tenth=True)
+    train, dev = (
+        (tmp_path / "tenth" / f"{stem}.txt").read_text() for stem in ("train", "dev")
+    )
+    tags = [{w for w in part.split() if "B-" in w} for part in (train, dev)]
+    assert tags[0] > tags[1] == {"B-NP"}
+
+
 def test_the_pairs_of_mnli_are_split_by_premise(tool, data, tmp_path):
     tool("scores").prepare("mnli", data, tmp_path / "mnli", tenth=False)
     rows = [

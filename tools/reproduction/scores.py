@@ -215,6 +215,9 @@ def prepare(name: str, data: pathlib.Path, folder: pathlib.Path, tenth: bool) ->
     if tenth:
         key = _premise if name == "mnli" else str
         train, dev, _ = split(train, 2 * [len(train) // 10], key)
+        if task.suffix == ".txt":  # `finetune` refuses types that train lacks
+            known = _types(train)
+            dev = [block for block in dev if _types([block]) <= known]
     partial = folder.with_name(f"{name}.{os.getpid()}")
     partial.mkdir(parents=True, exist_ok=True)
     for stem, items in (("train", train), ("dev", dev)):
@@ -242,6 +245,12 @@ def split(
         free = [len(p) + len(group) <= n for p, n in zip(parts, sizes, strict=False)]
         parts[free.index(True) if any(free) else -1] += group
     return [[items[number] for number in sorted(part)] for part in parts]
+
+
+def _types(blocks: Sequence[str]) -> set[str]:
+    """Return the types of the chunks of sentences."""
+    lines = [line for block in blocks for line in block.split("\n") if line.strip()]
+    return {line.split()[-1].rpartition("-")[2] for line in lines}
 
 
 def _premise(row: str) -> str:
