@@ -97,8 +97,8 @@ _COLUMNS = (
 _MODES = {
     "blimp": ("task", "checkpoint"),
     "probe": ("task", "checkpoint", "untrained"),
-    "task": ("predictions", "na_prob"),
     "model": (*_COLUMNS, "save_predictions", "report"),
+    "task": ("predictions", "na_prob"),
     "checkpoint": ("batches", "generator", "strategy", "tpu", "cpu_replicas"),
 }
 
