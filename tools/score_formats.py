@@ -1,6 +1,6 @@
 """Score the LiteRT and ONNX files of fine-tuned models, float32 and int8.
 
-    python tools/score_formats.py --data=glue/CoLA --task=cola models/cola
+    python tools/score_formats.py --data=glue/CoLA models/cola
     python tools/score_formats.py --data=conll2000/test.txt models/chunking
 
 Writes each model's files as `export` does, computes the outputs for labelled data with
@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 import electra_tf
+from electra_tf import sources
 from electra_tf.serving.formats import litert, onnx
 from electra_tf.serving.signatures import Runtime
 from electra_tf.tasks.evaluation import evaluate_model
@@ -38,18 +39,18 @@ def main() -> None:
     )
     parser.add_argument("models", nargs="+", help="Folders that `finetune` wrote.")
     parser.add_argument("--data", required=True, help="--data of `evaluate`.")
-    parser.add_argument("--task", help="--task of `evaluate`.")
     options = parser.parse_args()
     for path in options.models:
         print(f"{path}, {options.data}")
-        for name, scores in score(path, options.task, options.data).items():
+        for name, scores in score(path, options.data).items():
             row = " ".join(f"{key} {v:6.2f}" for key, v in scores.items())
             print(f"  {name:<18} {row}", flush=True)
 
 
-def score(path: str, task: str | None, data: str) -> dict[str, dict[str, float]]:
+def score(path: str, data: str) -> dict[str, dict[str, float]]:
     """Return the scores of Keras and of each file of a fine-tuned model."""
-    model, predicted = electra_tf.load_model(path), {}
+    model, task = electra_tf.load_model(path), sources.open(path).task
+    predicted: dict[str, Any] = {}
     found = {"keras": _scores(model, task, data, predicted)}
     item = next(iter(predicted.values())).split.items[:1]
     like = model.outputs_of(model.examples(item))[0]
