@@ -5,8 +5,8 @@ a classifier.
 """
 
 import ast
+import concurrent.futures
 import hashlib
-import multiprocessing
 import os
 import pathlib
 import random
@@ -117,16 +117,20 @@ def read_document(path: pathlib.Path) -> Document:
 def documents(paths: Sequence[pathlib.Path], megabytes: float) -> Iterator[Document]:
     """Yield documents without repeated paragraphs, up to a number of characters."""
     seen, size = set(), 0
-    # The main process ends the workers, which ignore Ctrl-C.
-    ignore = signal.signal, (signal.SIGINT, signal.SIG_IGN)
-    with multiprocessing.Pool(None, *ignore) as pool:
-        for document in pool.imap(read_document, paths, chunksize=32):
+    # The main process ends the workers, which ignore Ctrl-C. A multiprocessing.Pool may
+    # hang when it is left before the last result.
+    ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
+    pool = concurrent.futures.ProcessPoolExecutor(**ignore)
+    try:
+        for document in pool.map(read_document, paths, chunksize=32):
             new = [p for p in document if not (p in seen or seen.add(p))]
             if (length := num_characters([new])) >= _MIN_DOCUMENT_SIZE:
                 yield new
                 size += length
                 if size >= megabytes * 1e6:
                     return
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def num_characters(texts: Iterable[Document]) -> int:
