@@ -73,18 +73,18 @@ def start(*given):
     )
 
 
-def wait_for(process, condition):
+def wait_for(process, condition, period=0.02):
     """Wait for a condition while a process runs; kill the process on failure."""
     deadline = time.monotonic() + 600
     while not condition():
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             pytest.fail(f"ended too early, or hangs: {process.communicate()}")
-        time.sleep(0.0002)  # a save takes longer
+        time.sleep(period)
 
 
-def kill(process, condition):
+def kill(process, condition, period=0.02):
     """Kill a process as soon as a condition holds."""
-    wait_for(process, condition)
+    wait_for(process, condition, period)
     process.kill()
     process.communicate()

@@ -235,7 +235,7 @@ def test_kills_during_uploads_leave_no_checkpoint_that_is_not_whole(
     for _ in range(3):
         process = start(*given)
         old = half_uploaded()
-        kill(process, lambda old=old: half_uploaded() - old)
+        kill(process, lambda old=old: half_uploaded() - old, period=0.001)
         new_machine()
         if manifests(store):
             assert np.isfinite(sources.open(store.url).own_checkpoint.step)

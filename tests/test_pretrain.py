@@ -11,11 +11,18 @@ import numpy as np
 import pytest
 import tiny
 from conftest import failure
-from pretrain_commands import arguments, file_contents, kill, metric_lines, start
+from pretrain_commands import (
+    arguments,
+    file_contents,
+    kill,
+    metric_lines,
+    start,
+    wait_for,
+)
 from tiny import build_records
 
 from electra_tf import cli
-from electra_tf.runs import pretraining
+from electra_tf.runs import dry_run, pretraining
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.run_directory import run_lock
@@ -64,7 +71,7 @@ def run_with_signal(number, condition, run):
 
     def wait_and_send():
         while not condition():
-            time.sleep(0.001)
+            time.sleep(0.01)
         os.kill(os.getpid(), number)
 
     # The signal may arrive after `run` has ended.
@@ -83,7 +90,10 @@ def test_a_stopped_run_resumes_to_the_same_result(folder, whole, tmp_path, here)
     output = tmp_path / "run"
     given = arguments(folder, output, evaluation_data=folder)
     for _ in range(5):
-        kill(start(*given), lambda: unfinished(output))
+        process, first = start(*given), newest(output)
+        wait_for(process, lambda first=first: newest(output) > first)
+        # A save takes longer than the period.
+        kill(process, lambda: unfinished(output), period=0.0002)
         if unfinished(output):
             break
     assert unfinished(output), "no kill hit a save"
@@ -121,7 +131,9 @@ def assert_equal_runs(run, other):
     assert metric_lines(run) == metric_lines(other)
 
 
-def test_a_damaged_newest_checkpoint_needs_the_fallback(folder, whole, tmp_path, here):
+def test_a_damaged_newest_checkpoint_needs_the_fallback(
+    folder, whole, tmp_path, here, quick_dry_run
+):
     run = shutil.copytree(whole, tmp_path / "run")
     damaged = run / "checkpoints" / "step_00000060"
     (damaged / "weights.safetensors").write_bytes(b"")
@@ -196,14 +208,20 @@ def variants(tmp_path_factory):
     return tmp_path_factory.mktemp("variants")
 
 
+def resume_variant(here, folder, run, name):
+    """Run a variant; that of two stages also evaluates, as its step changes."""
+    data = folder if name == "two_stage" else None
+    sets = [*SHORT, *VARIANTS[name][0]]
+    return resume(here, folder, run, *sets, evaluation_data=data)
+
+
 @pytest.fixture
 def variant(folder, variants, here):
     """Return a function that trains a variant once and returns its run."""
 
     def train(name):
         if not (variants / name).exists():
-            sets = [*SHORT, *VARIANTS[name][0]]
-            resume(here, folder, variants / name, *sets, evaluation_data=folder)
+            resume_variant(here, folder, variants / name, name)
         return variants / name
 
     return train
@@ -214,13 +232,13 @@ def test_every_kind_of_run_resumes_to_the_same_bits(
     folder, variant, tmp_path, here, name
 ):
     """Delete all checkpoints after a step, as if the run had been killed there."""
-    output, (sets, killed_after) = variant(name), VARIANTS[name]
-    for step in killed_after:
+    output = variant(name)
+    for step in VARIANTS[name][1]:
         run = shutil.copytree(output, tmp_path / str(step))
         for number, path in saved_steps(str(run / "checkpoints")).items():
             if number > step:
                 shutil.rmtree(path)
-        done = resume(here, folder, run, *SHORT, *sets, evaluation_data=folder)
+        done = resume_variant(here, folder, run, name)
         assert f"resuming after step {step} of 6" in done.stderr
         assert_equal_runs(run, output)
     if name == "ramp":  # each change of the batch size is a log line and a checkpoint
@@ -306,9 +324,14 @@ def unchanged(run):
     assert (file_contents(run), (run / "metrics.jsonl").read_bytes()) == before
 
 
-def test_a_completed_run_is_extended(folder, whole, here, tmp_path):
-    run, killed = (shutil.copytree(whole, tmp_path / name) for name in ("run", "other"))
-    given = arguments(folder, run, "training.steps=75", evaluation_data=folder)
+@pytest.fixture
+def quick_dry_run(monkeypatch):
+    monkeypatch.setattr(dry_run, "_SECONDS", 0.0)
+
+
+def test_a_completed_run_is_extended(folder, whole, here, tmp_path, quick_dry_run):
+    run = shutil.copytree(whole, tmp_path / "run")
+    given = arguments(folder, run, "training.steps=75")
     with unchanged(run):
         planned = here("pretrain", *given, "--dry_run")
     done = here("pretrain", *given)
@@ -322,10 +345,11 @@ def test_a_completed_run_is_extended(folder, whole, here, tmp_path):
     assert "resuming after step 60 of 75" in done.stderr
     # Step 30 is a milestone of the old length and not of the new one.
     assert sorted(saved_steps(str(run / "checkpoints"))) == [30, 72, 75]
-    rate = read_metrics(str(run))[-2]["learning_rate"]  # the mean of 73, 74, 75
+    rate = read_metrics(str(run))[-1]["learning_rate"]  # the mean of 73, 74, 75
     assert rate == pytest.approx(1e-3 * (1 - 73 / 75), rel=1e-3)
-    given = arguments(folder, killed, "training.steps=75", evaluation_data=folder)
-    kill(start(*given), lambda: newest(killed) > 60)
+    killed = shutil.copytree(run, tmp_path / "killed")
+    shutil.rmtree(killed / "checkpoints" / "step_00000075")
+    given = arguments(folder, killed, "training.steps=75")
     done = here("pretrain", *given)
     assert done.returncode == 0, done.stderr
     assert note not in done.stderr
