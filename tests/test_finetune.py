@@ -118,6 +118,7 @@ def test_output_and_files_of_a_run(whole):
     assert 100 * accuracy == trials[0]["scores"]["dev_accuracy"]
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("number", "trial", "code"), [(signal.SIGKILL, 2, -9), (signal.SIGTERM, 1, 0)]
 )

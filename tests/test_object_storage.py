@@ -159,6 +159,7 @@ def check_whole(done, store, whole, path):
     assert metric_lines(found) == metric_lines(whole)
 
 
+@pytest.mark.runs
 def test_a_run_whose_upload_fails_resumes_on_another_machine_to_the_same_bits(
     s3, folder, here, new_machine, whole, tmp_path, monkeypatch
 ):
@@ -304,6 +305,7 @@ def test_a_version_is_exported_to_a_url(s3, here, pretrained, new_machine):
     assert store.read("models.config")
 
 
+@pytest.mark.runs
 def test_a_model_is_fine_tuned_and_used_at_urls(
     s3, here, pretrained, new_machine, tmp_path
 ):

@@ -27,6 +27,8 @@ from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.run_directory import run_lock
 
+pytestmark = pytest.mark.runs
+
 
 def newest(folder):
     return max(saved_steps(str(folder / "checkpoints")), default=0)

@@ -19,6 +19,8 @@ from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.training import strategy
 
+pytestmark = pytest.mark.runs
+
 # Eleven batches an epoch, the last one of them not full.
 TEXTS, LABELS = tiny.texts(85, longest=11, shortest=10)
 WEIGHTS = np.random.default_rng(3).uniform(0, 3, 85)

@@ -40,6 +40,8 @@ from training.toy import one_device
 from training.worker_commands import SETS as SMALL
 from training.worker_commands import worker_configs
 
+pytestmark = pytest.mark.runs
+
 SETS = [
     *SMALL,
     "training.steps=20",
