@@ -81,6 +81,7 @@ def load_weights(
     lines = [
         f"initial checkpoint {model.path}{step}:",
         *_describe(run, variables, placed),
+        *_propose_objective(run, placed),
         *_describe_extension(model, tokenizer),
         *_describe_differences(model, spare),
         "  not loaded: optimizer slots, step, learning-rate schedule, record order",
@@ -287,6 +288,17 @@ def _describe(
         states += [f"{new} initialised anew"] * bool(new)
         lines.append(f"  {group}: {number} weights, {', '.join(states)}")
     return [*lines, *(f"  ignored: {n}: {why}" for n, why in placed.ignored.items())]
+
+
+def _propose_objective(run: RunNetworks, placed: _Placed) -> list[str]:
+    """Return a line if the generator has layers of its own and none is loaded."""
+    layer = f"{run.generator}encoder/layer_0/output/kernel"
+    if layer not in run.paths or layer in placed.arrays:
+        return []
+    return [
+        "  the generator's layers begin at random. To continue an encoder on new text, "
+        "--set objective.name=mlm scored higher (docs/continue.md)"
+    ]
 
 
 def _describe_extension(model: PretrainedModel, tokenizer: Tokenizer) -> list[str]:

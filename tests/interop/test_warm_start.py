@@ -20,6 +20,7 @@ from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from electra_tf.training.checkpoint import open_checkpoint, training_state
 
 MAIN, GENERATOR = "electra/discriminator", "electra/generator"
+PROPOSAL = "--set objective.name=mlm"
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +88,7 @@ def test_a_pair_of_any_format_sets_all_weights(form, folder, ours, public, tmp_p
     assert "shared tables: 5 weights, 5 loaded" in text
     assert "not loaded: optimizer" in text
     assert "anew" not in text
+    assert PROPOSAL not in text
     assert ("training.seed: 1 -> 0" in text) == (form == "electra_tf")
 
 
@@ -115,6 +117,7 @@ def test_an_encoder_without_a_head(folder, ours, tmp_path):
     }
     assert "discriminator head: 4 weights, 4 initialised anew" in text
     assert "gelu" in text
+    assert PROPOSAL in text
 
 
 def test_a_pair_in_a_run_of_one_network(folder, ours, public):
@@ -126,6 +129,7 @@ def test_a_pair_in_a_run_of_one_network(folder, ours, public):
         same = expected[name.replace("bert", MAIN, 1)]
         np.testing.assert_array_equal(after[name], same)
     assert "bert head: 5 weights, 5 initialised anew" in text
+    assert PROPOSAL not in text
     assert "ignored: the generator: the run has no such network" in text
     assert "ignored: the discriminator's head: " in text
 
@@ -170,6 +174,7 @@ def test_a_generator_as_wide_as_the_encoder_begins_with_its_lower_layers(
     state = "5 loaded" if is_masked_lm else "5 initialised anew"
     assert f"generator head: 5 weights, {state}" in text
     assert "ignored" not in text
+    assert PROPOSAL not in text
 
 
 def test_a_frozen_generator_of_another_shape_is_an_error_with_flags(folder, tmp_path):
