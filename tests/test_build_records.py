@@ -178,6 +178,7 @@ def children(pid):
         return file.read().split()
 
 
+@pytest.mark.runs
 def test_a_killed_build_is_half_written_and_can_be_repeated(
     here, build, text, big, tmp_path
 ):
@@ -197,6 +198,7 @@ def test_a_killed_build_is_half_written_and_can_be_repeated(
     assert "_building" not in names(output)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("send", "signal_number"),
     [

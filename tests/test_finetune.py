@@ -18,6 +18,8 @@ from conftest import ROOT, failure
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.training.checkpoint import saved_steps
 
+pytestmark = pytest.mark.runs
+
 TEXTS, NUMBERS = tiny.texts(40, longest=11, shortest=10)
 
 
@@ -118,7 +120,6 @@ def test_output_and_files_of_a_run(whole):
     assert 100 * accuracy == trials[0]["scores"]["dev_accuracy"]
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(
     ("number", "trial", "code"), [(signal.SIGKILL, 2, -9), (signal.SIGTERM, 1, 0)]
 )

@@ -113,6 +113,7 @@ def workspace(pretrained, folder, tmp_path_factory):
     return workspace
 
 
+@pytest.mark.tools
 @pytest.mark.parametrize("name", NAMES)
 def test_docstring_examples_run(name, workspace, monkeypatch, tmp_path):
     for path in workspace.iterdir():

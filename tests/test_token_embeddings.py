@@ -49,6 +49,7 @@ def test_tokens_of_equal_neighbours_are_similar():
     assert unit_VE[0] @ unit_VE[-1] < 0.5
 
 
+@pytest.mark.runs
 def test_a_run_begins_with_vectors_of_its_records(folder, tmp_path, here):
     sets = (
         *("training.token_embeddings=counts", "training.steps=1"),

@@ -293,6 +293,7 @@ def test_a_client_that_does_not_read_is_closed(monkeypatch):
 # ---- The command.
 
 
+@pytest.mark.runs
 def test_the_command_serves_until_sigterm(here, tmp_path):
     model("classifier").save(tmp_path / "model.keras")
     arguments = [f"--model={tmp_path}", "--name=sst2", "--host=0.0.0.0", "--port=0"]

@@ -47,6 +47,7 @@ class _InterruptCallback(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.runs
 def test_an_interrupted_training_resumes_from_its_backup(tmp_path):
     def train(model, **arguments):
         return model.fit(TEXTS, LABELS, epochs=4, verbose=0, **arguments)

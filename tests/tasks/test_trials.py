@@ -164,6 +164,7 @@ def test_a_run_of_a_version_with_fewer_settings_is_resumed(uninterrupted, tmp_pa
     assert make_trials(tmp_path / "old", []).run(3) == done
 
 
+@pytest.mark.runs
 def test_a_killed_run_resumes_to_the_same_result(uninterrupted, tmp_path):
     folder, _, _ = uninterrupted
     task = sorting()
