@@ -296,8 +296,8 @@ def _propose_objective(run: RunNetworks, placed: _Placed) -> list[str]:
     if layer not in run.paths or layer in placed.arrays:
         return []
     return [
-        "  the generator's layers begin at random. To continue an encoder on new text, "
-        "--set objective.name=mlm scored higher (docs/continue.md)"
+        "  the generator's layers begin at random. When an encoder was continued for a "
+        "short time, --set objective.name=mlm scored higher (docs/continue.md)"
     ]
 
 
