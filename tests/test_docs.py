@@ -14,7 +14,6 @@ import subprocess
 
 import numpy as np
 import pytest
-import yaml
 from conftest import ROOT, python
 from tiny import build_records
 
@@ -99,21 +98,9 @@ def test_command_lines_are_accepted_by_the_parser(path, monkeypatch):
 
 
 def bash_scripts():
-    """Yield the scripts in blocks of bash and of Kubernetes Jobs."""
     for path in PAGES:
         for number, block in enumerate(blocks(path, "bash")):
             yield pytest.param(block, id=f"{name_of(path)}: {number}")
-        for block in blocks(path, "yaml"):
-            for script in job_scripts(block):
-                yield pytest.param(script, id=f"{name_of(path)}: Job")
-
-
-def job_scripts(text):
-    for document in yaml.safe_load_all(text):
-        if document.get("kind") == "Job":
-            for container in document["spec"]["template"]["spec"]["containers"]:
-                assert container["command"][:2] == ["bash", "-c"]
-                yield container["command"][2]
 
 
 @pytest.mark.parametrize("script", list(bash_scripts()))
@@ -159,14 +146,18 @@ def expected_configs(*workers):
     ]
 
 
+def scaling_script(word):
+    (script,) = (b for b in blocks(DOCS / "scaling.md", "bash") if word in b)
+    return script
+
+
 def test_the_slurm_script_sets_tf_config(tf_configs):
-    (script,) = (b for b in blocks(DOCS / "scaling.md", "bash") if "#SBATCH" in b)
-    configs = tf_configs(script, SLURM_JOB_NODELIST="node[0-1]")
+    configs = tf_configs(scaling_script("#SBATCH"), SLURM_JOB_NODELIST="node[0-1]")
     assert configs == expected_configs("node0:2222", "node1:2222")
 
 
 def test_the_kubernetes_job_sets_tf_config(tf_configs):
-    (script,) = job_scripts("".join(blocks(DOCS / "scaling.md", "yaml")))
+    script = scaling_script("JOB_COMPLETION_INDEX")
     for index in range(2):
         configs = tf_configs(script, WORKERS="2", JOB_COMPLETION_INDEX=str(index))
     assert configs == expected_configs(
