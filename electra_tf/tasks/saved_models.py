@@ -167,17 +167,13 @@ def from_source(
     kind: Any,
     source: Source,
     head: Mapping[str, Any],
-    *,
     settings: Any,
     max_length: int | None,
-    seed: int,
-    name: str | None,
-    dtype: Any,
-    trainable: bool,
+    options: Mapping[str, Any],
 ) -> Any:
     """Load the saved model of a source, or create a model on its encoder.
 
-    The arguments are those of `TextModel.from_preset`.
+    `options`: `seed`, `name`, `dtype` and `trainable` of `TextModel`.
     """
     length = {} if max_length is None else {"data.max_length": max_length}
     resolve = functools.partial(
@@ -187,10 +183,10 @@ def from_source(
     model = _saved_model(kind, source, head, resolve)
     if model is None:
         own_settings = resolve(base=_default_settings(source.encoder.shape))
-        options = {"settings": own_settings, "seed": seed, "name": name}
         own = _new_arguments(kind, head, source)
-        return kind(source.encoder, **own, **options, dtype=dtype, trainable=trainable)
-    given = {"settings": resolve(base=model.settings), "seed": seed or None}
+        return kind(source.encoder, settings=own_settings, **own, **options)
+    seed, dtype = options["seed"] or None, options["dtype"]
+    given = {"settings": resolve(base=model.settings), "seed": seed}
     given["dtype"] = dtype and keras.dtype_policies.get(dtype).name
     given = {n: value for n, value in given.items() if value is not None}
     # Constructors store lists as tuples.
@@ -206,8 +202,8 @@ def from_source(
             f"{source.path!r} with {', '.join(differing)}",
             "Leave these arguments out, or name a checkpoint to train a new model",
         )
-    model.name = name or model.name
-    model.trainable = model.trainable and trainable
+    model.name = options["name"] or model.name
+    model.trainable = model.trainable and options["trainable"]
     return model
 
 

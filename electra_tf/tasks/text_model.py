@@ -176,17 +176,9 @@ class TextModel(keras.Model, TaskMethods):
                 the arguments differ from those of the saved model.
         """
         reject_unknown_arguments(cls, TextModel, head)
-        return from_source(
-            cls,
-            sources.open(path_or_name, vocabulary),
-            head,
-            settings=settings,
-            max_length=max_length,
-            seed=seed,
-            name=name,
-            dtype=dtype,
-            trainable=trainable,
-        )
+        source = sources.open(path_or_name, vocabulary)
+        options = {"seed": seed, "name": name, "dtype": dtype, "trainable": trainable}
+        return from_source(cls, source, head, settings, max_length, options)
 
     # Training and inference on texts or ids.
 
