@@ -191,14 +191,13 @@ class _Tagger(_Task):
         return self.model.examples([text.split() for text in rows])
 
     def expected(self, rows: Sequence[str]) -> Response:
-        words, examples = [text.split() for text in rows], self.examples(rows)
-        outputs = self.model.outputs_of(examples)
-        logits = self.model.word_logits(words, examples, outputs)
-        scores = [tf.reduce_max(tf.nn.softmax(row), -1).numpy() for row in logits]
+        words = [text.split() for text in rows]
+        found = self.model.predict_details(words)
+        scores = [one.probabilities.max(-1).tolist() for one in found]
         return {
             "words": _padded(words, b""),
-            "labels": _padded(self.model.decode(words, examples, outputs), b""),
-            "probabilities": _padded([row.tolist() for row in scores], 0.0),
+            "labels": _padded([one.tags for one in found], b""),
+            "probabilities": _padded(scores, 0.0),
         }
 
     def metadata(self) -> dict[str, Any]:

@@ -51,6 +51,10 @@ class Sentence:
     """Line number of the first word, from 1."""
     is_one_line: bool = dataclasses.field(default=False, repr=False)
     """Whether all words are on that line; otherwise word i is on line `line` + i."""
+    text: str | None = dataclasses.field(default=None, repr=False)
+    """The text that was split into the words; None: the words were given."""
+    offsets: Sequence[tuple[int, int]] = dataclasses.field(default=(), repr=False)
+    """Characters (start, end) of each word in the text."""
 
     def line_of(self, index: int) -> int:
         """Return the line number of a word."""

@@ -1,6 +1,5 @@
 """Entities of raw texts: spans of tagged words as characters of the text."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,20 +25,11 @@ class Entity(NamedTuple):
     """Mean probability of the predicted tags of its words."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SplitText:
-    """A text that is split into words by the tokenizer's rule."""
-
-    text: str
-    words: tuple[str, ...]
-    offsets: list[tuple[int, int]]
-    """Characters (start, end) of each word."""
-
-
-def split_text(text: str, tokenizer: Tokenizer) -> SplitText:
+def split_text(text: str, tokenizer: Tokenizer) -> Sentence:
     """Split a text into words, with `Tokenizer.word_offsets`."""
     offsets = tokenizer.word_offsets(text)
-    return SplitText(text, tuple(text[slice(*word)] for word in offsets), offsets)
+    words = tuple(text[slice(*word)] for word in offsets)
+    return Sentence(words, None, "the given texts", 1, True, text, offsets)
 
 
 def split_sentence(sentence: Sentence, tokenizer: Tokenizer) -> Sentence:
@@ -61,7 +51,7 @@ def split_sentence(sentence: Sentence, tokenizer: Tokenizer) -> Sentence:
 
 
 def find_entities(
-    split: SplitText, tags: Sequence[str], probabilities: Sequence[float]
+    split: Sentence, tags: Sequence[str], probabilities: Sequence[float]
 ) -> list[Entity]:
     """Return the entities of a text, given the span tag of each word and its score."""
     entities = []

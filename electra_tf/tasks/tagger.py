@@ -1,7 +1,6 @@
 """Keras model that predicts a tag for each word: chunks, names, parts of speech."""
 
 import dataclasses
-import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +16,6 @@ from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.conll import WORD_KEYS, Sentence
 from electra_tf.tasks.entities import (
     Entity,
-    SplitText,
     find_entities,
     split_sentence,
     split_text,
@@ -206,11 +204,7 @@ class TokenClassifier(TextModel):
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Return one list of tags for each sentence, in the scheme of the model."""
-        logits = self.word_logits(x, examples, outputs)
-        tags = [[self.tags[index] for index in row.argmax(-1)] for row in logits]
-        if self.scheme == BIOES:  # also the value for tags that mark no spans
-            return tags
-        return [to_scheme(row, self.scheme) for row in tags]
+        return [found.tags for found in self.decode_details(x, examples, outputs)]
 
     def entities(self, texts: Any, batch_size: int | None = None) -> list[list[Entity]]:
         """Find the entities of raw texts.
@@ -240,32 +234,32 @@ class TokenClassifier(TextModel):
         split = [split_text(text, self.tokenizer) for text in rows]
         examples = self.examples(split)
         outputs = self.outputs_of(examples, self._batch_size(batch_size))
-        return self._entities(split, examples, outputs)
+        details = self.decode_details(split, examples, outputs)
+        return [found.entities for found in details]
 
     def decode_details(
         self, x: Sequence[Any], examples: EncodedExamples, outputs: list
-    ) -> Sequence[Any]:
+    ) -> list[TaggedWords]:
         """Return tags, entities and probabilities for each element of `x`."""
-        columns = (
-            self.decode(x, examples, outputs),
-            self._entities(x, examples, outputs),
-            (
-                tf.nn.softmax(logits_WC).numpy()
-                for logits_WC in self.word_logits(x, examples, outputs)
-            ),
-        )
-        return list(itertools.starmap(TaggedWords, zip(*columns, strict=True)))
-
-    def word_logits(
-        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
-    ) -> list[np.ndarray]:
-        """Return the logits at first wordpieces, [W, C] for each sentence."""
         parts = [[np.zeros([0, len(self.tags)], np.float32)] for _ in x]
         for (index, part), logits_LC in zip(examples.origins, outputs, strict=True):
             parts[index].append(logits_LC[part.starts])
-        return list(map(np.concatenate, parts))
+        return list(map(self._tagged_words, x, map(np.concatenate, parts)))
 
-    def parse_line(self, line: str, place: str) -> SplitText:
+    def _tagged_words(self, item: Any, logits_WC: np.ndarray) -> TaggedWords:
+        """Return the prediction for an element of `x` from its words' logits."""
+        sentence, best_W = _sentence(item), logits_WC.argmax(-1)
+        probabilities_WC = tf.nn.softmax(logits_WC).numpy()
+        tags, entities = [self.tags[tag] for tag in best_W], None
+        if sentence.text is not None:
+            span_tags = as_span_tags(self.tags)
+            spans = [span_tags[tag] for tag in best_W]
+            entities = find_entities(sentence, spans, probabilities_WC.max(-1))
+        if self.scheme != BIOES:  # also the value for tags that mark no spans
+            tags = to_scheme(tags, self.scheme)
+        return TaggedWords(tags, entities, probabilities_WC)
+
+    def parse_line(self, line: str, place: str) -> Sentence:
         """Split a text into words by the tokenizer's rule."""
         if any("\ud800" <= character <= "\udfff" for character in line):
             raise InputError(
@@ -282,9 +276,8 @@ class TokenClassifier(TextModel):
 
     def texts_of(self, item: Any) -> tuple[str, ...]:
         """Return the text, or the words with spaces between them."""
-        if isinstance(item, SplitText):
-            return (item.text,)
-        return (" ".join(item.words if isinstance(item, Sentence) else item),)
+        sentence = _sentence(item)
+        return (sentence.text or " ".join(sentence.words),)
 
     def text_cells(self, item: Any) -> dict[str, str]:
         """Return nothing: other columns have the words."""
@@ -294,12 +287,11 @@ class TokenClassifier(TextModel):
         self, index: int, item: Any, prediction: Any, gold: Any = None
     ) -> list[dict[str, Any]]:
         """Return a row for each word, with the probabilities of the learned tags."""
-        words = item if isinstance(item, list | tuple) else item.words
-        rows = []
-        for number, word in enumerate(words):
+        sentence, rows = _sentence(item), []
+        for number, word in enumerate(sentence.words):
             row: dict[str, Any] = {"sentence": index, "word": word}
-            if isinstance(item, SplitText):
-                row["start"], row["end"] = item.offsets[number]
+            if sentence.offsets:
+                row["start"], row["end"] = sentence.offsets[number]
             if gold is not None:
                 row["gold"] = gold[number]
             row["prediction"] = prediction.tags[number]
@@ -310,15 +302,15 @@ class TokenClassifier(TextModel):
     def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
         """Return the words of a sentence with their tags, and entities of a text."""
         tags, entities, *_ = prediction
-        words = item.words if isinstance(item, SplitText) else item
-        rows = list(zip(words, tags, strict=True))
+        sentence = _sentence(item)
+        rows = list(zip(sentence.words, tags, strict=True))
         table = [*map("\t".join, rows), ""]
-        record = {"words": list(words), "tags": tags}
+        record = {"words": list(sentence.words), "tags": tags}
         line = " ".join(map("/".join, rows))
         if entities is None:
             return Formatted(line, table, record)
         found = [entity._asdict() for entity in entities]
-        record = {"text": item.text, "entities": found, **record}
+        record = {"text": sentence.text, "entities": found, **record}
         if OUTSIDE in self.tags:  # otherwise each word is an entity
             line = "\t".join(
                 f"{' '.join(one.text.split())} "
@@ -326,23 +318,6 @@ class TokenClassifier(TextModel):
                 for one in entities
             )
         return Formatted(line, table, record)
-
-    def _entities(
-        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
-    ) -> list[list[Entity] | None]:
-        """Return the entities of each `SplitText`, None for a list of words."""
-        tags = as_span_tags(self.tags)
-        found = []
-        for item, logits_WC in zip(
-            x, self.word_logits(x, examples, outputs), strict=True
-        ):
-            if not isinstance(item, SplitText):
-                found.append(None)
-                continue
-            best = [tags[tag_id] for tag_id in logits_WC.argmax(-1)]
-            powers_WC = np.exp(logits_WC - logits_WC.max(-1, keepdims=True))
-            found.append(find_entities(item, best, 1 / powers_WC.sum(-1)))
-        return found
 
     def _tag_ids(self, sentence: Sentence) -> list[int]:
         """Return the ids of a sentence's tags; tags of spans in the learned scheme."""
@@ -438,10 +413,11 @@ def _split_words(lengths: list[int], room: int) -> list[range]:
     return [*parts, range(start, len(lengths))] if lengths else []
 
 
-def _sentence(words: Any, tags: tuple[str, ...] | None, index: int) -> Sentence:
-    """Validate the words and tags of one sentence."""
-    sentence = words if isinstance(words, Sentence) else None
-    words = words.words if isinstance(words, Sentence | SplitText) else words
+def _sentence(
+    item: Any, tags: tuple[str, ...] | None = None, index: int = 0
+) -> Sentence:
+    """Return an element of `x` as a valid sentence with these tags."""
+    words = item.words if isinstance(item, Sentence) else item
     if isinstance(words, str) or not all(isinstance(word, str) for word in words):
         raise InputError(
             "A sentence must be a list of words",
@@ -454,8 +430,8 @@ def _sentence(words: Any, tags: tuple[str, ...] | None, index: int) -> Sentence:
             f"{len(words)} words and {len(tags)} tags at index {index}",
             "Pass lists of one length",
         )
-    if sentence is not None:
-        return dataclasses.replace(sentence, tags=tags)
+    if isinstance(item, Sentence):
+        return dataclasses.replace(item, tags=tags)
     return Sentence(tuple(words), tags, "the given sentences", index + 1)
 
 
