@@ -73,16 +73,13 @@ class EncodedExamples:
         return dataclasses.replace(self, weights=values[list(items)])
 
     @functools.cached_property
-    def _dtypes(self) -> Mapping[str | None, type]:
-        """Return the dtype of the targets, by name; the same for all batches."""
-        by_name = isinstance(self.targets, Mapping)
-        targets = self.targets if by_name else {None: self.targets}
-        for values in targets.values():
-            if _has_rows(values):
-                continue
-            for ids, value in zip(self.ids, values, strict=True):
-                _check_target(ids, value)
-        return {name: _dtype(values) for name, values in targets.items()}
+    def _columns(self) -> Any:
+        """Targets as `_column` returns them; zeros if there are none."""
+        if self.targets is None:
+            return np.zeros(len(self), np.int32)
+        if isinstance(self.targets, Mapping):
+            return {name: _column(self.ids, v) for name, v in self.targets.items()}
+        return _column(self.ids, self.targets)
 
     def batch(self, rows: Sequence[int], size: int) -> tuple[Inputs, Any, np.ndarray]:
         """Pad examples to a batch.
@@ -97,15 +94,11 @@ class EncodedExamples:
             [column[row] for row in rows] for column in (self.ids, self.segments)
         )
         inputs = pad_rows(*columns, (size, length))
-        targets: Any = np.zeros(size, np.int32)
-        if isinstance(self.targets, Mapping):
-            targets = {
-                name: _stack([v[row] for row in rows], size, length, self._dtypes[name])
-                for name, v in self.targets.items()
-            }
-        elif self.targets is not None:
-            values = [self.targets[row] for row in rows]
-            targets = _stack(values, size, length, self._dtypes[None])
+        targets = self._columns
+        if isinstance(targets, dict):
+            targets = {n: _padded(v, rows, size, length) for n, v in targets.items()}
+        else:
+            targets = _padded(targets, rows, size, length)
         weights_B = np.zeros(size, np.float32)
         weights_B[: len(rows)] = 1 if self.weights is None else self.weights[list(rows)]
         return inputs, targets, weights_B
@@ -241,39 +234,34 @@ def _spec(array: np.ndarray) -> tf.TensorSpec:
     return tf.TensorSpec(shape, array.dtype)
 
 
-def _has_rows(values: Any) -> bool:
-    """Return whether targets are a row of numbers for each example."""
-    is_array = isinstance(values, np.ndarray)
-    return is_array and values.ndim == 2 and values.dtype == np.float32
+def _column(ids: Sequence[Sequence[int]], values: Any) -> np.ndarray | list[Any]:
+    """Return numbers as an array, int32 or float32, and ids of positions as a list.
+
+    Raise an error for rows of another kind, which padding would change.
+    """
+    pairs = list(zip(ids, values, strict=True))
+    has_rows = isinstance(values, np.ndarray) and values.dtype == np.float32
+    if has_rows or not any(map(np.ndim, values)):
+        array = np.asarray(values)
+        return array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
+    for row, value in pairs:
+        if np.shape(value) != (len(row),) or np.asarray(value).dtype.kind == "f":
+            raise ValueError(
+                f"a target of shape {np.shape(value)} for {len(row)} positions: "
+                "targets are numbers for each example, or ids for each of its "
+                "positions; pass several numbers for an example as a dictionary of "
+                "lists"
+            )
+    return list(values)
 
 
-def _dtype(values: Sequence[Any]) -> type:
-    floats = any(isinstance(value, float | np.floating) for value in values)
-    return np.float32 if floats else np.int32
-
-
-def _check_target(ids: Sequence[int], value: Any) -> None:
-    """Raise an error for rows of another kind, which padding would change."""
-    if not np.ndim(value):
-        return
-    if np.shape(value) != (len(ids),) or np.asarray(value).dtype.kind == "f":
-        raise ValueError(
-            f"a target of shape {np.shape(value)} for {len(ids)} positions: targets "
-            "are numbers for each example, or ids for each of its positions; pass "
-            "several numbers for an example as a dictionary of lists"
-        )
-
-
-def _stack(values: list[Any], size: int, length: int, dtype: type) -> np.ndarray:
-    if np.ndim(values[0]) and np.asarray(values[0]).dtype.kind == "f":
-        padded = np.zeros((size, len(values[0])), np.float32)
-        padded[: len(values)] = values
+def _padded(values: Any, rows: Sequence[int], size: int, length: int) -> np.ndarray:
+    """Return the targets of a batch as `EncodedExamples.batch` does."""
+    if isinstance(values, np.ndarray):
+        padded = np.zeros((size, *values.shape[1:]), values.dtype)
+        padded[: len(rows)] = values[list(rows)]
         return padded
-    if np.ndim(values[0]):
-        padded = np.full((size, length), IGNORE_LABEL, np.int32)
-        for index, row in enumerate(values):
-            padded[index, : len(row)] = row
-        return padded
-    padded = np.zeros(size, dtype)
-    padded[: len(values)] = values
+    padded = np.full((size, length), IGNORE_LABEL, np.int32)
+    for index, row in enumerate(rows):
+        padded[index, : len(values[row])] = values[row]
     return padded
