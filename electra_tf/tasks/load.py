@@ -75,7 +75,7 @@ def load_model(path: str | os.PathLike) -> keras.Model:
             "Check the path; load a checkpoint with from_preset of a model class",
         )
     config = keras_file.read_config(source.file)
-    model = load_keras_model(source.file)
+    model = load_keras_model(source.file, config)
     restore_optimizer(model, source.file, config.get("compile_config") or {})
     return model
 

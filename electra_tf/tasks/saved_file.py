@@ -46,10 +46,10 @@ _MAX_DEPTH = 10_000  # of all encoders: Python's objects of a layer take 50 KB
 _FLOAT = 4  # bytes
 
 
-def load_keras_model(path: str) -> keras.Model:
-    """Load a .keras file, without compiling the model or running its code."""
+def load_keras_model(path: str, config: Mapping[str, Any]) -> keras.Model:
+    """Load a .keras file with this config, without compiling or running its code."""
     try:
-        config = _without_compilation(keras_file.read_config(path))
+        config = _without_compilation(config)
         with zipfile.ZipFile(path) as archive:
             stored = archive.getinfo(WEIGHTS).file_size
         _check_classes(config)
@@ -97,7 +97,7 @@ def _without_compilation(config: Any) -> Any:
 def _check_classes(config: Any) -> None:
     """Raise a ValueError for classes that are not known, and for too many layers."""
     depth = 0
-    for entry in _mappings(config):
+    for entry in mappings(config):
         if "class_name" in entry and not _is_known(entry):
             raise unknown_class(entry.get("registered_name") or entry["class_name"])
         if isinstance(entry.get("depth"), int | float):
@@ -106,13 +106,14 @@ def _check_classes(config: Any) -> None:
         raise ValueError(f"a depth of {depth:,}")
 
 
-def _mappings(value: Any) -> Iterator[Mapping[str, Any]]:
+def mappings(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield a config's objects, those within others too."""
     if isinstance(value, Mapping):
         yield value
         value = list(value.values())
     if isinstance(value, list):
         for part in value:
-            yield from _mappings(part)
+            yield from mappings(part)
 
 
 def _is_known(entry: Mapping[str, Any]) -> bool:

@@ -64,7 +64,8 @@ def from_saved_config(kind: Any, config: Mapping[str, Any]) -> Any:
 
 def load_model_of_class(file: str, base: type[Model]) -> Model:
     """Load a model of a class from a .keras file, not compiled."""
-    name = keras_file.class_name(keras_file.read_config(file))
+    config = keras_file.read_config(file)
+    name = keras_file.class_name(config)
     kind = keras.saving.get_registered_object(name)
     if kind is None and ">" in name:  # a package>class that no module registered
         error = unknown_class(name)
@@ -75,7 +76,7 @@ def load_model_of_class(file: str, base: type[Model]) -> Model:
             f"{file}, a {name.removeprefix('electra_tf>')!s:.100}",
             "Call from_preset of its own class, or name the --output of finetune",
         )
-    return load_keras_model(file)
+    return load_keras_model(file, config)
 
 
 def build_model(

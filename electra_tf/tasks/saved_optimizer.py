@@ -3,13 +3,14 @@
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
 from electra_tf.errors import InputError
 from electra_tf.interop.keras_file import open_weights, read_item
+from electra_tf.tasks.saved_file import mappings
 from electra_tf.training.optimizer import Optimizer
 
 _OPTIMIZER = "electra_tf>Optimizer"
@@ -20,7 +21,6 @@ _OURS = (
     "electra_tf>_LayerwiseMultipliers",
 )
 _MODULES = ("keras.optimizers", "keras.optimizers.schedules")
-_MAX_DEPTH = 20  # of a config
 _PATTERN = r"[\w/.^$|-]*"  # without repetitions, which can take very long
 # Arguments of `compile` that need no line if they have these values.
 _DEFAULTS = {
@@ -89,29 +89,19 @@ def _print(path: str, names: str, reason: str) -> None:
 
 def _check(config: Any) -> None:
     """Raise a ValueError unless all classes in a config are known and not nested."""
-    names = list(_class_names(config, 0))
+    entries = list(mappings(config))
+    for entry in entries:
+        patterns = entry.get("no_decay", ())
+        if not all(re.fullmatch(_PATTERN, pattern) for pattern in patterns):
+            raise ValueError(f"no_decay={patterns!r:.100}")
+    names = [_known_class(entry) for entry in entries if "class_name" in entry]
     optimizers = [n for n in names if n in (("", _OPTIMIZER), (_MODULES[0], n[1]))]
     if len(optimizers) != 1:
         raise ValueError("not one optimizer of electra_tf or keras.optimizers")
 
 
-def _class_names(config: Any, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield module and name of each class; raise a ValueError for an unknown one."""
-    if depth > _MAX_DEPTH:
-        raise ValueError("a config of many levels")
-    if isinstance(config, Mapping):
-        if "class_name" in config:
-            yield _known_class(config)
-        patterns = config.get("no_decay", ())
-        if not all(re.fullmatch(_PATTERN, pattern) for pattern in patterns):
-            raise ValueError(f"no_decay={patterns!r:.100}")
-        config = list(config.values())
-    if isinstance(config, list):
-        for value in config:
-            yield from _class_names(value, depth + 1)
-
-
 def _known_class(config: Mapping[str, Any]) -> tuple[str, str]:
+    """Return module and name of a class; raise a ValueError for an unknown one."""
     module, name = config.get("module"), config["class_name"]
     registered = config.get("registered_name")
     if isinstance(registered, str) and registered in _OURS:
