@@ -27,7 +27,6 @@ from electra_tf.serving.signatures import (
     Outputs,
     Request,
     Response,
-    pad_empty,
 )
 from electra_tf.serving.text_graph import GraphInputs, GraphMasks
 from electra_tf.sources import PretrainedEncoder, Source
@@ -74,7 +73,6 @@ class _Pretrained(ServedModel):
             return tf.gather(tokens_V, tf.where(valid, ids, len(self._tokens) - 1))
 
         inputs, cut_B = self._pack(*texts)
-        inputs = pad_empty(inputs)
         outputs = {**self.outputs(inputs), "pieces_cut": cut_B}
         outputs["tokens"] = to_tokens(inputs["token_ids"], inputs["padding_mask"] > 0)
         if "ids" in outputs:

@@ -122,13 +122,13 @@ def token_signature(
             for name, ids_BL in inputs.items()
         ]  # fmt: skip
         with tf.control_dependencies(checks):
-            inputs = pad_empty(inputs)
+            inputs = _pad_empty(inputs)
         return function(inputs)
 
     return tf.function(checked, input_signature=spec)
 
 
-def pad_empty(inputs: Inputs) -> Outputs:
+def _pad_empty(inputs: Inputs) -> Outputs:
     """Add a position to a request without any, because the encoder reads the first."""
     missing = tf.cast(tf.shape(inputs[IDS[0]])[1] == 0, tf.int32)
     return {

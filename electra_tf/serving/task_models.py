@@ -23,7 +23,6 @@ from electra_tf.serving.signatures import (
     Response,
     Signature,
     encode_texts,
-    pad_empty,
 )
 from electra_tf.serving.spans_graph import NO_SPAN, graph_answers
 from electra_tf.serving.text_graph import GraphInputs
@@ -80,7 +79,7 @@ class _Texts(_Task):
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         """Return the named outputs, and `pieces_cut`."""
         inputs, cut_B = self._pack(*texts)
-        return {**self.named(self.outputs(pad_empty(inputs))), "pieces_cut": cut_B}
+        return {**self.named(self.outputs(inputs)), "pieces_cut": cut_B}
 
     def expected(self, rows: Sequence[Any]) -> Response:
         examples = self.model.examples(rows)

@@ -10,13 +10,11 @@ import tensorflow as tf
 
 from electra_tf.serving.entities_graph import WordTags
 from electra_tf.serving.request_limits import LIMITS, RequestLimits
-from electra_tf.serving.signatures import assert_max_positions
 from electra_tf.serving.text_graph import GraphEncoder
 from electra_tf.text.graph_tokenizer import (
     WordOffsets,
     drop_invalid_utf8,
     repeat_rows,
-    truncate_rows,
 )
 from electra_tf.text.tokenizer import Tokenizer
 
@@ -76,23 +74,13 @@ class GraphWords(GraphEncoder):
         opens_W = opens_part(lengths_W, words, self._room)
         part_W = tf.cumsum(tf.cast(opens_W, tf.int32)) - 1
         before_W = tf.cumsum(lengths_W, exclusive=True)
-        parts = tf.reduce_sum(tf.cast(opens_W, tf.int32))
-        with tf.control_dependencies(
-            [self._assert_max_parts(lengths_W, part_W, parts)]
-        ):
-            first_P = tf.boolean_mask(before_W, opens_W)
+        first_P = tf.boolean_mask(before_W, opens_W)
         position_W = before_W - tf.gather(first_P, part_W) + 1
         splits = tf.concat([first_P, [tf.size(pieces.values)]], 0)
-        splits = tf.cast(splits, tf.int64)
-        ids = tf.RaggedTensor.from_row_splits(pieces.values, splits)
         # Only a part of a single long word is truncated.
-        ids = self._join(truncate_rows(ids, self._room))
-        ids_PL, mask_PL = self._padded(ids, _SPECIAL)
-        inputs = {
-            "token_ids": ids_PL,
-            "segment_ids": mask_PL * self._segment,
-            "padding_mask": mask_PL,
-        }
+        kept_P = tf.minimum(splits[1:] - first_P, self._room)
+        inputs = self._packed((pieces.values, first_P, kept_P))
+        inputs["segment_ids"] = inputs["padding_mask"] * self._segment
         return inputs, WordAlignment(words, part_W, position_W)
 
     def tags(self, logits_PLC: tf.Tensor, parts: WordAlignment) -> WordTags:
@@ -104,14 +92,6 @@ class GraphWords(GraphEncoder):
             tf.reduce_max(tf.nn.softmax(logits_WC), -1),
             parts.words.row_lengths(),
         )
-
-    def _assert_max_parts(
-        self, lengths_W: tf.Tensor, part_W: tf.Tensor, parts: tf.Tensor
-    ) -> tf.Operation:
-        lengths_P = tf.math.unsorted_segment_sum(lengths_W, part_W, parts)
-        longest = tf.reduce_max(tf.concat([[0], lengths_P], 0))
-        longest = _SPECIAL + tf.minimum(longest, self._room)
-        return assert_max_positions(parts, longest, self._limits)
 
     def _pieces(self, word_W: tf.Tensor) -> tf.RaggedTensor:
         """Return the wordpiece ids of each word, [UNK] where it has none."""

@@ -302,19 +302,6 @@ def repeat_rows(values_B: tf.Tensor, lengths_B: tf.Tensor) -> tf.Tensor:
     return tf.gather(values_B, tf.searchsorted(ends_B, tf.range(total), "right"))
 
 
-def truncate_rows(rows: tf.RaggedTensor, lengths_B: tf.Tensor) -> tf.RaggedTensor:
-    """Return the first entries of each row.
-
-    `tf.ragged.boolean_mask` sums each row of its mask, for which it allocates a matrix
-    of all rows times the longest. One long text among many short ones would fill the
-    memory of a server.
-    """
-    starts_B = rows.row_starts()
-    kept_B = tf.minimum(rows.row_lengths(), tf.cast(lengths_B, starts_B.dtype))
-    index = tf.ragged.range(starts_B, starts_B + kept_B)
-    return index.with_values(tf.gather(rows.values, index.values))
-
-
 def _between(code: tf.Tensor, first: int, last: int) -> tf.Tensor:
     """Return whether each code point is between two marks, which come in pairs."""
     steps = tf.cast(code == first, tf.int32) - tf.cast(code == last, tf.int32)
