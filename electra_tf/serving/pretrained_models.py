@@ -227,9 +227,13 @@ def pretrained_export(
 ) -> ExportSpec:
     """Return the functions of a pre-trained checkpoint, which compute in float32."""
     pretrained = source.encoder
-    with source.checkpoint() as checkpoint:
-        settings = checkpoint.config()
-    max_length = max_length or settings.records.max_length
+    if output_kind == "encoder":
+        with source.checkpoint() as checkpoint:
+            config = checkpoint.config()
+    else:
+        networks = load_networks(source)
+        config = networks.config
+    max_length = max_length or config.records.max_length
     if not _SPECIAL < max_length <= pretrained.shape.max_positions:
         raise InputError(
             f"--max_length must be from {_SPECIAL + 1} to the "
@@ -242,16 +246,15 @@ def pretrained_export(
         encoder = pretrained.build_encoder()
         served = [_HiddenStates(encoder, InferenceEncoder(encoder, target), texts)]
         return _export_spec(output_kind, served, texts)
-    if settings.objective.facts.towers == 2:
+    if config.objective.facts.towers == 2:
         raise InputError(
             "--output_kind=electra must have a discriminator whose scores are "
             "probabilities",
-            f"{source.path!r} of objective.name: {settings.objective.name}, whose "
+            f"{source.path!r} of objective.name: {config.objective.name}, whose "
             "scores are energies",
             "Pass --output_kind=encoder",
         )
-    network = load_networks(source).model
-    return _export_spec(output_kind, _served(network, target, texts), texts)
+    return _export_spec(output_kind, _served(networks.model, target, texts), texts)
 
 
 def _served(model: Any, target: str, texts: _Texts) -> list[ServedModel]:

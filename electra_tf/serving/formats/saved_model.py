@@ -26,17 +26,21 @@ ABOUT = "about.json"
 
 
 def write_saved_model(
-    spec: ExportSpec, signatures: Mapping[str, Signature], folder: str
+    spec: ExportSpec,
+    signatures: Mapping[str, Signature],
+    cases: list[tuple],
+    folder: str,
 ) -> dict[str, Any]:
     """Write a SavedModel and validate it in a fresh process.
 
-    Return the report: differences by signature and output, the size, and notes.
+    `cases` are those of `validate.py`. Return the report: differences by signature and
+    output, the size, and notes.
     """
     functions = {name: item.function for name, item in signatures.items()}
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(spec.module, folder, functions, options)
     notes = write_metadata(spec, os.path.join(folder, ASSETS_EXTRA))
-    report = validate_export(folder, signatures)
+    report = _validate(folder, cases)
     _check_report(report, spec.module)
     return report | {"notes": notes}
 
@@ -66,13 +70,8 @@ def write_metadata(spec: ExportSpec, folder: str) -> list[str]:
     return []
 
 
-def validate_export(folder: str, signatures: Mapping[str, Signature]) -> dict[str, Any]:
+def _validate(folder: str, cases: list[tuple]) -> dict[str, Any]:
     """Compare a SavedModel in a fresh process with the Keras model in this one."""
-    cases = [
-        (name, dict(request), expected)
-        for name, signature in signatures.items()
-        for request, expected in signature.cases()
-    ]
     with tempfile.TemporaryDirectory() as temporary:
         file = pathlib.Path(temporary, "cases")
         file.write_bytes(pickle.dumps(cases))
