@@ -13,8 +13,8 @@ CHUNK_POSITIONS = 1024
 element-wise operations fit into a CPU's cache. A head for answers needs some 100 kB for
 each position."""
 CHUNK_SCORES = 512 * 512
-"""Attention scores of one head in an encoder's chunk, at most, but at least one row.
-They fit into a CPU's cache, too."""
+"""Attention scores of one head in a chunk, at most, but at least one row. They fit into
+a CPU's cache, too."""
 MAX_TRANSPOSED_POSITIONS = 192
 """Positions up to which an encoder on a CPU is faster with positions as columns."""
 
@@ -22,61 +22,20 @@ Inputs = dict[str, tf.Tensor]
 
 
 def chunked(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
-    """Return a function that calls `function` for `CHUNK_POSITIONS` at a time.
+    """Return a function that calls `function` for chunks of rows.
 
     A long text has many parts, each of which is a row, and memory grows with the number
     of rows that are computed together. The function maps inputs, int32 [P, L], to
-    tensors with one entry per row, in any structure.
+    tensors with one entry per row, in any structure. A chunk has at most
+    `CHUNK_POSITIONS` positions and `CHUNK_SCORES` scores.
     """
-    return _in_chunks(
-        function, lambda length: tf.maximum(1, CHUNK_POSITIONS // tf.maximum(1, length))
-    )
-
-
-def chunked_encoder(encoder: InferenceEncoder) -> Callable[..., tf.Tensor]:
-    """Return a function that calls an encoder for chunks of rows.
-
-    A chunk has at most `CHUNK_POSITIONS` positions and `CHUNK_SCORES` scores. For the
-    target `cpu`, inputs of up to `MAX_TRANSPOSED_POSITIONS` positions are computed as
-    columns, and longer ones in the form for oneDNN. For the target `any`, all are
-    computed in the plain form.
-    """
-    on_cpu = encoder.target == "cpu"
-    in_chunks = _in_chunks(
-        lambda inputs: encoder(**inputs, onednn_graph=on_cpu), _rows_per_chunk
-    )
-
-    def encode(**inputs: tf.Tensor) -> tf.Tensor:
-        if not on_cpu:
-            return in_chunks(inputs)
-        return tf.cond(
-            tf.size(inputs[IDS[0]]) <= MAX_TRANSPOSED_POSITIONS,
-            lambda: encoder.call_transposed(**inputs),
-            lambda: in_chunks(inputs),
-        )
-
-    return encode
-
-
-def _rows_per_chunk(length: tf.Tensor) -> tf.Tensor:
-    length = tf.maximum(1, length)
-    # Two divisions, because the square of a length may exceed 32 bits.
-    return tf.maximum(
-        1, tf.minimum(CHUNK_POSITIONS // length, CHUNK_SCORES // length // length)
-    )
-
-
-def _in_chunks(
-    function: Callable[[Inputs], Any], rows_per_chunk: Callable[[tf.Tensor], tf.Tensor]
-) -> Callable[[Inputs], Any]:
-    """Return a function that calls `function` for `rows_per_chunk(length)` rows."""
     spec = {name: tf.TensorSpec([None, None], tf.int32) for name in IDS}
     traced = tf.function(function, input_signature=[spec])
     structure = traced.get_concrete_function().structured_outputs
 
     def in_chunks(inputs: Inputs) -> Any:
         rows, length = tf.unstack(tf.shape(inputs[IDS[0]]))
-        chunk_rows = rows_per_chunk(length)
+        chunk_rows = _rows_per_chunk(length)
         chunks = tf.maximum(1, (rows + chunk_rows - 1) // chunk_rows)
         arrays = [
             tf.TensorArray(
@@ -100,3 +59,33 @@ def _in_chunks(
         return tf.nest.pack_sequence_as(structure, [array.concat() for array in arrays])
 
     return in_chunks
+
+
+def chunked_encoder(encoder: InferenceEncoder) -> Callable[..., tf.Tensor]:
+    """Return a function that calls an encoder for chunks of rows.
+
+    For the target `cpu`, inputs of up to `MAX_TRANSPOSED_POSITIONS` positions are
+    computed as columns, and longer ones in the form for oneDNN. For the target `any`,
+    all are computed in the plain form.
+    """
+    on_cpu = encoder.target == "cpu"
+    in_chunks = chunked(lambda inputs: encoder(**inputs, onednn_graph=on_cpu))
+
+    def encode(**inputs: tf.Tensor) -> tf.Tensor:
+        if not on_cpu:
+            return in_chunks(inputs)
+        return tf.cond(
+            tf.size(inputs[IDS[0]]) <= MAX_TRANSPOSED_POSITIONS,
+            lambda: encoder.call_transposed(**inputs),
+            lambda: in_chunks(inputs),
+        )
+
+    return encode
+
+
+def _rows_per_chunk(length: tf.Tensor) -> tf.Tensor:
+    length = tf.maximum(1, length)
+    # Two divisions, because the square of a length may exceed 32 bits.
+    return tf.maximum(
+        1, tf.minimum(CHUNK_POSITIONS // length, CHUNK_SCORES // length // length)
+    )
