@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import InputError
@@ -24,8 +23,6 @@ from electra_tf.tasks.squad_json import Answer, Question, read_squad_ignoring_of
 from electra_tf.tasks.task_methods import Formatted
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import make_features
-
-_PADDING_LOGIT = -1e30  # below the logit of every real position
 
 
 @keras.saving.register_keras_serializable("electra_tf")
@@ -175,13 +172,12 @@ class QuestionAnswerer(TextModel):
     ) -> list[QAPrediction]:
         """Return the best candidates of each question, from all of its windows."""
         rows = zip(examples.origins, outputs, strict=True)
-        predictions = []
+        predictions, settings = [], self.settings.model
         for _, group in itertools.groupby(rows, lambda row: row[0][0]):
-            origins, stacked = zip(*group, strict=True)
+            origins, found = zip(*group, strict=True)
             _, (question, *_), windows = zip(*origins, strict=True)
-            logits, settings = _stack(stacked), self.settings.model
             predictions.append(
-                decode_answers(question, windows, logits, self.tokenizer, settings)
+                decode_answers(question, windows, found, self.tokenizer, settings)
             )
         return predictions
 
@@ -278,21 +274,6 @@ class QuestionAnswerer(TextModel):
         """Restore the initial weights and threshold."""
         super().reinitialize(start, seed)
         self.null_threshold = self._initial_threshold
-
-
-def _stack(outputs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return one row for each window, padded to the longest window."""
-    stacked = {}
-    for name in outputs[0]:
-        rows = [output[name] for output in outputs]
-        shape = np.max([row.shape for row in rows], axis=0).astype(int)
-        # Padded indices are 0, the position of [CLS], which starts no valid span.
-        is_logit = np.issubdtype(rows[0].dtype, np.floating)
-        padding = _PADDING_LOGIT if is_logit else 0
-        stacked[name] = np.full((len(rows), *shape), padding, rows[0].dtype)
-        for index, row in enumerate(rows):
-            stacked[name][(index, *map(slice, row.shape))] = row
-    return stacked
 
 
 def _question(item: Any, index: int) -> Question:

@@ -64,11 +64,13 @@ class _Span(NamedTuple):
 def decode_answers(
     question: Question,
     windows: Sequence[QAFeature],
-    outputs: Mapping[str, np.ndarray],
+    outputs: Sequence[Mapping[str, np.ndarray]],
     tokenizer: Tokenizer,
     settings: TaskModelConfig = TaskModelConfig(),
 ) -> QAPrediction:
     """Choose the answer among the spans of all windows; its text is empty without any.
+
+    `outputs`: those of `SpanHead` for each window, without the axis of the batch.
 
     `null_odds` is the smallest answerability logit of the windows. Without that logit
     it is the smallest score of position 0 minus the score of the best span. In joint
@@ -92,21 +94,21 @@ def decode_answers(
         )
     )
     best = next((candidate for candidate in nbest if candidate.text), None)
-    odds = _null_score(outputs)
-    if "answerable_logit_B" not in outputs and best:
+    odds = float(np.min(list(map(_null_score, outputs))))
+    if "answerable_logit_B" not in outputs[0] and best:
         odds -= best.start_logit + best.end_logit
     return QAPrediction(best.text if best else "", odds, nbest)
 
 
 def _valid_spans(
     windows: Sequence[QAFeature],
-    outputs: Mapping[str, np.ndarray],
+    outputs: Sequence[Mapping[str, np.ndarray]],
     settings: TaskModelConfig,
 ) -> list[_Span]:
     """Return the valid spans of all windows, best first."""
     spans = []
-    for row, window in enumerate(windows):
-        for start, end, start_logit, end_logit in _pairs(row, outputs, settings.n_best):
+    for window, output in zip(windows, outputs, strict=True):
+        for start, end, start_logit, end_logit in _pairs(output, settings.n_best):
             last = window.piece(end)
             if (
                 window.piece(start) is not None
@@ -119,11 +121,11 @@ def _valid_spans(
 
 
 def _pairs(
-    row: int, outputs: Mapping[str, np.ndarray], n_best: int
+    output: Mapping[str, np.ndarray], n_best: int
 ) -> Iterator[tuple[int, int, np.float32, np.float32]]:
     """Yield start, end and their logits for each start and each of its ends."""
-    if "end_logits_BL" in outputs:
-        start_L, end_L = (outputs[f"{at}_logits_BL"][row] for at in ("start", "end"))
+    if "end_logits_BL" in output:
+        start_L, end_L = output["start_logits_BL"], output["end_logits_BL"]
         starts_S, ends_K = (
             np.argsort(-logits_L, kind="stable")[:n_best]
             for logits_L in (start_L, end_L)
@@ -132,24 +134,24 @@ def _pairs(
             for end in ends_K.tolist():
                 yield start, end, start_L[start], end_L[end]
         return
-    starts_S = outputs["start_top_index_BS"][row].tolist()
-    ends_SK = outputs["end_top_index_BSK"][row].tolist()
-    start_S = outputs["start_top_log_probs_BS"][row]
-    end_SK = outputs["end_top_log_probs_BSK"][row]
+    starts_S = output["start_top_index_BS"].tolist()
+    ends_SK = output["end_top_index_BSK"].tolist()
+    start_S = output["start_top_log_probs_BS"]
+    end_SK = output["end_top_log_probs_BSK"]
     for s, start in enumerate(starts_S):
         for k, end in enumerate(ends_SK[s]):
             yield start, end, start_S[s], end_SK[s, k]
 
 
-def _null_score(outputs: Mapping[str, np.ndarray]) -> float:
-    """Return the smallest score of no answer over the windows."""
-    if "answerable_logit_B" in outputs:
-        return float(np.min(outputs["answerable_logit_B"]))
-    start_BL = outputs["start_logits_BL"].astype(np.float64)
-    if "end_logits_BL" in outputs:
-        return float(np.min(start_BL[:, 0] + outputs["end_logits_BL"][:, 0]))
-    total_B = np.log(np.exp(start_BL - start_BL.max(1, keepdims=True)).sum(1))
-    return float(np.min(start_BL[:, 0] - start_BL.max(1) - total_B))
+def _null_score(output: Mapping[str, np.ndarray]) -> np.floating:
+    """Return the score of no answer in a window."""
+    if "answerable_logit_B" in output:
+        return output["answerable_logit_B"]
+    start_L = output["start_logits_BL"].astype(np.float64)
+    if "end_logits_BL" in output:
+        return start_L[0] + output["end_logits_BL"][0]
+    total = np.log(np.exp(start_L - start_L.max()).sum())
+    return start_L[0] - start_L.max() - total
 
 
 class _PieceOffsets:

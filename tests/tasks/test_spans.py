@@ -52,10 +52,18 @@ def joint_outputs(*rows, null=None):
     return outputs | {"answerable_logit_B": null}
 
 
+def by_window(outputs):
+    """Return the outputs of a batch of windows as one dictionary for each."""
+    return [
+        dict(zip(outputs, row, strict=True))
+        for row in zip(*outputs.values(), strict=True)
+    ]
+
+
 def decode(tokenizer, row, context=CONTEXT, null=None, **settings):
     """Decode the spans of one window."""
     windows = make_features(question(context), tokenizer, LONG)
-    outputs = joint_outputs(row, null=null)
+    outputs = by_window(joint_outputs(row, null=null))
     chosen = TaskModelConfig(**settings)
     return decode_answers(question(context), windows, outputs, tokenizer, chosen)
 
@@ -177,9 +185,8 @@ def test_start_is_valid_only_in_its_max_context_window(tokenizer):
         rows = [{0: (-9.0, {0: -9.0})} for _ in windows]
         for start in range(len(window.ids)):
             rows[number] = {start: (-1.0, {start: -1.0})}
-            decoded = decode_answers(
-                question(context), windows, joint_outputs(*rows), tokenizer
-            )
+            outputs = by_window(joint_outputs(*rows))
+            decoded = decode_answers(question(context), windows, outputs, tokenizer)
             assert bool(decoded.text) == window.max_context[start]
             if decoded.text:
                 assert decoded.text == context.split()[window.piece(start)]
@@ -191,9 +198,8 @@ def test_null_odds_are_the_minimum_over_windows(tokenizer):
     windows = make_features(question(context), tokenizer, settings)
     null = [3.0, -2.5, 7.0][: len(windows)]
     rows = [{0: (-9.0, {0: -9.0})} for _ in windows]
-    decoded = decode_answers(
-        question(context), windows, joint_outputs(*rows, null=null), tokenizer
-    )
+    outputs = by_window(joint_outputs(*rows, null=null))
+    decoded = decode_answers(question(context), windows, outputs, tokenizer)
     assert decoded == QAPrediction("", -2.5, ())  # no span is possible
 
 
@@ -221,7 +227,7 @@ def test_decoding_of_the_originals_outputs(tokenizer):
         "end_top_log_probs_BSK": golden["out/squad/end_top_log_probs"][rows],
         "answerable_logit_B": golden["out/squad/answerable_logit"][rows],
     }
-    decoded = decode_answers(one, windows, outputs, tokenizer)
+    decoded = decode_answers(one, windows, by_window(outputs), tokenizer)
     spans = []
     for w, s, k in itertools.product(range(2), range(5), range(5)):
         start = int(outputs["start_top_index_BS"][w, s])
@@ -259,7 +265,7 @@ def test_decoding_without_joint_prediction(tokenizer):
     start_L, end_L = np.full((2, length), -5.0, "float32")
     start_L[[0, john, smith]] = 2.0, 3.0, 1.0
     end_L[[0, smith]] = 0.5, 4.0
-    outputs = {"start_logits_BL": start_L[None], "end_logits_BL": end_L[None]}
+    outputs = [{"start_logits_BL": start_L, "end_logits_BL": end_L}]
     decoded = decode_answers(question(), windows, outputs, tokenizer)
     assert decoded.text == "John Smith"
     assert decoded.null_odds == (2.0 + 0.5) - (3.0 + 4.0)
@@ -275,10 +281,10 @@ def test_decoding_without_joint_prediction(tokenizer):
 def test_null_odds_of_joint_prediction_without_answerability(tokenizer):
     (window,) = windows = make_features(question(), tokenizer, LONG)
     start = position(window, tokenizer, CONTEXT, "John")
-    outputs = joint_outputs({start: (-1.0, {start: -0.5})})
-    del outputs["answerable_logit_B"]
-    outputs["start_logits_BL"] = np.log(np.array([[0.25, 0.5, 0.25]])) + 7.0
-    decoded = decode_answers(question(), windows, outputs, tokenizer)
+    (output,) = by_window(joint_outputs({start: (-1.0, {start: -0.5})}))
+    del output["answerable_logit_B"]
+    output["start_logits_BL"] = np.log(np.array([0.25, 0.5, 0.25])) + 7.0
+    decoded = decode_answers(question(), windows, [output], tokenizer)
     assert decoded.null_odds == pytest.approx(math.log(0.25) + 1.5)
 
 
@@ -300,7 +306,8 @@ def test_gold_spans_of_public_files_decode_to_gold_answers(
     for item in questions:
         windows = make_features(item, tokenizer, LONG, training=True)
         outputs = joint_outputs(*({w.start: (-1.0, {w.end: -1.0})} for w in windows))
-        decoded = decode_answers(item, windows, outputs, tokenizer, settings)
+        found = by_window(outputs)
+        decoded = decode_answers(item, windows, found, tokenizer, settings)
         assert normalize(decoded.text) == normalize(item.located[0].text)
     log.close()
     assert len(questions) > 40
