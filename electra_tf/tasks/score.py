@@ -7,6 +7,7 @@ have the same form wherever they come from: labels, numbers, lists of tags, `Ans
 import abc
 import dataclasses
 import heapq
+import json
 import math
 import pathlib
 import sys
@@ -26,7 +27,7 @@ from electra_tf.tasks.class_report import (
 )
 from electra_tf.tasks.labels import label_sets, multi_hot
 from electra_tf.tasks.schemes import OUTSIDE, conlleval_spans, is_span_scheme
-from electra_tf.tasks.spans import QAPrediction, write_predictions
+from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.splits import Split
 from electra_tf.tasks.squad_metrics import exact, score_v1, score_v2
 
@@ -386,4 +387,16 @@ class AnswerScorer(Scorer):
         """Write a folder with predictions.json, null_odds.json and nbest.json."""
         pairs = zip(split.items, predictions.best, strict=True)
         by_id = {question.id: answer for question, answer in pairs}
-        write_predictions(path, by_id, predictions.threshold)
+        threshold = predictions.threshold
+        contents = {
+            "predictions": {k: p.answer_text(threshold) for k, p in by_id.items()},
+            "null_odds": {k: p.null_odds for k, p in by_id.items()},
+            "nbest": {
+                k: list(map(dataclasses.asdict, p.nbest)) for k, p in by_id.items()
+            },
+        }
+        folder = pathlib.Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            text = json.dumps(content, indent=2) + "\n"
+            (folder / f"{name}.json").write_text(text, encoding="utf-8")

@@ -1,9 +1,7 @@
 """Decode the answer of a question from the outputs for its windows."""
 
 import dataclasses
-import json
 import math
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -254,24 +252,3 @@ def best_threshold(
         if current > best:
             best, threshold = current, null_odds[question_id]
     return 100.0 * best / len(scores), threshold
-
-
-def write_predictions(
-    folder: str | pathlib.Path,
-    predictions: Mapping[str, QAPrediction],
-    threshold: float | None = None,
-) -> None:
-    """Write `predictions.json`, `null_odds.json` and `nbest.json`."""
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    contents = {
-        "predictions": {k: p.answer_text(threshold) for k, p in predictions.items()},
-        "null_odds": {k: p.null_odds for k, p in predictions.items()},
-        "nbest": {
-            k: [dataclasses.asdict(candidate) for candidate in p.nbest]
-            for k, p in predictions.items()
-        },
-    }
-    for name, content in contents.items():
-        text = json.dumps(content, indent=2) + "\n"
-        (folder / f"{name}.json").write_text(text, encoding="utf-8")

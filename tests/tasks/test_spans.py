@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import json
 import math
@@ -8,13 +9,14 @@ import tiny
 from conftest import GOLDEN
 
 from electra_tf.config.finetuning import TaskModelConfig
+from electra_tf.tasks.score import Answers, AnswerScorer
 from electra_tf.tasks.spans import (
     Candidate,
     QAPrediction,
     decode_answers,
     piece_characters,
-    write_predictions,
 )
+from electra_tf.tasks.splits import Split
 from electra_tf.tasks.squad_json import Question, read_squad
 from electra_tf.tasks.squad_metrics import normalize
 from electra_tf.tasks.windows import make_features
@@ -313,16 +315,15 @@ def test_gold_spans_of_public_files_decode_to_gold_answers(
     assert len(questions) > 40
 
 
-def test_write_predictions(tmp_path):
+def test_predictions_are_written_to_a_folder(tmp_path):
     nbest = (Candidate("\u4e00 b", 0.75, -1.0, -0.5), Candidate("b", 0.25, -2.0, -0.6))
-    predictions = {
-        "x": QAPrediction("\u4e00 b", -2.75, nbest),
-        "y": QAPrediction("yes", -2.7, ()),
-    }
-    write_predictions(tmp_path / "new" / "folder", predictions, threshold=-2.75)
+    best = QAPrediction("\u4e00 b", -2.75, nbest), QAPrediction("yes", -2.7, ())
+    split = Split([dataclasses.replace(question(), id=name) for name in "xy"], None)
+    scorer, folder = AnswerScorer(True), tmp_path / "new" / "folder"
+    scorer.write(split, Answers(best, -2.75), str(folder))
 
     def read(name):
-        return json.loads((tmp_path / "new" / "folder" / f"{name}.json").read_text())
+        return json.loads((folder / f"{name}.json").read_text())
 
     assert read("predictions") == {"x": "\u4e00 b", "y": ""}
     assert read("null_odds") == {"x": -2.75, "y": -2.7}
@@ -334,5 +335,5 @@ def test_write_predictions(tmp_path):
     }
     assert read("nbest")["x"][0] == first
     assert read("nbest")["y"] == []
-    write_predictions(tmp_path / "new" / "folder", predictions)
+    scorer.write(split, Answers(best, None), str(folder))
     assert read("predictions") == {"x": "\u4e00 b", "y": "yes"}
