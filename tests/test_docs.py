@@ -180,12 +180,10 @@ def known_flags():
     return known
 
 
-# The log of changes names flags of earlier versions.
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_documented_flags_exist(path):
-    if path.name != "CHANGELOG.md":
-        for name in re.findall(r"`--(?:\[no\])?([a-z][a-z_]*)", prose(path)):
-            assert {name, name.removeprefix("no")} & known_flags(), f"--{name}"
+    for name in re.findall(r"`--(?:\[no\])?([a-z][a-z_]*)", prose(path)):
+        assert {name, name.removeprefix("no")} & known_flags(), f"--{name}"
 
 
 _NOT_SETTINGS = {"py", "json", "keras", "npz", "safetensors", "save"}
