@@ -1,10 +1,20 @@
 """Error for invalid user input: requirement, received value and remedy."""
 
+import contextlib
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import pickle
+import struct
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+# What readers raise for a file that is damaged or of another kind.
+_DAMAGE = (
+    OSError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError,
+    RuntimeError, EOFError, struct.error, pickle.UnpicklingError, zipfile.BadZipFile,
+)  # fmt: skip
 
 
 class InputError(ValueError):
@@ -36,6 +46,23 @@ class InputError(ValueError):
     def __str__(self) -> str:
         parts = (self.required, f"Received: {self.received}", self.remedy)
         return " ".join(_sentence(" ".join(part.split())) for part in parts)
+
+
+@contextlib.contextmanager
+def report_damage(
+    required: str, remedy: str, *kinds: type[Exception]
+) -> Iterator[None]:
+    """Raise an InputError for what a damaged file makes its reader raise.
+
+    `kinds`: classes of errors of the reader's library.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (*_DAMAGE, *kinds) as error:
+        received = f"{type(error).__name__}: {error!s:.300}"
+        raise InputError(required, received, remedy) from error
 
 
 def format_list(values: Iterable[object], limit: int = 10) -> str:

@@ -12,25 +12,19 @@ import h5py
 import ml_dtypes
 import numpy as np
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, report_damage
 
 _MAX_DEPTH = 32  # groups within groups; Keras needs six
 
 
 def read_hdf5_file(path: str) -> dict[str, np.ndarray]:
     """Read all datasets of a file."""
-    try:
-        with h5py.File(path, "r") as file:
-            datasets = dict(_datasets(file, path))
-            if sum(d.nbytes for d in datasets.values()) > os.path.getsize(path):
-                raise ValueError("arrays of more bytes than the file has")
-            return {name: _values(dataset) for name, dataset in datasets.items()}
-    except InputError:
-        raise
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path!r} must be a whole HDF5 file", str(error), "Copy or save it again"
-        ) from error
+    required = f"{path!r} must be a whole HDF5 file"
+    with report_damage(required, "Copy or save it again"), h5py.File(path) as file:
+        datasets = dict(_datasets(file, path))
+        if sum(d.nbytes for d in datasets.values()) > os.path.getsize(path):
+            raise ValueError("arrays of more bytes than the file has")
+        return {name: _values(dataset) for name, dataset in datasets.items()}
 
 
 def _datasets(file: h5py.File, path: str) -> Iterator[tuple[str, h5py.Dataset]]:

@@ -21,7 +21,7 @@ import pydantic
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.model import EncoderConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, report_damage
 from electra_tf.interop.network import COUNTS, Network
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, TaskHead, TaskRole
@@ -66,18 +66,6 @@ _VARIABLES = {
     **{"word_embeddings": 0, "segment_embeddings": 1, "position_embeddings": 2},
 }
 _REMEDY = "Copy it again, or train it again"
-# A damaged part of a file raises any of these.
-DAMAGE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-    NotImplementedError,
-    RuntimeError,
-    zipfile.BadZipFile,
-)
 
 
 def model_file(path: str) -> str:
@@ -114,14 +102,12 @@ def _beside(path: str, name: str) -> str:
     return os.path.join(folder, name)
 
 
-def damaged(path: str, error: Exception) -> InputError:
-    """Return the error of a damaged file."""
-    lines = str(error).strip().splitlines() or [""]
-    return InputError(
-        f"{path} must be a complete model that finetune wrote",
-        f"{type(error).__name__}: {lines[0]}"[:300],
-        _REMEDY,
-    )
+def report_damaged_model(
+    path: str, *kinds: type[Exception]
+) -> contextlib.AbstractContextManager[None]:
+    """Return a context that raises an InputError where a .keras file is damaged."""
+    required = f"{path} must be a complete model that finetune wrote"
+    return report_damage(required, _REMEDY, *kinds)
 
 
 def too_large(path: str, needed: int, stored: int) -> InputError:
@@ -135,7 +121,7 @@ def too_large(path: str, needed: int, stored: int) -> InputError:
 
 def read_config(path: str) -> dict[str, Any]:
     """Return the config of a .keras file, if the file has the weights of its model."""
-    try:
+    with report_damaged_model(path):
         with zipfile.ZipFile(path) as archive:
             sizes = {info.filename: info.file_size for info in archive.infolist()}
             stored = sum(info.compress_size for info in archive.infolist())
@@ -145,8 +131,6 @@ def read_config(path: str) -> dict[str, Any]:
                 raise ValueError(f"{CONFIG} of {sizes[CONFIG]:,} bytes")
             config = json.loads(archive.read(CONFIG))
         needed = _model_bytes(config)
-    except DAMAGE as error:
-        raise damaged(path, error) from error
     if needed > sizes[WEIGHTS]:
         raise too_large(path, needed, sizes[WEIGHTS])
     return config
@@ -175,14 +159,10 @@ def read(path: str) -> PretrainedModel:
     config = read_config(file)
     name = class_name(config).removeprefix("electra_tf>")
     arguments, task = config["config"], stored_task(path) or ""
-    try:
+    with report_damaged_model(file):
         head, shape = _head(name, arguments), _shape(arguments["shape"])
         tokenizer = saved_tokenizer(arguments)
         weights = dict(_weights(file, _shapes(shape, head)))
-    except InputError:
-        raise
-    except DAMAGE as error:
-        raise damaged(file, error) from error
     if head is not None:
         head = dataclasses.replace(head, name=_TF1_NAMES.get(task, task))
     origin = os.path.join(os.path.dirname(file), ORIGIN)

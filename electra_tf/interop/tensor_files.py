@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import safetensors
 
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError, format_list, report_damage
 from electra_tf.interop.network import is_float
 from electra_tf.interop.torch_file import read_torch_file
 from electra_tf.text.json_file import parse_small_json, read_small_file
@@ -25,6 +25,7 @@ SHARD = re.compile(r"(model|pytorch_model)-\d+-of-\d+\.(safetensors|bin)")
 WEIGHTS = (SAFETENSORS, SAFETENSORS + _INDEX, TORCH, TORCH + _INDEX)
 """Files of weights of a Hugging Face folder; the first that exists is read."""
 _MAX_HEADER = 1 << 25  # bytes
+_REMEDY = "Copy or download the model again"
 _DTYPES = {
     "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
     "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8,
@@ -69,7 +70,8 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
 
 def read_safetensors(path: str) -> dict[str, np.ndarray]:
     """Return the tensors of a file as views that take no memory of their own."""
-    try:
+    required = f"{path!r} must be a whole safetensors file"
+    with report_damage(required, _REMEDY, safetensors.SafetensorError):
         with safetensors.safe_open(path, framework="numpy"):
             pass  # checks that header and data fit together
         with open(path, "rb") as file:
@@ -82,10 +84,6 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
             return {n: np.zeros(e["shape"], np.float32) for n, e in header.items()}
         data = np.memmap(path, np.uint8, "r", 8 + size)
         return {name: _view(data, name, entry) for name, entry in header.items()}
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise _error(
-            f"{path!r} must be a whole safetensors file", str(error)
-        ) from error
 
 
 def _view(data: np.ndarray, name: str, entry: Mapping[str, Any]) -> np.ndarray:
@@ -112,15 +110,12 @@ def _shards(index: str, names: Iterable[str]) -> Iterator[str]:
 
 
 def _weight_map(index: str) -> Mapping[str, str]:
-    try:
+    with report_damage(f"{index!r} must be a JSON index", _REMEDY):
         content = read_small_file(index, _MAX_HEADER)
         weight_map = parse_small_json(content, index)["weight_map"]
         if all(isinstance(name, str) for name in weight_map.values()):
             return weight_map
         raise TypeError("weight_map holds values that are no names of files")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        message = f"{type(error).__name__}: {error}"
-        raise _error(f"{index!r} must be a JSON index", message) from error
 
 
 def check_finite(array: np.ndarray, name: str, path: str) -> None:
@@ -135,4 +130,4 @@ def check_finite(array: np.ndarray, name: str, path: str) -> None:
 
 
 def _error(required: str, received: str) -> InputError:
-    return InputError(required, received, "Copy or download the model again")
+    return InputError(required, received, _REMEDY)

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.data import TokenizationConfig
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError, format_list, report_damage
 from electra_tf.interop.network import Network, Prefixes, Role, read_shape, table_shape
 from electra_tf.interop.pretrained import (
     PretrainedModel,
@@ -236,18 +236,13 @@ def _read_head(
 
 
 def _known_head(known: Mapping[str, Any], source: str) -> TaskHead:
-    try:
+    required = f"'task' of {SETTINGS} beside {source} must describe a head"
+    with report_damage(required, "Convert the model again, or delete the file"):
         head = TaskHead(**{**known, "labels": tuple(known.get("labels", ()))})
         is_text = all(type(n) is str for n in head.labels)
         if head.role not in TASK_ROLES or head.pooler != "none" or not is_text:
             raise TypeError(f"role {head.role!r} with labels {head.labels!r:.60}")
-    except TypeError as error:
-        raise InputError(
-            f"'task' of {SETTINGS} beside {source} must describe a head",
-            str(error),
-            "Convert the model again, or delete the file",
-        ) from error
-    return head
+        return head
 
 
 def _named_head(

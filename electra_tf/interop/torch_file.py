@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, report_damage
 
 _DTYPES = {
     "DoubleStorage": np.dtype("<f8"),
@@ -93,25 +93,18 @@ class _Dict(dict):
 
 def read_torch_file(path: str) -> dict[str, np.ndarray]:
     """Read the state dict in a file of `torch.save`, of any version."""
+    required = f"{path!r} must be a whole file of torch.save"
+    remedy = "Copy or download the model again, or get it as safetensors"
     try:
-        read = _read_zip if zipfile.is_zipfile(path) else _read_legacy
-        tensors, storages = read(path)
-        return {name: _view(tensor, storages) for name, tensor in tensors.items()}
+        with report_damage(required, remedy):
+            read = _read_zip if zipfile.is_zipfile(path) else _read_legacy
+            tensors, storages = read(path)
+            return {name: _view(tensor, storages) for name, tensor in tensors.items()}
     except _ForbiddenError as error:
         raise InputError(
             "A pytorch_model.bin must hold tensors and nothing else",
             f"{path!r}, whose pickle asks for {error}; nothing of it was run",
             "Do not open this file with PyTorch. Get the model as safetensors",
-        ) from error
-    except (
-        zipfile.BadZipFile, pickle.UnpicklingError, EOFError, LookupError, OSError,
-        ValueError, TypeError, ArithmeticError, AttributeError, RuntimeError,
-        struct.error,
-    ) as error:  # fmt: skip
-        raise InputError(
-            f"{path!r} must be a whole file of torch.save",
-            f"{type(error).__name__}: {error}",
-            "Copy or download the model again, or get it as safetensors",
         ) from error
 
 

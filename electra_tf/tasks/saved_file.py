@@ -17,7 +17,7 @@ import keras
 
 from electra_tf.errors import InputError
 from electra_tf.interop import keras_file
-from electra_tf.interop.keras_file import WEIGHTS, damaged
+from electra_tf.interop.keras_file import WEIGHTS, report_damaged_model
 from electra_tf.model.transformer import weights_of_zeros
 
 _LAYERS = (
@@ -49,25 +49,25 @@ _FLOAT = 4  # bytes
 def load_keras_model(path: str, config: Mapping[str, Any]) -> keras.Model:
     """Load a .keras file with this config, without compiling or running its code."""
     try:
-        config = _without_compilation(config)
-        with zipfile.ZipFile(path) as archive:
-            stored = archive.getinfo(WEIGHTS).file_size
-        _check_classes(config)
-        if (needed := _weight_bytes(config)) > stored:
-            raise keras_file.too_large(path, needed, stored)
-        with weights_of_zeros():
-            model = keras.saving.deserialize_keras_object(config, safe_mode=True)
-        with keras_file.extracted_weights(path) as weights:
-            model.load_weights(weights)
-        return model
+        # Keras raises errors of many classes.
+        with report_damaged_model(path, Exception):
+            config = _without_compilation(config)
+            with zipfile.ZipFile(path) as archive:
+                stored = archive.getinfo(WEIGHTS).file_size
+            _check_classes(config)
+            if (needed := _weight_bytes(config)) > stored:
+                raise keras_file.too_large(path, needed, stored)
+            with weights_of_zeros():
+                model = keras.saving.deserialize_keras_object(config, safe_mode=True)
+            with keras_file.extracted_weights(path) as weights:
+                model.load_weights(weights)
+            return model
     except InputError as error:
         if path in str(error):
             raise
         raise InputError(
             f"{path}: {error.required}", error.received, error.remedy
         ) from error
-    except Exception as error:  # Keras raises errors of many classes
-        raise damaged(path, error) from error
 
 
 def unknown_class(name: Any) -> InputError:

@@ -5,7 +5,7 @@ import os
 import pathlib
 from typing import Any
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, report_damage
 
 _MAX_BYTES = 1 << 25  # the tokenizer.json of the largest vocabularies
 _MAX_VALUES = 6_000_000  # parsed, a value may take 20 times its bytes
@@ -13,19 +13,12 @@ _MAX_VALUES = 6_000_000  # parsed, a value may take 20 times its bytes
 
 def read_json(path: str | os.PathLike) -> dict[str, Any]:
     """Return the object in a JSON file."""
-    try:
+    required = f"{os.fspath(path)!r} must be a JSON object"
+    with report_damage(required, "Copy or download it again"):
         value = parse_small_json(read_small_file(path, _MAX_BYTES), os.fspath(path))
         if isinstance(value, dict):
             return value
         raise ValueError(f"a JSON {type(value).__name__}, not an object")
-    except InputError:
-        raise
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{os.fspath(path)!r} must be a JSON object",
-            str(error),
-            "Copy or download it again",
-        ) from error
 
 
 def parse_small_json(content: bytes, place: str) -> Any:

@@ -20,7 +20,7 @@ import google_crc32c
 import numpy as np
 
 from electra_tf import durable_files
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, report_damage
 from electra_tf.storage.lease import Lease, is_lease
 from electra_tf.storage.mirror import push, temporary_folder
 from electra_tf.storage.objects import ObjectFolder, is_url
@@ -222,7 +222,10 @@ class Manifest:
     @classmethod
     def parse(cls, text: str | bytes, source: str) -> "Manifest":
         """Parse the content of a `manifest.json`."""
-        try:
+        with report_damage(
+            f"{source} must be a manifest of format {_FORMAT}",
+            "Build the records again with this version of electra_tf",
+        ):
             tree = json.loads(text)
             if tree["format"] != _FORMAT:
                 raise ValueError(f"format {tree['format']}")
@@ -230,12 +233,6 @@ class Manifest:
             manifest = cls(**tree, shards=shards)
             int(manifest.max_length), int(manifest.tokenizer["vocabulary_size"])
             return manifest
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise InputError(
-                f"{source} must be a manifest of format {_FORMAT}",
-                f"{type(error).__name__}: {error}",
-                "Build the records again with this version of electra_tf",
-            ) from error
 
 
 def is_half_written(names: Iterable[str]) -> bool:

@@ -10,7 +10,7 @@ import dataclasses
 import os
 
 from electra_tf.config.data import TokenizationConfig
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError, format_list, report_damage
 from electra_tf.storage.mirror import fetch
 from electra_tf.storage.objects import ObjectFolder, is_url, split_url
 from electra_tf.text.huggingface_tokenizer import (
@@ -143,17 +143,13 @@ def _open_own(path: str) -> StoredTokenizer:
     """Open a vocabulary and the settings that `Tokenizer.save` wrote beside it."""
     vocabulary, file = Vocabulary.read(path), settings_path(path)
     remedy = "pass --lower_case, --strip_accents, --split_unspaced and --keep_whole"
-    try:
+    with report_damage(
+        f"{file} must contain the settings of {path}", f"Delete it and {remedy}"
+    ):
         stored = TokenizationConfig.complete(read_json(file))
         sha256 = stored["vocabulary_sha256"]
         names = [field.name for field in dataclasses.fields(TokenizationConfig)]
         settings = TokenizationConfig(**{name: stored[name] for name in names})
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{file} must contain the settings of {path}",
-            f"{type(error).__name__}: {error}",
-            f"Delete it and {remedy}",
-        ) from error
     if sha256 != vocabulary.sha256:
         raise InputError(
             f"{path} must have the checksum {sha256} that {file} stores",

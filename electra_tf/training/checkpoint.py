@@ -33,7 +33,7 @@ import safetensors.numpy
 from electra_tf import durable_files
 from electra_tf.config import loader
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, report_damage
 
 WEIGHTS, SLOTS = "weights.safetensors", "optimizer.safetensors"
 CONFIG, MANIFEST = "config.yaml", "checkpoint.json"
@@ -153,7 +153,7 @@ def folder_of(path: str, names: Container[str]) -> str:
 
 def parse_manifest(content: bytes, path: str) -> dict[str, Any]:
     """Return `step`, `details`, and `files`: size and SHA-256 by name."""
-    try:
+    with report_damage(f"{path}/{MANIFEST} must be an undamaged manifest", DAMAGED):
         manifest = json.loads(content)
         format_number, checksum = manifest["format"], manifest.pop("sha256", None)
         _ = manifest["step"], manifest["details"]
@@ -166,12 +166,6 @@ def parse_manifest(content: bytes, path: str) -> dict[str, Any]:
         # Earlier versions wrote no checksum of the manifest itself.
         if format_number == _FORMAT and checksum not in (None, _checksum(manifest)):
             raise ValueError("another checksum than that of its content")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{path}/{MANIFEST} must be an undamaged manifest",
-            f"{type(error).__name__}: {error}",
-            DAMAGED,
-        ) from error
     if format_number != _FORMAT:
         raise InputError(
             f"The format of a checkpoint must be {_FORMAT}",
@@ -433,11 +427,6 @@ def _delete(path: pathlib.Path) -> None:
 
 
 def _load(path: pathlib.Path) -> dict[str, np.ndarray]:
-    try:
+    required = f"{path} must be a whole safetensors file"
+    with report_damage(required, DAMAGED, safetensors.SafetensorError):
         return safetensors.numpy.load_file(path)
-    except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise InputError(
-            f"{path} must be a whole safetensors file",
-            f"{type(error).__name__}: {error}"[:300],
-            DAMAGED,
-        ) from error
