@@ -1,25 +1,26 @@
 """Read and write the files of TensorFlow checkpoints.
 
 A checkpoint is an index, a table of `BundleEntryProto` by name in LevelDB's format, and
-data files. TensorFlow reads the values. It ends the process at an index of negative
-sizes and allocates any size, so the index is checked here before.
+data files. TensorFlow ends the process at an index of negative sizes and allocates any
+size, so this reader maps the values itself, from an index whose sizes it checks.
 
 Sources: TensorFlow tensor_bundle.proto and core/lib/io/table_format.txt.
 """
 
-import glob
 import math
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
+from tensorflow.core.protobuf.tensor_bundle_pb2 import (
+    BundleEntryProto,
+    BundleHeaderProto,
+)
 
-from electra_tf.errors import InputError
+from electra_tf.errors import report_damage
 from electra_tf.text.json_file import read_small_file
+from electra_tf.text.records import masked_crc
 
 _FOOTER = 48  # bytes: two handles and a magic number
 _MAX_INDEX, _MAX_NAMES = 2**24, 2**25  # bytes
@@ -28,12 +29,14 @@ _DTYPES = (
     tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int64, tf.int32, tf.int16,
     tf.int8, tf.uint8, tf.bool, tf.string,
 )  # fmt: skip
+_EMPTY = np.zeros(0, np.uint8)
+_REMEDY = "Copy or download the .index and .data files again"
 _SHARD = 32 * 2**20  # bytes, after which a shard of a new checkpoint ends
 
 
 def read_shapes(prefix: str) -> dict[str, tuple[int, ...]]:
     """Return the shape of each numeric tensor of a checkpoint."""
-    return {name: _shape(entry) for name, entry in _entries(prefix).items()}
+    return {name: _shape(entry) for name, entry in _entries(prefix)[1].items()}
 
 
 def read_bundle(prefix: str) -> dict[str, np.ndarray]:
@@ -41,42 +44,34 @@ def read_bundle(prefix: str) -> dict[str, np.ndarray]:
 
     Strings are left out; the graph of objects of a TensorFlow 2 checkpoint is one.
     """
-    entries = _entries(prefix)
-    sizes = {name: entry.size for name, entry in entries.items()}
-    files = glob.glob(f"{glob.escape(prefix)}.data-*")
-    available = sum(map(os.path.getsize, files))
-    if sum(sizes.values()) > available:
-        largest = max(sizes, key=sizes.__getitem__)
-        raise _error(
-            "The tensors of a checkpoint must not be larger than its files",
-            f"{prefix}: {sum(sizes.values()):,} bytes in files of {available:,}, "
-            f"{sizes[largest]:,} of them of {largest!r}",
-        )
-    try:
-        # `load_checkpoint` would follow the `checkpoint` file of a folder `prefix`.
-        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
+    shards, entries = _entries(prefix)
+    required = f"The tensors of {prefix} must be those that were written"
+    with report_damage(required, _REMEDY):
+        contents = {
+            shard: np.memmap(f"{prefix}.data-{shard:05d}-of-{shards:05d}", mode="r")
+            for shard in {entry.shard_id for entry in entries.values() if entry.size}
+        }
+        sizes = {name: entry.size for name, entry in entries.items()}
+        needed = sum(sizes.values())
+        available = sum(content.size for content in contents.values())
+        if needed > available:
+            largest = max(sizes, key=sizes.__getitem__)
+            raise ValueError(
+                f"{needed:,} bytes in files of {available:,}, {sizes[largest]:,} of "
+                f"them of {largest!r}"
+            )
         return {
-            name: _view(reader.get_tensor(name), entry, files)
+            name: _view(contents.get(entry.shard_id, _EMPTY), name, entry)
             for name, entry in entries.items()
         }
-    except (tf.errors.OpError, OSError, ValueError, LookupError) as error:
-        raise _error(
-            "The tensors of a checkpoint must be those that were written",
-            f"{prefix}: {error}",
-        ) from error
 
 
-def _view(values: Any, entry: BundleEntryProto, files: Iterable[str]) -> np.ndarray:
-    """Return values that TensorFlow verified as a view, which takes no memory."""
-    values, end = np.asarray(values), entry.offset + entry.size
-    shard = f".data-{entry.shard_id:05d}-"
-    for file in files if values.size else ():
-        if shard in os.path.basename(file) and os.path.getsize(file) >= end:
-            shape = values.shape or (1,)
-            view = np.memmap(file, values.dtype, "r", entry.offset, shape)
-            if np.array_equal(view := view.reshape(values.shape), values):
-                return view
-    return values
+def _view(content: np.ndarray, name: str, entry: BundleEntryProto) -> np.ndarray:
+    """Return a tensor as a view of its file's content, which takes no memory."""
+    data = np.asarray(content[entry.offset : entry.offset + entry.size])
+    if masked_crc(data) != entry.crc32c.to_bytes(4, "little"):
+        raise ValueError(f"{name!r} has another checksum")
+    return data.view(tf.as_dtype(entry.dtype).as_numpy_dtype).reshape(_shape(entry))
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray | bytes]) -> None:
@@ -106,27 +101,29 @@ def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray | bytes]) -> None
     )
 
 
-def _entries(prefix: str) -> dict[str, BundleEntryProto]:
-    """Return the numeric tensors that the index lists, whose sizes fit their shapes."""
+def _entries(prefix: str) -> tuple[int, dict[str, BundleEntryProto]]:
+    """Return the number of data files, and the numeric tensors that the index lists.
+
+    The sizes of these tensors fit their shapes.
+    """
     path, entries = f"{prefix}.index", {}
-    try:
-        (header, _), *items = _table(read_small_file(path, _MAX_INDEX))
-        if header:
-            raise ValueError(f"{header!r} in place of the header, which has no name")
+    required = f"{path!r} must be the whole index of a TensorFlow checkpoint"
+    with report_damage(required, _REMEDY, DecodeError):
+        (first, value), *items = _table(read_small_file(path, _MAX_INDEX))
+        if first:
+            raise ValueError(f"{first!r} in place of the header, which has no name")
+        header = BundleHeaderProto.FromString(value)
+        if header.endianness != BundleHeaderProto.LITTLE:
+            raise ValueError("values of the other byte order")
         for key, value in items:
             name, entry = key.decode(), BundleEntryProto.FromString(value)
             _check_entry(name, entry)
-            if not name or name in entries:  # TensorFlow would read another entry
+            if not name or name in entries:
                 raise ValueError(f"a second entry {name!r}")
             entries[name] = entry
-    except InputError:
-        raise
-    except (OSError, ValueError, TypeError, LookupError, DecodeError) as error:
-        raise _error(
-            f"{path!r} must be the whole index of a TensorFlow checkpoint", str(error)
-        ) from error
     strings = tf.string.as_datatype_enum
-    return {n: entry for n, entry in entries.items() if entry.dtype != strings}
+    numeric = {n: entry for n, entry in entries.items() if entry.dtype != strings}
+    return header.num_shards, numeric
 
 
 def _check_entry(name: str, entry: BundleEntryProto) -> None:
@@ -167,11 +164,15 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a block. A key repeats the start of the last one.
 
-    TensorFlow may begin at one of the places that the end of the block lists.
+    A byte for the compression and a checksum are behind it. Other readers may begin at
+    one of the places that the end of the block lists.
     """
-    block, kind = data[offset : offset + size], data[offset + size : offset + size + 1]
+    end = offset + size
+    block, kind = data[offset:end], data[end : end + 1]
     if kind != b"\0" or size < 4:
         raise ValueError("a compressed or truncated block")
+    if masked_crc(block + kind) != data[end + 1 : end + 5]:
+        raise ValueError("a block of another checksum")
     restarts = int.from_bytes(block[-4:], "little")
     stop, at, key, starts = len(block) - 4 * (restarts + 1), 0, b"", {0}
     while at < stop:
@@ -199,9 +200,3 @@ def _numbers(data: bytes, at: int, count: int) -> tuple[list[int], int]:
             shift += 7
         numbers.append(value)
     return numbers, at
-
-
-def _error(required: str, received: str) -> InputError:
-    return InputError(
-        required, received, "Copy or download the .index and .data files again"
-    )

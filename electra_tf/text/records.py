@@ -153,8 +153,8 @@ def _read_frame(file: BinaryIO, offset: int, size: int) -> Frame:
     return Frame(offset, payload)
 
 
-def masked_crc(data: bytes) -> bytes:
-    """Return the checksum of a TFRecord file for some bytes."""
+def masked_crc(data: bytes | np.ndarray) -> bytes:
+    """Return the checksum of TensorFlow's files for some bytes."""
     crc = google_crc32c.value(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
