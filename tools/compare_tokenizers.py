@@ -20,6 +20,7 @@ from electra_tf.config.loader import load_config
 from electra_tf.interop import huggingface
 from electra_tf.text.files import inner_suffix, open_compressed
 from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_files import find_tokenizer
 
 Encode = Callable[[Sequence[str]], Iterable[Sequence[int]]]
 _BATCH = 1024
@@ -30,9 +31,10 @@ def main() -> int:
     parser.add_argument("folder", help="a Hugging Face model or tokenizer")
     parser.add_argument("files", nargs="+", help="text, .csv or .json; .gz, .xz")
     arguments = parser.parse_args()
-    tokenizer = huggingface.read_tokenizer(arguments.folder)
-    if tokenizer is None:
+    stored = find_tokenizer(arguments.folder)
+    if stored is None:
         parser.error(f"{arguments.folder} has neither vocab.txt nor tokenizer.json")
+    tokenizer = stored.tokenizer(huggingface.TOKENIZATION)
     differences = 0
     for name, encode in encoders(arguments.folder, tokenizer):
         for file in arguments.files:

@@ -49,12 +49,11 @@ from electra_tf.text.huggingface_tokenizer import (
 )
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.tokenizer_files import find_tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS
 from electra_tf.training.checkpoint import folder_of, safetensors_parts
 
-# Settings of transformers where a folder's files have none.
-_DEFAULT = TokenizationConfig(max_word_characters=WORD_LIMIT)
+TOKENIZATION = TokenizationConfig(max_word_characters=WORD_LIMIT)
+"""Settings of transformers where a folder's files have none."""
 GENERATOR = "generator"  # the folder of a pair's generator
 _EXACT = ("gelu", "gelu_python")
 _TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
@@ -133,7 +132,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         network, more = _read_network(inner, find_weights(inner))
         networks.append(network)
         left_out |= more
-    tokenizer = choose_tokenizer(vocab, lambda: read_tokenizer(path), _DEFAULT)
+    tokenizer = choose_tokenizer(vocab, path, TOKENIZATION)
     return PretrainedModel.of_networks(networks, tokenizer, path, left_out=left_out)
 
 
@@ -383,12 +382,6 @@ def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
         own["problem_type"] = "regression"
         outputs = {"id2label": {"0": _SCORE}, "label2id": {_SCORE: 0}}
     return {**outputs, **network.config, **own}
-
-
-def read_tokenizer(folder: str) -> Tokenizer | None:
-    """Read the vocabulary and settings of a folder's tokenizer."""
-    stored = find_tokenizer(folder)
-    return stored and stored.tokenizer(_DEFAULT)
 
 
 def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> None:

@@ -26,7 +26,7 @@ from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.huggingface_tokenizer import CONFIG, TOKENIZER
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.tokenizer_files import KERAS_HUB_VOCABULARY, find_tokenizer
+from electra_tf.text.tokenizer_files import KERAS_HUB_VOCABULARY
 from electra_tf.training.checkpoint import folder_of
 
 WEIGHTS = "model.weights.h5"
@@ -76,13 +76,8 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         file,
         "Save the backbone alone",
     )
-    tokenizer = choose_tokenizer(vocab, lambda: _read_tokenizer(path))
+    tokenizer = choose_tokenizer(vocab, path)
     return PretrainedModel.of_networks([ours], tokenizer, path, left_out=left_out)
-
-
-def _read_tokenizer(folder: str) -> Tokenizer | None:
-    stored = find_tokenizer(folder)
-    return stored and stored.tokenizer()
 
 
 def _shape(values: Any, path: str) -> EncoderConfig:

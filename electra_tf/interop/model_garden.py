@@ -66,7 +66,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         "Save the encoder alone: tf.train.Checkpoint(encoder=encoder)",
     )
     folder = os.path.dirname(prefix)
-    tokenizer = choose_tokenizer(vocab, lambda: tf1.read_tokenizer(folder))
+    tokenizer = choose_tokenizer(vocab, folder, tf1.read_tokenization(folder))
     return PretrainedModel.of_networks([ours], tokenizer, path, left_out=left_out)
 
 

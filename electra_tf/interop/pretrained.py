@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.interop.network import Network, Role
 from electra_tf.interop.task_heads import TaskHead
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.tokenizer_files import open_tokenizer
+from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
 
 ADD_VOCABULARY = (
     "Copy the model's vocab.txt beside its weights, or run `electra-tf convert` with "
@@ -221,13 +221,17 @@ def explain_left_out(
 
 def choose_tokenizer(
     vocab: str | None,
-    read_own: Callable[[], Tokenizer | None],
+    folder: str,
     default: TokenizationConfig = TokenizationConfig(),
 ) -> Tokenizer | None:
-    """Return the tokenizer of a source, or that of a vocabulary in place of it."""
+    """Return the tokenizer in a source's folder, or that of a vocabulary instead.
+
+    `default`: the settings where no file has any.
+    """
     if vocab is None:
-        return read_own()
+        stored = find_tokenizer(folder)
+        return stored and stored.tokenizer(default)
     stored = open_tokenizer(vocab, pad_anywhere=True)
-    if stored.settings is None and (own := read_own()):
-        default = own.settings
+    if stored.settings is None and (own := find_tokenizer(folder)):
+        default = own.settings or default
     return stored.tokenizer(default)

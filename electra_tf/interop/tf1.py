@@ -28,7 +28,6 @@ from electra_tf.interop.tensor_bundle import read_bundle, read_shapes, write_bun
 from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.tokenizer_files import find_tokenizer
 from electra_tf.training.checkpoint import folder_of
 
 _SLOT = "{name}/adam_{slot}"
@@ -45,6 +44,7 @@ _NOT_READ = {
 }
 SETTINGS = "electra_tf.json"
 """Settings beside a checkpoint that its tensors do not show."""
+_REMEDY = "Convert the model again, or delete the file"
 _NO_OPTIONS = HeadOptions()
 _TASK = re.compile(r"task_specific/([^/]+)/")
 _BINARY = ("0", "1")
@@ -122,7 +122,7 @@ def read(
     )
     return PretrainedModel.of_networks(
         networks,
-        choose_tokenizer(vocab, lambda: read_tokenizer(folder)),
+        choose_tokenizer(vocab, folder, read_tokenization(folder)),
         prefix,
         step=int(tensors[_STEP]) if _STEP in tensors else 0,
         left_out=left_out,
@@ -237,7 +237,7 @@ def _read_head(
 
 def _known_head(known: Mapping[str, Any], source: str) -> TaskHead:
     required = f"'task' of {SETTINGS} beside {source} must describe a head"
-    with report_damage(required, "Convert the model again, or delete the file"):
+    with report_damage(required, _REMEDY):
         head = TaskHead(**{**known, "labels": tuple(known.get("labels", ()))})
         is_text = all(type(n) is str for n in head.labels)
         if head.role not in TASK_ROLES or head.pooler != "none" or not is_text:
@@ -290,27 +290,18 @@ def read_settings(folder: str) -> Mapping[str, Any]:
             raise InputError(
                 f"{name!r} of {path} must be an object",
                 f"{known[name]!r:.80}",
-                "Convert the model again, or delete the file",
+                _REMEDY,
             )
     return known
 
 
-def read_tokenizer(folder: str) -> Tokenizer | None:
-    """Return the tokenizer beside a checkpoint, or None."""
-    stored = find_tokenizer(folder)
-    own = read_settings(folder).get("tokenization")
-    if stored is None or own is None:
-        return stored and stored.tokenizer()
-    try:
-        settings = TokenizationConfig(**TokenizationConfig.complete(own))
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"'tokenization' of {os.path.join(folder, SETTINGS)} must be settings of a "
-            "tokenizer",
-            str(error),
-            "Convert the model again, or delete the file",
-        ) from error
-    return Tokenizer(stored.vocabulary, settings)
+def read_tokenization(folder: str) -> TokenizationConfig:
+    """Return the tokenizer's settings that `write` left, or else the defaults."""
+    path = os.path.join(folder, SETTINGS)
+    required = f"'tokenization' of {path} must be settings of a tokenizer"
+    with report_damage(required, _REMEDY):
+        stored = read_settings(folder).get("tokenization", {})
+        return TokenizationConfig(**TokenizationConfig.complete(stored))
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:

@@ -27,6 +27,7 @@ from electra_tf.model.electra import Electra
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_files import find_tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CONFIG, assign, open_checkpoint
 
@@ -278,7 +279,7 @@ def test_chinese_ids_are_those_of_the_written_tokenizer(tmp_path):
     tokenizer = Tokenizer(vocabulary)
     huggingface.write_tokenizer(tokenizer, shape.model.encoder, str(tmp_path))
     theirs = FastTokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    read = huggingface.read_tokenizer(str(tmp_path))
+    read = find_tokenizer(str(tmp_path)).tokenizer()
     expected = [theirs.encode(t, add_special_tokens=False).ids for t in CHINESE_TEXTS]
     assert [tokenizer.encode(text) for text in CHINESE_TEXTS] == expected
     assert [read.encode(text) for text in CHINESE_TEXTS] == expected
@@ -312,7 +313,7 @@ def test_entries_kept_whole_are_converted(converted, tmp_path):
     ours.write(dataclasses.replace(model, tokenizer=tokenizer), str(tmp_path / "kept"))
     report = convert_checkpoint(tmp_path / "kept", tmp_path / "hf", "huggingface")
     assert "keep_whole" not in str(report)
-    assert huggingface.read_tokenizer(str(tmp_path / "hf")).settings == settings
+    assert find_tokenizer(str(tmp_path / "hf")).settings == settings
     convert_checkpoint(tmp_path / "hf", tmp_path / "back")
     assert tiny.networks(str(tmp_path / "back")).tokenizer.settings == settings
     report = convert_checkpoint(tmp_path / "kept", tmp_path / "tf1", "tf1")

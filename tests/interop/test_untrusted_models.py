@@ -24,7 +24,7 @@ from electra_tf.interop.hdf5_file import read_hdf5_file
 from electra_tf.interop.tensor_bundle import read_bundle, write_bundle
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.text.json_file import read_json
-from electra_tf.text.tokenizer_files import open_tokenizer
+from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint
 
@@ -130,7 +130,7 @@ def test_files_of_five_gigabytes(name, read, tmp_path):
 def test_a_tokenizer_of_brackets(tmp_path):
     path = tmp_path / huggingface.TOKENIZER
     path.write_bytes(b"[" + b"[]," * 6_500_000 + b"[]]")
-    refused(huggingface.read_tokenizer, tmp_path, str(path), "values")
+    refused(find_tokenizer, tmp_path, str(path), "values")
 
 
 # HDF5 -------------------------------------------------------------------------------
