@@ -7,9 +7,7 @@ computes gelu by tanh.
 Source: tf-models-official networks/bert_encoder.py, and checkpoints it wrote.
 """
 
-import json
 import os
-import pathlib
 import re
 from collections.abc import Iterable, Mapping
 
@@ -25,7 +23,7 @@ from electra_tf.interop.pretrained import (
     choose_tokenizer,
     explain_left_out,
 )
-from electra_tf.interop.tensor_bundle import read_shapes, write_bundle
+from electra_tf.interop.tensor_bundle import read_shapes
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _ENCODER = "encoder/"
@@ -117,18 +115,7 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
             "model_garden", Prefixes(_ENCODER, _ENCODER)
         )
         prefix = os.path.join(folder, f"{_NAME}-1")
-        write_bundle(prefix, _tensors(target))
-        pathlib.Path(folder, "checkpoint").write_text(
-            f'model_checkpoint_path: "{_NAME}-1"\n'
-            f'all_model_checkpoint_paths: "{_NAME}-1"\n'
-        )
-        if model.tokenizer is not None:
-            text = model.tokenizer.original_text
-            pathlib.Path(folder, "vocab.txt").write_bytes(text.encode())
-            settings = {"tokenization": tf1.tokenization_settings(model.tokenizer)}
-            pathlib.Path(folder, tf1.SETTINGS).write_text(
-                json.dumps(settings, indent=1)
-            )
+        tf1.write_checkpoint(prefix, _tensors(target), model.tokenizer, {})
         written += [one.origin for one in read(prefix).networks]
     return written
 

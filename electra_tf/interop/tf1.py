@@ -324,24 +324,28 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
         names = target.slot_names(_SLOT)
         tensors |= {s: network.slots[n] for n, s in names if n in network.slots}
     prefix = os.path.join(path, f"model.ckpt-{model.step}")
-    write_bundle(prefix, tensors)
-    name = os.path.basename(prefix)
-    pathlib.Path(path, "checkpoint").write_text(
-        f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
-    )
-    if model.tokenizer is not None:
-        text = model.tokenizer.original_text
-        pathlib.Path(path, "vocab.txt").write_bytes(text.encode())
-        settings["tokenization"] = tokenization_settings(model.tokenizer)
-    pathlib.Path(path, SETTINGS).write_text(json.dumps(settings, indent=1))
+    write_checkpoint(prefix, tensors, model.tokenizer, settings)
     return [network.origin for network in read(prefix).networks]
 
 
-def tokenization_settings(tokenizer: Tokenizer) -> dict[str, str | bool]:
-    """Return a tokenizer's settings by name, for JSON."""
-    settings = dataclasses.asdict(tokenizer.settings)
-    del settings["pad_id"]
-    return settings
+def write_checkpoint(
+    prefix: str,
+    tensors: Mapping[str, np.ndarray | bytes],
+    tokenizer: Tokenizer | None,
+    settings: Mapping[str, Any],
+) -> None:
+    """Write the only checkpoint of a folder, with its vocabulary and settings."""
+    folder, name = map(pathlib.Path, os.path.split(prefix))
+    write_bundle(prefix, tensors)
+    (folder / "checkpoint").write_text(
+        f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
+    )
+    if tokenizer is not None:
+        (folder / "vocab.txt").write_bytes(tokenizer.original_text.encode())
+        tokenization = dataclasses.asdict(tokenizer.settings)
+        del tokenization["pad_id"]  # that of the file
+        settings = {**settings, "tokenization": tokenization}
+    (folder / SETTINGS).write_text(json.dumps(settings, indent=1))
 
 
 def _prefixes(network: Network, sharing: str, networks: int) -> Prefixes:
