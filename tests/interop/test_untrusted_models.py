@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import pickle
+import resource
 import shutil
 import struct
 import tracemalloc
@@ -328,14 +329,15 @@ def varint(value):
     return bytes([*parts, value])
 
 
-def write_index(prefix, *entries, kind=0, restarts=(0,), names=()):
+def write_index(prefix, *entries, kind=0, restarts=(0,), names=(), order=0):
     """Write a checkpoint of two floats whose index lists other tensors.
 
     An entry is a value by the name `w0`, `w1`, ..., or the length of the last name that
     its name repeats before a `w`, without a value.
     """
     pathlib.Path(f"{prefix}.data-00000-of-00001").write_bytes(VALUES.tobytes())
-    header = tensor_bundle_pb2.BundleHeaderProto(num_shards=1).SerializeToString()
+    header = tensor_bundle_pb2.BundleHeaderProto(num_shards=1, endianness=order)
+    header = header.SerializeToString()
     file = b""
 
     def block(items):
@@ -419,6 +421,26 @@ def test_indexes_list_tensors_that_their_files_hold(entries, name, tmp_path):
 def test_indexes_that_are_laid_out_otherwise(layout, words, tmp_path):
     write_index(tmp_path / "model.ckpt-0", entry(), **layout)
     refused(read_bundle, tmp_path / "model.ckpt-0", words)
+
+
+def test_a_checkpoint_of_more_tensors_than_files_may_be_open(tmp_path):
+    prefix = str(tmp_path / "model.ckpt-0")
+    write_bundle(prefix, {f"w{n}": np.full(1, n, np.float32) for n in range(600)})
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, limits[1]))
+    try:
+        arrays = read_bundle(prefix)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert {name: int(array[0]) for name, array in arrays.items()} == {
+        f"w{n}": n for n in range(600)
+    }
+
+
+def test_values_of_the_other_byte_order(tmp_path):
+    order = tensor_bundle_pb2.BundleHeaderProto.BIG
+    write_index(tmp_path / "model.ckpt-0", entry(), order=order)
+    refused(read_bundle, tmp_path / "model.ckpt-0", "byte order")
 
 
 def test_changed_indexes(tmp_path):
