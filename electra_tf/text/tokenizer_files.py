@@ -132,8 +132,9 @@ def find_tokenizer(folder: str) -> StoredTokenizer | None:
     config, _ = read_config(folder, has_json=False)
     if vocabulary is not None:
         return open_text(folder, vocabulary, config)
+    names = sorted(os.listdir(folder or os.curdir))
     for kind, endings in _OTHER_FILES.items():
-        files = [name for name in sorted(os.listdir(folder)) if name.endswith(endings)]
+        files = [name for name in names if name.endswith(endings)]
         if files:
             raise other_tokenizer(folder, f"{format_list(files)} of {kind}")
     return None

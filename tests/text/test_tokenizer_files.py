@@ -183,8 +183,10 @@ def test_own_settings_come_first(tmp_path):
     assert open_tokenizer(path.parent).settings == cased
 
 
-def test_files_of_other_kinds_are_named(tmp_path):
-    assert find_tokenizer(str(tmp_path)) is None
+def test_files_of_other_kinds_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in (str(tmp_path), ""):  # "": of a prefix in the working directory
+        assert find_tokenizer(folder) is None
     (tmp_path / "a.txt").touch()
     with pytest.raises(InputError, match=r"'a\.txt'"):
         open_tokenizer(tmp_path)
