@@ -58,7 +58,9 @@ def main() -> None:
 
 def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     error_file = output.with_name(f"{output.name}.problems.txt")
-    _check_outputs(output, settings_path(output), error_file)
+    _create_folder(output.parent)
+    for path in (output, settings_path(output), error_file):
+        cli.check_output("output", str(path), FLAGS.overwrite)
     log = DataErrorLog(settings.corpus.on_error, error_file)
     start = time.perf_counter()
     counts = _count_words(settings, log)
@@ -93,18 +95,11 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
         print(f"{count:,} x {kind}: listed in {FLAGS.output}.problems.txt")
 
 
-def _check_outputs(*paths: pathlib.Path) -> None:
-    """Check that files can be written, and replaced only with --overwrite."""
-    for path in paths:
-        if path.is_dir() or (path.exists() and not FLAGS.overwrite):
-            raise InputError(
-                "--output must be a new file, or with --overwrite an existing one",
-                f"{path}, which exists",
-                "Pass --overwrite to replace a file, or pass another --output",
-            )
+def _create_folder(path: pathlib.Path) -> None:
+    """Create the folder of the output, and check that it can be written to."""
     try:
-        paths[0].parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=paths[0].parent):
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
         raise InputError(

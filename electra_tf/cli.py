@@ -22,7 +22,8 @@ from absl import flags
 from electra_tf import backend, durable_files
 from electra_tf.config import loader
 from electra_tf.errors import InputError
-from electra_tf.storage.mirror import local_path
+from electra_tf.storage.mirror import check_new, local_path
+from electra_tf.storage.objects import is_url
 
 # TensorFlow reads the variable only when it is imported. Without an NVIDIA driver it
 # logs an error (level 2) about the missing driver, so errors are hidden there.
@@ -287,19 +288,26 @@ def check_paths(flag_values: flags.FlagValues, *names: str) -> None:
                 )
 
 
-def check_new_files(flag_values: flags.FlagValues, *names: str) -> None:
-    """Raise an InputError for a flag that names a local file that cannot be written."""
-    for name in names:
-        path = flag_values[name].value or ""
-        parent = os.path.dirname(path) or "."
-        if "://" in path or (os.path.isdir(parent) and not os.path.isdir(path)):
-            continue
-        reason = "a folder" if os.path.isdir(path) else f"{parent!r} does not exist"
-        raise InputError(
-            f"--{name} must be a file in a folder that exists",
-            f"{path!r}: {reason}",
-            "Name another file, or create the folder",
-        )
+def check_output(flag: str, path: str | None, overwrite: bool = True) -> None:
+    """Raise an InputError for a flag whose file cannot be written, or replaced."""
+    remedy = f"Pass another --{flag}"
+    if path is None or is_url(path):
+        if not overwrite:
+            check_new(path, f"--{flag}", f"{remedy}, or --overwrite")
+        return
+    parent = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        reason = "a folder"
+    elif os.path.exists(path) and not overwrite:
+        reason = "which exists"
+        remedy += ", or --overwrite to replace it"
+    elif not os.path.isdir(parent):
+        reason = f"in {parent!r}, which does not exist"
+        remedy = f"Create the folder, or pass another --{flag}"
+    else:
+        return
+    rule = f"--{flag} must be {'a' if overwrite else 'a new'} file in a folder"
+    raise InputError(rule, f"{path!r}, {reason}", remedy)
 
 
 @contextlib.contextmanager

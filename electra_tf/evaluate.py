@@ -107,7 +107,8 @@ def main() -> None:
     """Print a table of scores, then the scores as JSON; with --task the JSON alone."""
     mode = _mode()
     cli.check_paths(FLAGS, "data", "predictions", "na_prob")
-    cli.check_new_files(FLAGS, "report", "save_predictions")
+    for flag in ("report", "save_predictions", "output"):
+        cli.check_output(flag, FLAGS[flag].value)
     for flag in ("model", "checkpoint", "generator"):
         model_names.check_exists(FLAGS[flag].value)
     if mode == "task":

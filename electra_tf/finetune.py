@@ -68,7 +68,7 @@ def _finetune() -> None:
     cli.require(FLAGS, "task", "data", "checkpoint", "output")
     _check_column_flags()
     cli.check_paths(FLAGS, "data")
-    cli.check_new_files(FLAGS, "report")
+    cli.check_output("report", FLAGS.report)
     model_names.check_exists(FLAGS.checkpoint)
     cli.resolve(FLAGS, SETTINGS, root=FinetuningConfig)
     with cli.starting_tensorflow():

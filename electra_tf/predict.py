@@ -9,10 +9,13 @@ lines, and tags lists of words. Keys of JSON are text and text_b, words or token
 list), or question and context. Each output record has the `id` of its input record.
 """
 
+import os
+
 from absl import flags
 
 from electra_tf import cli, model_names
-from electra_tf.storage.mirror import check_new, local_path, staged
+from electra_tf.errors import InputError
+from electra_tf.storage.mirror import local_path, staged
 from electra_tf.tasks import prediction_inputs, predictions
 
 FLAGS = flags.FlagValues()
@@ -42,12 +45,16 @@ flags.DEFINE_integer(
 def main() -> None:
     """Load the model and write its predictions."""
     cli.require(FLAGS, "model")
-    if not FLAGS.overwrite:
-        check_new(FLAGS.output, "--output", "Pass --overwrite, or another --output")
     source = local_path(FLAGS.input)
     prediction_inputs.check_input_file(source)
+    if source and os.path.realpath(source) == os.path.realpath(FLAGS.output or ""):
+        raise InputError(
+            "--output must be another file than --input",
+            f"{FLAGS.output!r} for both",
+            "Pass another --output",
+        )
+    cli.check_output("output", FLAGS.output, FLAGS.overwrite)
     with staged(FLAGS.output) as output:
-        prediction_inputs.check_output(source, output, FLAGS.overwrite)
         model_names.check_exists(FLAGS.model)
         with cli.starting_tensorflow():
             from electra_tf import sources

@@ -56,6 +56,7 @@ def main() -> None:
             "--weight must be a finite number", f"{FLAGS.weight}", "Pass another weight"
         )
     cli.check_paths(FLAGS, "input")
+    cli.check_output("output", FLAGS.output)
     model_names.check_exists(FLAGS.checkpoint)
     source = local_path(FLAGS.input)
     with cli.starting_tensorflow():

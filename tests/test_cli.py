@@ -54,6 +54,22 @@ def test_missing_flags_are_listed_together():
         cli.require(values, "max_length", "shards", "field")
 
 
+def test_an_output_that_cannot_be_written_or_replaced_is_named(tmp_path):
+    existing = tmp_path / "existing.txt"
+    existing.write_text("a\n")
+    cli.check_output("to", None, overwrite=False)
+    cli.check_output("to", str(tmp_path / "new.txt"), overwrite=False)
+    cli.check_output("to", str(existing))
+    for path, overwrite, words in (
+        (existing, False, "a new file.*existing.txt', which exists.*--overwrite"),
+        (existing.as_uri(), False, "--overwrite"),
+        (tmp_path, True, "a folder"),
+        (tmp_path / "none" / "x", True, "none', which does not exist"),
+    ):
+        with pytest.raises(InputError, match=f"(?s)--to must .*{words}"):
+            cli.check_output("to", str(path), overwrite)
+
+
 def run(monkeypatch, error, *arguments):
     def main():
         if error:

@@ -67,26 +67,6 @@ def check_input_file(path: str | None) -> None:
         )
 
 
-def check_output(source: str | None, path: str | None, overwrite: bool) -> None:
-    """Raise an error if predictions cannot be written to a path."""
-    if path is None:
-        return
-    rule, reason, remedy = "--output must be a new file", "", "Name another file"
-    if source and os.path.realpath(source) == os.path.realpath(path):
-        rule = "--output must be another file than --input"
-        reason = "the same file for both"
-    elif os.path.isdir(path):
-        reason = "a folder"
-    elif os.path.exists(path) and not overwrite:
-        reason = "which exists"
-        remedy += ", or pass --overwrite to replace it"
-    elif not os.path.isdir(os.path.dirname(path) or "."):
-        reason = "in a folder that does not exist"
-        remedy = "Create the folder, or name another file"
-    if reason:
-        raise InputError(rule, f"{path!r}, {reason}", remedy)
-
-
 def read_items(
     model: "TextModel",
     path: str | None,

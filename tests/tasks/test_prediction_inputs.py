@@ -6,11 +6,7 @@ import json
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.prediction_inputs import (
-    check_input_file,
-    check_output,
-    read_items,
-)
+from electra_tf.tasks.prediction_inputs import check_input_file, read_items
 
 TWO = [{"id": 1, "text": "the file"}, {"id": 2, "text": "of the"}]
 QUESTION = {"question": "who?", "context": "the user", "answers": {"text": ["x"]}}
@@ -110,20 +106,7 @@ def test_standard_input_in_utf16_without_mark_is_named(saved_models, monkeypatch
         list(read_items(saved_models["classifier"], None))
 
 
-def test_check_input_and_check_output(tmp_path):
-    existing = tmp_path / "existing.txt"
-    existing.write_text("a\n")
-    check_output(None, None, False)
-    check_output(None, str(tmp_path / "new.txt"), False)
-    check_output(None, str(existing), True)
-    for source, path, words in (
-        (None, existing, "--overwrite"),
-        (str(existing), existing, "another file than --input"),
-        (None, tmp_path, "a folder"),
-        (None, tmp_path / "none" / "x", "does not exist"),
-    ):
-        with pytest.raises(InputError, match=words):
-            check_output(source, str(path), overwrite=path == existing and bool(source))
+def test_an_input_must_be_a_file(tmp_path):
     for path, words in ((tmp_path, "a folder"), (tmp_path / "x", "no such file")):
         with pytest.raises(InputError, match=words):
             check_input_file(str(path))
