@@ -18,10 +18,8 @@ from electra_tf.model.electra import Electra, MaskedLanguageModel
 from electra_tf.model.encoder import Encoder
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.inference import IDS, INPUTS, compiled, outputs_by_row
-from electra_tf.tasks.spans import piece_characters
 from electra_tf.tasks.text_inputs import check_input, to_single_texts
 from electra_tf.text.encoding import encode_rows, to_rows
-from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import MASK
 
@@ -143,9 +141,8 @@ def replaced_tokens(
         examples, batch_size, lambda inputs, _: probabilities(inputs)
     )
     entries, results = tokenizer.vocabulary.tokens, []
-    characters = CharacterTable(tokenizer.settings)
     for text, ids, output_L in zip(rows, examples.ids, outputs, strict=True):
-        spans = piece_characters(text, tokenizer, characters)
+        spans = tokenizer.piece_offsets(text)
         values = output_L[1 : len(ids) - 1].tolist()
         results.append(
             [

@@ -10,9 +10,7 @@ import numpy as np
 from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.tasks.squad_json import Question
 from electra_tf.tasks.windows import QAFeature, split_words
-from electra_tf.text.normalization import UNIT, CharacterTable, end_of_marks
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import CONTINUATION, UNKNOWN
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,7 +155,6 @@ class _PieceOffsets:
 
     def __init__(self, context: str, tokenizer: Tokenizer):
         self._context, self._tokenizer = context, tokenizer
-        self._characters = CharacterTable(tokenizer.settings)
         self._by_word: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     def text(self, span: _Span) -> str:
@@ -175,49 +172,9 @@ class _PieceOffsets:
             first -= 1
         if word not in self._by_word:
             text = self._context[slice(*word)]
-            self._by_word[word] = piece_characters(
-                text, self._tokenizer, self._characters
-            )
+            self._by_word[word] = self._tokenizer.piece_offsets(text)
         start, end = self._by_word[word][piece - first]
         return word[0] + start, word[0] + end
-
-
-def piece_characters(
-    text: str, tokenizer: Tokenizer, characters: CharacterTable
-) -> list[tuple[int, int]]:
-    """Return the characters (start, end) that each wordpiece of a text consists of.
-
-    Combining marks belong to the letter before them.
-    """
-    spans: list[tuple[int, int]] = []
-    for start, part, entry in tokenizer.whole.split(text):
-        if entry is not None:
-            spans.append((start, start + len(part)))
-        else:
-            spans += _split_spans(start, part, tokenizer, characters)
-    return [(first, end_of_marks(end - 1, text)) for first, end in spans]
-
-
-def _split_spans(
-    start: int, text: str, tokenizer: Tokenizer, characters: CharacterTable
-) -> Iterator[tuple[int, int]]:
-    """Yield the characters of wordpieces, without the marks after the last letter."""
-    sources: list[int] = []  # index of each normalized character
-    words: list[str] = []
-    for unit in UNIT.finditer(text):
-        words += characters.words(unit.group())
-        for index in range(*unit.span()):
-            normalized = characters[ord(text[index])]
-            sources += [start + index] * (len(normalized) - normalized.count(" "))
-    first = 0
-    for word in words:
-        tokens = [tokenizer.vocabulary.tokens[i] for i in tokenizer.spell(word)]
-        lengths = [len(token.removeprefix(CONTINUATION)) for token in tokens]
-        if tokens == [UNKNOWN]:
-            lengths = [len(word)]
-        for length in lengths:
-            yield sources[first], sources[first + length - 1] + 1
-            first += length
 
 
 def _softmax(scores: Sequence[float]) -> list[float]:

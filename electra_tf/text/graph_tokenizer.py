@@ -107,7 +107,7 @@ class GraphTokenizer(tf.Module):
     def encode_with_offsets(self, text_B: tf.Tensor) -> TokenOffsets:
         """Return the ids of each text and the characters that they cover.
 
-        The offsets equal those of `tasks.spans.piece_characters`.
+        The offsets equal those of `Tokenizer.piece_offsets`.
         """
         codes = self._decode(_text_batch(text_B))
         normalized = self._normalize(codes)

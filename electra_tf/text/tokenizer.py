@@ -9,7 +9,7 @@ import dataclasses
 import json
 import pathlib
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,11 +18,12 @@ from electra_tf import durable_files
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, check_type, format_list, unknown_arguments
 from electra_tf.text.encoding import encode_rows, pad_rows, to_array, to_list, to_rows
-from electra_tf.text.normalization import CharacterTable, end_of_marks
+from electra_tf.text.normalization import UNIT, CharacterTable, end_of_marks
 from electra_tf.text.vocab import (
     CONTINUATION,
     PAD,
     SPECIAL_TOKENS,
+    UNKNOWN,
     Vocabulary,
     exchange_first,
 )
@@ -191,27 +192,61 @@ class Tokenizer:
         Returns:
             The index of the first character of each word, and the index after its last.
         """
-        words: list[tuple[int, int]] = []
+        words = [(index[0], index[-1]) for _, index in self._aligned_words(text)]
+        limits = [*(first for first, _ in words), len(text)][1:]
+        return [
+            (first, min(end_of_marks(last, text), limit))
+            for (first, last), limit in zip(words, limits, strict=True)
+        ]
+
+    def piece_offsets(self, text: str) -> list[tuple[int, int]]:
+        """Return the characters of each wordpiece of a text.
+
+        Combining marks belong to the character before them.
+
+        Args:
+            text: A string.
+
+        Returns:
+            The index of the first character of each wordpiece, and the index after its
+            last.
+        """
+        offsets: list[tuple[int, int]] = []
+        for word, index in self._aligned_words(text):
+            lengths = [len(index)] if word is None else self._piece_lengths(word)
+            first = 0
+            for length in lengths:
+                last = index[first + length - 1]
+                offsets.append((index[first], end_of_marks(last, text)))
+                first += length
+        return offsets
+
+    def _piece_lengths(self, word: str) -> list[int]:
+        """Return the number of normalized characters of each wordpiece of a word."""
+        tokens = [self.vocabulary.tokens[number] for number in self.spell(word)]
+        if tokens == [UNKNOWN]:
+            return [len(word)]
+        return [len(token.removeprefix(CONTINUATION)) for token in tokens]
+
+    def _aligned_words(self, text: str) -> Iterator[tuple[str | None, Sequence[int]]]:
+        """Yield normalized words, and the index in the text of each of their letters.
+
+        In place of an entry that is kept whole the word is None, with the index of each
+        character of the text.
+        """
         for start, part, entry in self.whole.split(text):
             if entry is not None:
-                words.append((start, start + len(part)))
+                yield None, range(start, start + len(part))
                 continue
-            in_word = False
-            for index, character in enumerate(part, start):
-                normalized = self._characters[ord(character)]
-                if not normalized.strip(" "):
-                    in_word &= not normalized
-                    continue
-                if in_word and normalized[0] != " ":
-                    words[-1] = words[-1][0], index + 1
-                else:
-                    words.append((index, index + 1))
-                in_word = normalized[-1] != " "
-        limits = [*(start for start, _ in words), len(text)][1:]
-        return [
-            (start, min(end_of_marks(end - 1, text), limit))
-            for (start, end), limit in zip(words, limits, strict=True)
-        ]
+            for unit in UNIT.finditer(part):
+                index: list[int] = []
+                for place in range(*unit.span()):
+                    normalized = self._characters[ord(part[place])].strip(" ")
+                    index += [start + place] * len(normalized)
+                first = 0
+                for word in self._characters.words(unit.group()):
+                    yield word, index[first : first + len(word)]
+                    first += len(word)
 
     def spell(self, entry: str) -> list[int]:
         """Return the ids that spell a word of another vocabulary, or a `##` entry.

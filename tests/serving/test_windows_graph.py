@@ -9,10 +9,8 @@ import tiny
 
 from electra_tf.serving.request_limits import RequestLimits
 from electra_tf.serving.windows_graph import GraphWindows
-from electra_tf.tasks.spans import piece_characters
 from electra_tf.tasks.squad_json import Question
 from electra_tf.tasks.windows import make_features, split_words
-from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 
 WORDS = (
@@ -55,9 +53,7 @@ def piece_ranges(context, tokenizer):
     """Return the characters of each wordpiece of a context."""
     ranges = []
     for first, last in split_words(context):
-        in_word = piece_characters(
-            context[first:last], tokenizer, CharacterTable(tokenizer.settings)
-        )
+        in_word = tokenizer.piece_offsets(context[first:last])
         ranges += [(first + start, first + end) for start, end in in_word]
     return ranges
 

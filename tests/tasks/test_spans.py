@@ -10,18 +10,12 @@ from conftest import GOLDEN
 
 from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.tasks.score import Answers, AnswerScorer
-from electra_tf.tasks.spans import (
-    Candidate,
-    QAPrediction,
-    decode_answers,
-    piece_characters,
-)
+from electra_tf.tasks.spans import Candidate, QAPrediction, decode_answers
 from electra_tf.tasks.splits import Split
 from electra_tf.tasks.squad_json import Question, read_squad
 from electra_tf.tasks.squad_metrics import normalize
 from electra_tf.tasks.windows import make_features
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 
@@ -135,8 +129,7 @@ PIECES = {  # each expected range is one wordpiece of the golden vocabulary
 @pytest.mark.parametrize(("text", "expected"), PIECES.values(), ids=PIECES)
 def test_characters_of_each_wordpiece(tokenizer, text, expected):
     assert len(tokenizer.encode(text)) == len(expected)
-    characters = piece_characters(text, tokenizer, CharacterTable(tokenizer.settings))
-    assert characters == expected
+    assert tokenizer.piece_offsets(text) == expected
 
 
 def test_span_of_unknown_characters_keeps_their_exact_text(tokenizer):

@@ -5,9 +5,7 @@ from tokenizers import AddedToken
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.spans import piece_characters
 from electra_tf.text.huggingface_tokenizer import STRIP_ACCENTS
-from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from text.test_tokenizer_files import library_tokenizer
@@ -73,8 +71,7 @@ def test_the_graph_finds_the_same_entries_at_the_same_places(case):
     graph = tokenizer.graph()
     expected = [tokenizer.encode(text) for text in texts]
     assert graph(texts).to_list() == expected
-    table = CharacterTable(tokenizer.settings)
-    spans = [piece_characters(text, tokenizer, table) for text in texts]
+    spans = [tokenizer.piece_offsets(text) for text in texts]
     offsets = graph.encode_with_offsets(texts)
     assert offsets.ids.to_list() == expected
     assert offsets.starts.to_list() == [[a for a, _ in row] for row in spans]
