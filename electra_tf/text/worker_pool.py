@@ -2,13 +2,12 @@
 
 import collections
 import concurrent.futures
-import contextlib
 import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 from electra_tf.errors import InputError
@@ -21,6 +20,7 @@ class WorkerPool:
         self._count = count
         self._factory, self._arguments = factory, arguments
         self._pool: ProcessPoolExecutor | None = None
+        self._starter = ThreadPoolExecutor(1)
         self._worker: Any = None
 
     def __enter__(self) -> "WorkerPool":
@@ -37,6 +37,7 @@ class WorkerPool:
         return self
 
     def __exit__(self, *_) -> None:
+        self._starter.shutdown()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
@@ -49,10 +50,8 @@ class WorkerPool:
         queue: collections.deque[tuple[Any, Future]] = collections.deque()
         try:
             for item in items:
-                # The first calls of `submit` start the worker processes.
-                with _signals_deferred():
-                    future = self._pool.submit(_call_worker, method, item)
-                queue.append((item, future))
+                submitted = self._starter.submit(_submit, self._pool, method, item)
+                queue.append((item, submitted.result()))
                 if len(queue) > 3 * self._count:
                     yield _result(queue)
             while queue:
@@ -70,32 +69,17 @@ def _result(queue: collections.deque[tuple[Any, Future]]) -> tuple[Any, Any]:
     return item, future.result()
 
 
-@contextlib.contextmanager
-def _signals_deferred() -> Iterator[None]:
-    """Handle SIGINT and SIGTERM after the block.
+def _submit(pool: ProcessPoolExecutor, method: str, item: Any) -> Future:
+    """Submit a call; the first calls start the worker processes.
 
-    An exception while a process is started would leave it with half of its arguments:
-    it would print a traceback after the message of the main process. A process that is
-    started in the block inherits a blocked SIGINT, so that Ctrl-C, which a terminal
-    sends to every process, does not interrupt its imports.
+    This runs in a thread of its own, because Ctrl-C and SIGTERM raise an exception in
+    the main thread. While a process is started, one would leave it with half of its
+    arguments: it would print a traceback after the message of the main process. A
+    process inherits the blocked SIGINT, so that Ctrl-C, which a terminal sends to every
+    process, does not interrupt its imports.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python runs signal handlers in the main thread only
-        return
-    received: list[int] = []
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    handlers = {
-        number: signal.signal(number, lambda number, _: received.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    for number in received:
-        signal.raise_signal(number)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    return pool.submit(_call_worker, method, item)
 
 
 def _start_worker(factory: Callable[..., Any], *arguments) -> None:
