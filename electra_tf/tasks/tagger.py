@@ -14,12 +14,7 @@ from electra_tf.model.heads import TokenClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.conll import WORD_KEYS, Sentence
-from electra_tf.tasks.entities import (
-    Entity,
-    find_entities,
-    split_sentence,
-    split_text,
-)
+from electra_tf.tasks.entities import Entity, find_entities, split_sentence, split_text
 from electra_tf.tasks.examples import (
     IGNORE_LABEL,
     EncodedExamples,
