@@ -224,7 +224,6 @@ fi
         ("install test", ".venv-test"),
         ("install docs,test", ".venv-test"),
         ("test -m slow", ".venv-test"),
-        ("faults", ".venv-test"),
         ("serve_check", ".venv-test"),
         ("device_compile", ".venv-test"),
         ("count_flops", ".venv"),
@@ -253,4 +252,14 @@ def run_with_stub(folder, program, *arguments):
         capture_output=True,
         text=True,
         check=True,
+
+
+def test_planted_defects_are_edits_of_texts_that_occur_once(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    planted = importlib.import_module("planted_defects")
+    assert list(planted.check_texts(planted.DEFECTS)) == []
+    moved = planted.DEFECTS[0]._replace(old="no such text", tests="no_such.py")
+    (text, tests) = planted.check_texts([moved])
+    assert "no such text" in text
+    assert "no_such.py" in tests
     ).stdout

@@ -98,6 +98,19 @@ def test_files_without_weights_are_refused(weights, changed):
         tiny.load(changed(weights=weights))
 
 
+@pytest.mark.parametrize("part", ["config.json", "model.weights.h5"])
+def test_a_file_with_a_flipped_byte_is_refused(part, saved, tmp_path):
+    with zipfile.ZipFile(saved) as archive:
+        entry = archive.getinfo(part)
+    content = bytearray(saved.read_bytes())
+    header_size = 30 + len(part)
+    content[entry.header_offset + header_size + entry.compress_size // 2] ^= 1
+    path = tmp_path / "flipped.keras"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"flipped\.keras"):
+        tiny.load(str(path))
+
+
 def test_an_unchanged_file_is_loaded_and_can_be_trained(changed):
     model = tiny.load(changed())
     assert model.labels == ("a", "b")

@@ -1,25 +1,23 @@
-"""Plant a defect in a copy of the repository, and run the tests that must fail.
+"""Plant a defect in a copy of the package, and run the tests that must fail.
 
-    tools/faults planted [masking resume ...]
+    .venv-test/bin/python tools/planted_defects.py [masking resume ...]
 
 Each defect replaces one text of one file. It is caught if a test fails, and missed if
 all pass; the exit status is then 1. A text that is no longer there must be replaced
-here, with a defect of the same kind. `unchanged` runs the tests without a defect.
+here, with a defect of the same kind.
 """
 
 import argparse
-import collections
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[1]
 _FAILED = 1  # pytest's exit status where tests ran and failed
 
 
@@ -30,7 +28,7 @@ class Defect(NamedTuple):
     file: str
     """Below `electra_tf`."""
     tests: str
-    """Arguments of pytest, below `tests`."""
+    """A file below `tests`."""
     old: str
     """Text that occurs once."""
     new: str
@@ -87,46 +85,6 @@ _TABLE = (
 DEFECTS = [Defect(*row[:3], *edit) for row in _TABLE for edit in row[3:]]
 
 
-def copy_repository(target: pathlib.Path) -> None:
-    command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        if (ROOT / name).exists():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, target / name)
-
-
-def run_tests(copy: pathlib.Path, tests: str) -> int:
-    """Run tests of the copy until one fails; return pytest's exit status."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-    # A file that is edited twice in a second would be read from the old bytecode.
-    environment = {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    result = subprocess.run(
-        [*command, "--no-header", *(f"tests/{name}" for name in tests.split())],
-        cwd=copy,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    if result.returncode not in (0, _FAILED):
-        sys.exit(f"error: the tests {tests} must run:\n{result.stdout[-3000:]}")
-    if result.returncode:
-        failures = [s for s in result.stdout.splitlines() if s.startswith("FAILED")]
-        print(f"    {' '.join(failures)[:160]}", flush=True)
-    return result.returncode
-
-
-def plant(copy: pathlib.Path, defect: Defect) -> bool:
-    """Return whether the tests of a defect catch it."""
-    path = copy / "electra_tf" / defect.file
-    content = path.read_text(encoding="utf-8")
-    path.write_text(content.replace(defect.old, defect.new), encoding="utf-8")
-    try:
-        return run_tests(copy, defect.tests) == _FAILED
-    finally:
-        path.write_text(content, encoding="utf-8")
-
-
 def check_texts(defects: Iterable[Defect]) -> Iterator[str]:
     """Yield texts that do not occur exactly once, and missing tests."""
     for defect in defects:
@@ -134,41 +92,59 @@ def check_texts(defects: Iterable[Defect]) -> Iterator[str]:
         count = path.read_text(encoding="utf-8").count(defect.old)
         if count != 1:
             yield f"{defect.area}: {defect.file} has {count} times: {defect.old}"
-        for name in defect.tests.split():
-            if not (ROOT / "tests" / name).exists():
-                yield f"{defect.area}: no tests {name}"
+        if not (ROOT / "tests" / defect.tests).exists():
+            yield f"{defect.area}: no tests {defect.tests}"
 
 
-def main() -> int:
+def is_caught(copy: pathlib.Path, defect: Defect) -> bool:
+    path = copy / "electra_tf" / defect.file
+    content = path.read_text(encoding="utf-8")
+    path.write_text(content.replace(defect.old, defect.new), encoding="utf-8")
+    try:
+        return not pass_tests(copy, [defect.tests])
+    finally:
+        path.write_text(content, encoding="utf-8")
+
+
+def pass_tests(copy: pathlib.Path, tests: Iterable[str]) -> bool:
+    """Run tests of the copy until one fails."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    # A file that is edited twice in a second would be read from the old bytecode.
+    environment = {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    status = subprocess.run(
+        [*command, *(f"tests/{name}" for name in tests)],
+        cwd=copy,
+        env={**os.environ, **environment},
+    ).returncode
+    if status not in (0, _FAILED):
+        sys.exit("error: the tests must run")
+    return status == 0
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    areas = ["unchanged", *dict.fromkeys(defect.area for defect in DEFECTS)]
+    areas = list(dict.fromkeys(defect.area for defect in DEFECTS))
     parser.add_argument("areas", nargs="*", default=areas, help=", ".join(areas))
     only = parser.parse_args().areas
     if unknown := set(only) - set(areas):
         sys.exit(f"error: areas: {', '.join(areas)}. Received: {unknown}")
     if moved := list(check_texts(DEFECTS)):
         sys.exit("error: replace what is no longer there:\n" + "\n".join(moved))
-    counts: collections.Counter[str] = collections.Counter()
+    defects = [defect for defect in DEFECTS if defect.area in only]
     with tempfile.TemporaryDirectory(prefix="electra_tf_defects_") as name:
         copy = pathlib.Path(name)
-        copy_repository(copy)
-        tests = " ".join(sorted({t for d in DEFECTS for t in d.tests.split()}))
-        if "unchanged" in only and run_tests(copy, tests):
+        shutil.copy(ROOT / "setup.cfg", copy)
+        for folder in ("electra_tf", "configs", "tests", "tools"):
+            shutil.copytree(ROOT / folder, copy / folder)
+        if not pass_tests(copy, sorted({defect.tests for defect in defects})):
             sys.exit("error: the tests must pass without a defect")
-        for defect in DEFECTS:
-            if defect.area in only:
-                begin = time.monotonic()
-                result = "caught" if plant(copy, defect) else "MISSED"
-                counts[result] += 1
-                place = f"{defect.area}: {defect.file}: {defect.old.strip()}"
-                print(
-                    f"{result} in {time.monotonic() - begin:.0f} s: {place}", flush=True
-                )
-    print(f"{counts['caught']} caught, {counts['MISSED']} missed")
-    return int(counts["MISSED"] > 0)
+        missed = [defect for defect in defects if not is_caught(copy, defect)]
+    if missed:
+        sys.exit("\n".join(f"MISSED: {d.area}: {d.file}: {d.old}" for d in missed))
+    print(f"all {len(defects)} defects were caught")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
