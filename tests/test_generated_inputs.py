@@ -1,61 +1,405 @@
-"""Generated files and flags give a right answer or an InputError."""
+"""Generated files of each kind give a right answer or an InputError, within limits."""
 
-import sys
+import collections
+import contextlib
+import dataclasses
+import functools
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import pathlib
+import re
+import resource
+import signal
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+import hypothesis
+import keras
 import pytest
-from conftest import ROOT
+from conftest import GOLDEN, ROOT
+from hypothesis import strategies as st
+from mutations import json_like, mutated_bytes, mutated_text, noise, safetensors
+from process_memory import PeakMemory, mapped
 
+from electra_tf import sources
+from electra_tf.config import loader
+from electra_tf.config.data import CorpusConfig
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-
-pytest.importorskip("hypothesis")
-sys.path.insert(0, str(ROOT / "tools" / "fault_checks"))
-import generated_inputs
-import input_kinds
+from electra_tf.tasks import predictions
+from electra_tf.tasks.datasets import read_task
+from electra_tf.tasks.load import load
+from electra_tf.tasks.prediction_inputs import Item
+from electra_tf.text.corpus import CorpusReader
+from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.tokenizer_files import Tokenizer
 
 pytestmark = pytest.mark.tools
+SAVED, INTEROP = GOLDEN / "saved", GOLDEN / "interop"
+RECORDS, STEP = SAVED / "records", SAVED / "run" / "checkpoints" / "step_00000004"
+
+SETTINGS = hypothesis.settings(
+    max_examples=40,
+    derandomize=True,
+    deadline=None,
+    phases=[hypothesis.Phase.generate],
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
 
 
-def test_generated_inputs():
-    kinds = [name for name in input_kinds.KINDS if name != ".keras"]
-    report = generated_inputs.run_inputs(300, 0, kinds)
-    assert report["failures"] == []
-    assert report["inputs"] == report["answers"] + report["errors"] >= 290
-    assert min(report["answers"], report["errors"]) > 30
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Files of one input, and an argument beside them."""
+
+    files: Mapping[str, bytes]
+    """Content by name."""
+    base: pathlib.Path | None = None
+    """Folder whose other files are linked beside `files`."""
+    argument: str = ""
+
+    def write(self, folder: pathlib.Path) -> None:
+        for source in self.base.iterdir() if self.base else ():
+            if source.is_file() and source.name not in self.files:
+                (folder / source.name).symlink_to(source)
+        for name, content in self.files.items():
+            (folder / name).write_bytes(content)
+
+    def path(self, folder: pathlib.Path) -> str:
+        return str(folder / next(iter(self.files)))
 
 
-def compute(folder, case):
-    while True:
-        pass
+class Kind(NamedTuple):
+    """One kind of input."""
+
+    cases: st.SearchStrategy[Case]
+    read: Callable[[pathlib.Path, Case], Any]
+    """Reads a case from its folder, and checks the answer."""
 
 
-def take(folder, case):
-    return b"x" * (80 << 20)
+class TooSlow(BaseException):
+    """Raised by the timer; no handler of the package catches it."""
 
 
-def look_up(folder, case):
-    return {}["a key"]
+@contextlib.contextmanager
+def limits(seconds: float = 20.0, size: int = 1 << 30) -> Iterator[None]:
+    """Limit CPU time, and memory above what this process has."""
+
+    def stop(*_):
+        raise TooSlow(f"over {seconds} s")
+
+    handler = signal.signal(signal.SIGPROF, stop)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped() + 2 * size, hard))
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    memory = PeakMemory()
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        signal.signal(signal.SIGPROF, handler)
+        assert memory.taken < size
 
 
-def refuse(folder, case):
-    raise InputError("A", "B", "C")
+def changed_file(*rows: tuple) -> st.SearchStrategy[Case]:
+    """Return a strategy of one file: a row of (name, content, argument), changed.
+
+    The content is compressed as the name requires; sometimes the end is then missing.
+    """
+
+    def cases(row: tuple) -> st.SearchStrategy[Case]:
+        name, base, argument = row
+        change = json_like if re.search(r"\.json\b", name) else mutated_text
+        return st.builds(
+            lambda content, damage: Case(
+                {name: _pack(name, content, damage)}, argument=argument
+            ),
+            change(base) | noise(),
+            st.integers(0, 15),
+        )
+
+    return st.sampled_from(rows).flatmap(cases)
+
+
+def _pack(name: str, content: bytes, damage: int) -> bytes:
+    pack = {".gz": functools.partial(gzip.compress, mtime=0), ".xz": lzma.compress}
+    packed = pack.get(pathlib.PurePath(name).suffix, bytes)(content)
+    is_cut = packed is not content and damage == 0
+    return packed[: len(packed) // 2] if is_cut else packed
+
+
+def _each_policy(read: Callable[[Any], Any], folder: pathlib.Path) -> None:
+    """Read with both values of --on_error; `report` may accept what `stop` refuses."""
+    log = DataErrorLog("report", folder / "problems.txt")
+    try:
+        read(log)
+    finally:
+        log.close()
+    read(DataErrorLog("stop", folder / "problems.txt"))
+
+
+# --- Settings ---------------------------------------------------------------------
+
+_CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
+
+
+def _root(name: str) -> Any:
+    return FinetuningConfig if name.startswith("finetune") else PretrainingConfig
+
+
+def _read_config(folder: pathlib.Path, case: Case) -> None:
+    root = _root(case.argument)
+    config = loader.load_config(case.path(folder), root=root)
+    assert config == loader.parse_config(loader.dump_config(config), "its dump", root)
+
+
+# --- Text and the data of tasks ---------------------------------------------------
+
+_PROSE = (
+    b"The cat sat on the mat .\nIt was warm .\n\n"
+    + "Ein Satz über 中文 \U0001f600 .\n".encode()
+) * 3
+_JSONL = b'{"text": "The cat sat .\\nIt was warm ."}\n{"text": "A dog", "n": 1}\n' * 2
+_CSV = b'text,label\n"The cat, sat","a"\nA dog,b\n"two\nlines",a\n' + b"x y,b\n" * 5
+_TSV = b'text\tlabel\n"The ""cat"" sat"\ta\nA dog\tb\n' + b"x y\tb\n" * 5
+_ROWS = b'{"text": "The cat", "label": 1}\n{"text": "A dog", "label": 2.0}\n' * 3
+_LIST = json.dumps(list(map(json.loads, _ROWS.splitlines())), indent=1).encode()
+_TAGS = b'{"tokens": ["EU", "of", "."], "ner_tags": ["B-X", "O", "O"]}\n' * 4
+_CONLL = b"EU NNP B-NP\nof VBZ O\n. . O\n\nPeter NNP B-NP\nB. NNP I-NP\n\n" * 3
+
+
+def _question(number: int) -> dict[str, Any]:
+    answers = [{"text": "The cat", "answer_start": 0}] * (number % 2)
+    words = {"id": f"{number}", "question": "Who sat ?", "answers": answers}
+    return {**words, "is_impossible": not answers}
+
+
+_PARAGRAPH = {
+    "context": "The cat sat on the mat .",
+    "qas": [_question(number) for number in range(1, 5)],
+}
+_SQUAD = json.dumps(
+    {"version": "v2.0", "data": [{"title": "Cats", "paragraphs": [_PARAGRAPH]}]}
+).encode()
+_FLAT = b"".join(
+    b'{"id": %d, "title": "T", "question": "Who sat ?", "context": "The cat sat .",'
+    b' "answers": {"text": %b, "answer_start": %b}}\n' % (number, texts, starts)
+    for number, (texts, starts) in enumerate(
+        [(b"[]", b"[]"), (b'["The cat"]', b"[0]"), (b'["The", "cat"]', b"[0, 4]")] * 2
+    )
+)
+
+
+def _read_vocabulary(folder: pathlib.Path, case: Case) -> None:
+    tokenizer = Tokenizer.read(folder / "vocab.txt")
+    vocabulary = tokenizer.vocabulary
+    assert type(vocabulary).parse(vocabulary.text).tokens == vocabulary.tokens
+    ids = tokenizer.encode(_PROSE)
+    assert all(0 <= i < len(vocabulary) for i in ids)
+
+
+def _read_corpus(folder: pathlib.Path, case: Case) -> None:
+    def read(log):
+        for documents in ("blank_line", "line", "file"):
+            settings = CorpusConfig(documents=documents)
+            for document in CorpusReader([case.path(folder)], settings, log):
+                assert document.lines
+                assert all(line == line.strip() != "" for line in document.lines)
+
+    _each_policy(read, folder)
+
+
+def _read_task(folder: pathlib.Path, case: Case) -> None:
+    name = case.argument
+    sets = {"csv": ["data.text_columns=[text]", "data.label_column=label"]}
+    settings = loader.load_config(None, sets.get(name, []), root=FinetuningConfig)
+    data = case.path(folder)
+    _each_policy(lambda log: read_task(name, data, settings.data, log), folder)
+
+
+# --- Models ----------------------------------------------------------------------
+
+_CHECKED = ("config.yaml", "vocab.txt", "vocab.txt.settings.json")
+
+
+@st.composite
+def _checkpoint_cases(draw) -> Case:
+    """Change a file of a checkpoint; its checksum mostly agrees."""
+    name = draw(st.sampled_from((*_CHECKED, "weights.safetensors", "checkpoint.json")))
+    base = (STEP / name).read_bytes()
+    if name == "checkpoint.json":
+        return Case({name: draw(json_like(base))}, STEP)
+    if name == "weights.safetensors":
+        content = draw(mutated_bytes(base) | safetensors(base))
+    else:
+        content = draw(json_like(base) if name.endswith("json") else mutated_text(base))
+    manifest = json.loads((STEP / "checkpoint.json").read_bytes())
+    if draw(st.integers(0, 9)):
+        digest = hashlib.sha256(content).hexdigest()
+        manifest["files"][name] = [len(content), digest]
+    files = {name: content, "checkpoint.json": json.dumps(manifest).encode()}
+    return Case(files, STEP)
+
+
+_HF, _HUB = INTEROP / "huggingface_discriminator", INTEROP / "keras_hub"
+_GARDEN, _PREFIX = INTEROP / "model_garden", "encoder.ckpt-1"
+Change = Callable[[bytes], st.SearchStrategy[bytes]]
+
+
+def _changed_model(
+    base: pathlib.Path, name: str, change: Change, argument: str = ""
+) -> st.SearchStrategy[Case]:
+    content = change((base / name).read_bytes())
+    return content.map(lambda data: Case({name: data}, base, argument))
+
+
+def _with_files(name: str, content: bytes, *others: str) -> Case:
+    return Case({name: content, **{n: (_HF / n).read_bytes() for n in others}})
+
+
+def _fast_tokenizer() -> bytes:
+    words = (_HF / "vocab.txt").read_text().split("\n")[:-1]
+    ids = {word: number for number, word in enumerate(words)}
+    parts = {
+        "model": {"type": "WordPiece", "vocab": ids},
+        "normalizer": {"type": "BertNormalizer", "lowercase": True},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+    }
+    return json.dumps(parts).encode()
+
+
+def _foreign_cases() -> st.SearchStrategy[Case]:
+    return st.one_of(
+        _changed_model(_HF, "config.json", json_like),
+        _changed_model(_HF, "model.safetensors", mutated_bytes),
+        _changed_model(_HF, "model.safetensors", safetensors),
+        _changed_model(_HUB, "config.json", json_like),
+        _changed_model(_HUB, "tokenizer.json", json_like),
+        _changed_model(_HUB, "metadata.json", json_like),
+        _changed_model(_HUB, "model.weights.h5", mutated_bytes),
+        _changed_model(_GARDEN, f"{_PREFIX}.index", mutated_bytes, _PREFIX),
+        _changed_model(
+            _GARDEN, f"{_PREFIX}.data-00000-of-00001", mutated_bytes, _PREFIX
+        ),
+        *(
+            mutated_bytes((INTEROP / name).read_bytes()).map(
+                lambda data: _with_files("pytorch_model.bin", data, "config.json")
+            )
+            for name in ("zip.bin", "legacy.bin")
+        ),
+        json_like(_fast_tokenizer()).map(
+            lambda data: _with_files(
+                "tokenizer.json", data, "config.json", "model.safetensors"
+            )
+        ),
+    )
+
+
+def _read_model(folder: pathlib.Path, case: Case) -> None:
+    path = folder / case.argument
+    assert sources.open(path).pretrained.networks
+
+
+@st.composite
+def _keras_cases(draw) -> Case:
+    base = (SAVED / "classifier" / "model.keras").read_bytes()
+    if draw(st.integers(0, 3)) == 0:
+        return Case({"model.keras": draw(mutated_bytes(base))})
+    target = io.BytesIO()
+    name = draw(st.sampled_from(("config.json", "config.json", "metadata.json")))
+    with zipfile.ZipFile(io.BytesIO(base)) as old, zipfile.ZipFile(target, "w") as new:
+        for entry in old.infolist():
+            content = old.read(entry)
+            is_changed = entry.filename == name
+            new.writestr(entry, draw(json_like(content)) if is_changed else content)
+    return Case({"model.keras": target.getvalue()})
+
+
+def _read_keras(folder: pathlib.Path, case: Case) -> None:
+    model = load(sources.open(folder / "model.keras"))
+    list(predictions.predict_items(model, [Item("the cat")], log=lambda line: None))
+    keras.backend.clear_session()
+
+
+KINDS = {
+    "config": Kind(
+        changed_file(*(("config.yaml", p.read_bytes(), p.name) for p in _CONFIGS)),
+        _read_config,
+    ),
+    "vocabulary": Kind(
+        changed_file(("vocab.txt", (RECORDS / "vocab.txt").read_bytes(), ""))
+        | _changed_model(RECORDS, "vocab.txt.settings.json", json_like),
+        _read_vocabulary,
+    ),
+    "text": Kind(
+        changed_file(
+            ("a.txt", _PROSE, ""), ("a.txt.gz", _PROSE, ""), ("a.txt.xz", _PROSE, ""),
+            ("a", _PROSE, ""), ("a.jsonl", _JSONL, ""), ("a.csv", _CSV, ""),
+            ("a.tsv.gz", _TSV, ""), ("a.json", _LIST, ""), ("a.json.xz", _LIST, ""),
+        ),
+        _read_corpus,
+    ),
+    "data of a task": Kind(
+        changed_file(
+            ("train.csv", _CSV, "csv"), ("train.csv.gz", _CSV, "csv"),
+            ("train.tsv.xz", _TSV, "csv"), ("train.jsonl", _ROWS, "csv"),
+            ("train.json", _LIST, "csv"), ("a.txt", _CONLL, "chunking"),
+            ("a.txt.gz", _CONLL, "chunking"), ("a.jsonl", _TAGS, "tagging"),
+            ("train.json", _SQUAD, "squad2"), ("train.json.xz", _SQUAD, "squad2"),
+            ("a.jsonl", _FLAT, "squad2"),
+        ),
+        _read_task,
+    ),
+    "checkpoint": Kind(_checkpoint_cases(), _read_model),
+    "model of another library": Kind(_foreign_cases(), _read_model),
+    ".keras": Kind(_keras_cases(), _read_keras),
+}  # fmt: skip
+"""Kinds by name."""
 
 
 @pytest.mark.parametrize(
-    ("read", "evidence"),
-    [(compute, "over"), (take, "over 64 MiB"), (look_up, "KeyError"), (refuse, None)],
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n == ".keras" else ()) for n in KINDS],
 )
-def test_failures_are_reported(read, evidence, monkeypatch):
-    kind = input_kinds.KINDS["text"]._replace(read=read)
-    monkeypatch.setitem(input_kinds.KINDS, "text", kind)
-    monkeypatch.setattr(generated_inputs, "MAX_SECONDS", 0.2)
-    monkeypatch.setattr(generated_inputs, "MAX_BYTES", 1 << 26)
-    report = generated_inputs.run_inputs(3, 0, ["text"])
-    assert report["inputs"] == 3
-    if evidence is None:
-        assert (report["errors"], report["failures"]) == (3, [])
-        return
-    assert len(report["failures"]) == 3
-    for failure in report["failures"]:
-        assert failure.startswith("text: ")
-        assert evidence in failure
-        assert "electra_tf_failures" in failure
+def test_generated_files(name):
+    kind, outcomes = KINDS[name], collections.Counter()
+
+    @SETTINGS
+    @hypothesis.given(kind.cases)
+    def read(case):
+        with tempfile.TemporaryDirectory() as folder:
+            outcomes[outcome_of(kind, pathlib.Path(folder), case)] += 1
+
+    read()
+    assert set(outcomes) == {"answer", "error"}
+    assert min(outcomes.values()) > 2
+
+
+def outcome_of(kind: Kind, folder: pathlib.Path, case: Case) -> str:
+    case.write(folder)
+    try:
+        with limits():
+            kind.read(folder, case)
+    except InputError as error:
+        return "error" if str(error).strip() else "error without words"
+    return "answer"
+
+
+def test_the_limits_stop_what_takes_too_long_or_too_much():
+    with pytest.raises(TooSlow, match=r"0\.2 s"), limits(seconds=0.2):
+        compute_forever()
+    with pytest.raises(AssertionError), limits(size=1 << 26):
+        b"x" * (80 << 20)
+    with pytest.raises(MemoryError), limits(size=1 << 26):
+        b"x" * (1 << 28)
+
+
+def compute_forever():
+    while True:
+        pass

@@ -1,16 +1,12 @@
 """Corpora and compressed files are streamed: they take little memory."""
 
 import gzip
-import sys
 
-from conftest import ROOT
+from process_memory import PeakMemory
 
 from electra_tf.config.data import CorpusConfig
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
-
-sys.path.insert(0, str(ROOT / "tools" / "fault_checks"))
-from process_memory import PeakMemory
 
 GIGABYTE = 1 << 30
 
