@@ -226,7 +226,6 @@ fi
         ("test -m slow", ".venv-test"),
         ("serve_check", ".venv-test"),
         ("device_compile", ".venv-test"),
-        ("count_flops", ".venv"),
         ("quickstart", ".venv"),
     ],
 )
@@ -252,6 +251,7 @@ def run_with_stub(folder, program, *arguments):
         capture_output=True,
         text=True,
         check=True,
+    ).stdout
 
 
 def test_planted_defects_are_edits_of_texts_that_occur_once(monkeypatch):
@@ -262,4 +262,3 @@ def test_planted_defects_are_edits_of_texts_that_occur_once(monkeypatch):
     (text, tests) = planted.check_texts([moved])
     assert "no such text" in text
     assert "no_such.py" in tests
-    ).stdout

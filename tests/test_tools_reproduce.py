@@ -17,7 +17,6 @@ from electra_tf.errors import InputError
 pytestmark = pytest.mark.tools
 
 TOOL = ROOT / "tools" / "reproduction"
-COUNT_FLOPS = ROOT / "tools" / "count_flops.py"
 GRID = """
 reference: mlm
 rungs:
@@ -76,22 +75,6 @@ def read(tool, tmp_path):
         return tool("grid").Grid.read(path)
 
     return read_text
-
-
-def test_count_flops_counts_the_rows_of_a_ramp(run_tool):
-    sets = "--set=input.batch_size=128", "--set=training.steps=4000"
-    whole, ramp = (
-        run_tool(COUNT_FLOPS, "tiny", *sets, *more).splitlines()[1].split()
-        for more in ((), ("--set=input.batch_size_ramp=[[2000, 64]]",))
-    )
-    for column in (2, 5):  # by the rules, and executed
-        expected = 0.75 * float(whole[column])
-        assert float(ramp[column]) == pytest.approx(expected, rel=1e-3)
-
-
-def test_count_flops_reports_an_unknown_config(run_tool):
-    with pytest.raises(SystemExit, match=r"error: .*'nosuch'"):
-        run_tool(COUNT_FLOPS, "nosuch")
 
 
 @pytest.mark.parametrize(

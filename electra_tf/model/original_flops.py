@@ -103,11 +103,6 @@ def discriminator_flops(network: Network, rows: float, steps: float) -> float:
     return _PASSES * rows * steps * (network.encoder() + network.classifier())
 
 
-def inference_flops(network: Network) -> int:
-    """Return the FLOPs of classifying one row, as the paper's tables count it."""
-    return network.encoder() + network.classifier()
-
-
 def training_flops(
     config: PretrainingConfig, softmax_share: float = OUTPUT_SHARE
 ) -> float:
