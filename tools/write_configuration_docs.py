@@ -3,13 +3,12 @@
 python tools/write_configuration_docs.py
 """
 
-import dataclasses
+import json
 import pathlib
-import types
-import typing
+from collections.abc import Mapping
 from typing import Any
 
-import annotated_types
+import pydantic
 
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
@@ -50,83 +49,71 @@ _FINETUNING = """
 Settings of `finetune`. The values that are published for the task (epochs, length)
 replace these defaults; `--config` and `--set` replace both.
 """
+_TYPES = {"boolean": "bool", "integer": "int", "number": "float", "string": "str"}
 _BOUNDS = {
-    annotated_types.Gt: (">", "gt"),
-    annotated_types.Ge: (">=", "ge"),
-    annotated_types.Lt: ("<", "lt"),
-    annotated_types.Le: ("<=", "le"),
+    "exclusiveMinimum": ">",
+    "minimum": ">=",
+    "exclusiveMaximum": "<",
+    "maximum": "<=",
 }
+
+Schema = Mapping[str, Any]
 
 
 def render() -> str:
-    pretraining = "".join(map(_section, _fields(PretrainingConfig).items()))
-    finetuning = "".join(map(_section, _fields(FinetuningConfig).items()))
-    return _HEAD + _PRETRAINING + pretraining + _FINETUNING + finetuning
+    pretraining = _PRETRAINING + _sections(PretrainingConfig)
+    finetuning = _FINETUNING + _sections(FinetuningConfig)
+    return _HEAD + pretraining + finetuning
 
 
-def _fields(config: type) -> dict[str, Any]:
-    return config.__pydantic_fields__
+def _sections(config: type) -> str:
+    schema = pydantic.TypeAdapter(config).json_schema()
+    classes = schema["$defs"]
+    return "".join(
+        _section(name, classes[section["$ref"].rpartition("/")[2]])
+        for name, section in schema["properties"].items()
+    )
 
 
-def _section(item: tuple[str, Any]) -> str:
-    name, field = item
-    config = field.annotation
+def _section(name: str, schema: Schema) -> str:
     rows = [
-        f"| `{key}` | {_type(_annotation(value))} | {_value(value.default)} | "
-        f"{_text(value.description)} |\n"
-        for key, value in _fields(config).items()
+        f"| `{key}` | {_type(value)} | {_value(value['default'])} | "
+        f"{_text(value['description'])} |\n"
+        for key, value in schema["properties"].items()
     ]
-    summary = (config.__doc__ or "").split("\n")[0]
+    summary = schema["description"].split("\n")[0]
     return (
         f"\n### `{name}`\n\n{summary}\n\n"
         "| setting | type | default | meaning |\n|---|---|---|---|\n" + "".join(rows)
     )
 
 
-def _annotation(field: Any) -> Any:
-    """Return the annotation with its metadata, which pydantic stores separately."""
-    if not field.metadata:
-        return field.annotation
-    return typing.Annotated[(field.annotation, *field.metadata)]
-
-
-def _type(annotation: Any) -> str:
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return _bounded(_type(arguments[0]), arguments[1:])
-    if origin is typing.Literal:
-        return ", ".join(f"`{value}`" for value in arguments)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(map(_type, arguments))
-    if origin is tuple:
-        return f"list of {_type(arguments[0])}"
-    return {type(None): "`null`"}.get(annotation, getattr(annotation, "__name__", ""))
-
-
-def _bounded(name: str, metadata: tuple[Any, ...]) -> str:
+def _type(schema: Schema) -> str:
     """Return a type with the limits of its values."""
-    limits = []
-    for item in metadata:
-        for limit in getattr(item, "metadata", [item]):
-            if type(limit) in _BOUNDS:
-                sign, attribute = _BOUNDS[type(limit)]
-                value = getattr(limit, attribute)
-                limits.append(f"{sign} {'2^63' if value == 2**63 else value}")
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(map(_type, schema["anyOf"]))
+    if schema["type"] == "array":
+        items = schema.get("items") or schema["prefixItems"][0]
+        return f"list of {_type(items)}"
+    limits = [
+        f"{sign} {'2^63' if schema[key] == 2**63 else schema[key]}"
+        for key, sign in _BOUNDS.items()
+        if key in schema
+    ]
+    name = _TYPES.get(schema["type"], f"`{schema['type']}`")
     return f"{name} {', '.join(limits)}".strip()
 
 
 def _value(value: Any) -> str:
-    if dataclasses.is_dataclass(value):
-        raise TypeError("A section must not hold another section")
-    if value is None:
-        return "`null`"
-    if isinstance(value, tuple):
+    if isinstance(value, list):
         return ", ".join(f"`{entry}`" for entry in value) or "none"
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"
 
 
-def _text(description: str | None) -> str:
-    return " ".join((description or "").split()).replace("|", "\\|")
+def _text(description: str) -> str:
+    return " ".join(description.split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":
