@@ -62,19 +62,19 @@ def test_paragraphs_are_english_sentences():
 
 
 SENTENCE = [
-    Piece("the", None, 0.0),
-    Piece("un", None, 0.25),
-    Piece("##do", "##known", 0.5),
-    Piece("<", "(", 1.0),
-    Piece("is", None, 0.125),
-    Piece(".", None, 0.06),
+    Piece("", "The", None, 0.0),
+    Piece(" ", "un", None, 0.25),
+    Piece("", "do", "known", 0.5),
+    Piece(" ", "<", "(", 1.0),
+    Piece(" ", "is", None, 0.125),
+    Piece("", ".", None, 0.06),
 ]
 
 
 def test_html_is_escaped():
     html = report.to_html(SENTENCE)
     assert "&lt;</ins>" in html
-    assert re.sub(r"<.*?>", "", html) == "the undo‹##known› &lt;‹(› is."
+    assert re.sub(r"<.*?>", "", html) == "The undo‹known› &lt;‹(› is."
     titles = [f"{piece.probability:.3f}" for piece in SENTENCE]
     assert re.findall(r'title="(.*?)"', html) == titles
 
@@ -134,6 +134,7 @@ def test_page_is_complete_and_self_contained(run):
     assert page.count("<img") == 3
     assert "http" not in re.sub(r'src="data:.*?"', "", page)
     examples = json.loads((folder / "look.json").read_text())
+    assert len(examples["sentences"]) == len(examples["proposals"]) == 5
     for stage in ("before", "after"):
         for sentence in examples["sentences"]:
             pieces = [Piece(*piece) for piece in sentence[stage]]

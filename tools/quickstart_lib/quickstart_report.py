@@ -7,7 +7,7 @@ import math
 import pathlib
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from quickstart_model import AFTER, BEFORE, Piece
@@ -30,7 +30,6 @@ QUESTION = (
 )
 _PROPOSAL_COLUMNS = ("sentence", "original word", "before training", "after training")
 _TITLES = {BEFORE: "before training", AFTER: "after training"}
-_NO_SPACE_BEFORE, _NO_SPACE_AFTER = set(".,;:!?)]}'%/-_"), set("([{'/-_")
 
 Results = Mapping[str, Any]
 Curve = Mapping[str, Sequence[Sequence[float]]]
@@ -58,36 +57,22 @@ def classes(results: Results) -> list[tuple[str, str]]:
     ]
 
 
-def spaced(pieces: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the space before each piece, and its text.
-
-    Continuations and punctuation get no space before.
-    """
-    before = None
-    for piece in pieces:
-        text = piece.removeprefix("##") or piece
-        attached = text != piece or text in _NO_SPACE_BEFORE
-        is_first = before is None or before in _NO_SPACE_AFTER
-        yield "" if attached or is_first else " ", text
-        before = text
-
-
 def _note(piece: Piece) -> str:
     return "" if piece.original is None else f"‹{piece.original}›"
 
 
 def to_text(pieces: Sequence[Piece]) -> str:
     cells = []
-    for piece, (gap, text) in zip(pieces, spaced(p.text for p in pieces), strict=True):
+    for piece in pieces:
         probability = f"{min(piece.probability, 0.99):.2f}".removeprefix("0")
-        cells.append(f"{gap}{text}{_note(piece)}[{probability}]")
+        cells.append(f"{piece.space}{piece.text}{_note(piece)}[{probability}]")
     return textwrap.fill("".join(cells), 88, break_long_words=False)
 
 
 def to_html(pieces: Sequence[Piece]) -> str:
     """Return coloured spans, with the original pieces struck out."""
     cells = []
-    for piece, (gap, text) in zip(pieces, spaced(p.text for p in pieces), strict=True):
+    for piece in pieces:
         kind = "span" if piece.original is None else "ins"
         note = f"<del>{html.escape(_note(piece))}</del>" if _note(piece) else ""
         # From white for probability 0 to red for 1.
@@ -95,20 +80,19 @@ def to_html(pieces: Sequence[Piece]) -> str:
             round(255 + (c - 255) * piece.probability) for c in (235, 60, 45)
         )
         cells.append(
-            f'{gap}<{kind} style="background: rgb{colour}"'
-            f' title="{piece.probability:.3f}">{html.escape(text)}</{kind}>{note}'
+            f'{html.escape(piece.space)}<{kind} style="background: rgb{colour}"'
+            f' title="{piece.probability:.3f}">{html.escape(piece.text)}</{kind}>{note}'
         )
     return "".join(cells)
 
 
 def _proposal(proposal: Results) -> list[str]:
     """Return the masked sentence, the word, and the proposals of both stages."""
-    sentence = "".join(gap + text for gap, text in spaced(proposal["pieces"]))
     words = [
         ", ".join(f"{word} {value:.2f}" for word, value in proposal[stage])
         for stage in _TITLES
     ]
-    return [sentence, proposal["word"], *words]
+    return [proposal["masked"], proposal["word"], *words]
 
 
 # ---- For a terminal.
@@ -193,8 +177,8 @@ def page(results: Results, seconds: Mapping[str, float]) -> str:
 <div class="curves">{images}</div>
 {_table([], metrics)}
 <h2>Sentences</h2>
-<p>The trained generator replaced words. The discriminator assigns each token the
-probability that it was replaced.</p>
+<p>Words were masked, and proposals of the trained generator replaced them. The
+discriminator assigns each token the probability that it was replaced.</p>
 <p class="note">{html.escape(LEGEND)} The sentences are evenly spaced in the held-out
 text.</p>
 {"".join(map(_sentence, results["sentences"]))}
