@@ -1,11 +1,12 @@
 """Saved models: from files of Keras and from the networks of other libraries."""
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import keras
@@ -95,22 +96,16 @@ def build_model(
         "labels": head.labels,
         "tags": head.labels,
     }
-    try:
+    with _reading_settings(kind, model.path):
         config |= _arguments(head, network.shape)
-        if resolve is not None:
+    if resolve is not None:
+        with _reading_settings(kind, model.path):
             own = loader.to_config(config["settings"], FinetuningConfig)
-            settings = resolve(base=own)
-            _check_head_settings(settings.model, own.model, model.path)
-            config["settings"] = dataclasses.asdict(settings)
-        with weights_of_zeros():
-            built = kind.from_config(config)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"The settings of the fine-tuned model in {model.path} must be those of a "
-            f"{kind.__name__}",
-            f"{type(error).__name__}: {error}"[:200],
-            "Get or convert the model again",
-        ) from error
+        settings = resolve(base=own)
+        _check_head_settings(settings.model, own.model, model.path)
+        config["settings"] = dataclasses.asdict(settings)
+    with _reading_settings(kind, model.path), weights_of_zeros():
+        built = kind.from_config(config)
     weights = network.encoder_weights
     start = PretrainedEncoder(network.shape, tokenizer, weights, model.path)
     start.load_into(built.encoder)
@@ -118,6 +113,20 @@ def build_model(
     arrays = {name: network.weights[name] for name in network.weights.keys() & own}
     assign(own, arrays, model.path)
     return built
+
+
+@contextlib.contextmanager
+def _reading_settings(kind: type[Model], path: str) -> Iterator[None]:
+    """Raise an InputError with the path for settings that a file should not have."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"The settings of the fine-tuned model in {path} must be those of a "
+            f"{kind.__name__}",
+            f"{type(error).__name__}: {error}"[:200],
+            "Get or convert the model again",
+        ) from error
 
 
 def _check_head_settings(given: Any, own: Any, path: str) -> None:
