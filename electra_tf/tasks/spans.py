@@ -180,32 +180,3 @@ class _PieceOffsets:
 def _softmax(scores: Sequence[float]) -> list[float]:
     powers = [math.exp(score - max(scores)) for score in scores]
     return [power / sum(powers) for power in powers]
-
-
-def best_threshold(
-    null_odds: Mapping[str, float],
-    scores: Mapping[str, float],
-    has_answer: Mapping[str, bool],
-    predictions: Mapping[str, str],
-) -> tuple[float, float]:
-    """Find the best threshold of the null odds, as the official script does.
-
-    Questions whose odds exceed the threshold have no answer. Like the script, return a
-    threshold of 0 where no answer to any question scores best, and count questions
-    with equal odds one by one; the best score is then too high for many equal odds.
-
-    Returns:
-        The best score in percent, and its threshold.
-    """
-    current = best = float(sum(not has for has in has_answer.values()))
-    threshold = 0.0
-    for question_id in sorted(null_odds, key=lambda key: null_odds[key]):
-        if question_id not in scores:
-            continue
-        if has_answer[question_id]:
-            current += scores[question_id]
-        elif predictions[question_id]:
-            current -= 1
-        if current > best:
-            best, threshold = current, null_odds[question_id]
-    return 100.0 * best / len(scores), threshold

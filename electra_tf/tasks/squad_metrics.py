@@ -1,15 +1,14 @@
 """Official scores of SQuAD 1.1 and 2.0, equal to the scripts in every digit."""
 
 import collections
-import functools
 import math
-import operator
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from electra_tf.errors import InputError
-from electra_tf.tasks.spans import best_threshold
 from electra_tf.tasks.squad_json import Question
 from electra_tf.tasks.tables import print_note
 
@@ -86,28 +85,21 @@ def score_v2(
             f"{_some(without, 'question')} without one, of {len(questions)}",
             "Pass the null_odds.json that was written with the predictions",
         )
-    has_answer = {q.id: bool(q.answers) for q in questions}
-    pairs = {q.id: _score(q, predictions[q.id]) for q in questions}
-    raw = {
-        name: {key: pair[index] for key, pair in pairs.items()}
-        for index, name in enumerate(("exact", "f1"))
-    }
-    final = {
-        name: {
-            key: float(not has_answer[key]) if odds[key] > na_threshold else value
-            for key, value in scores.items()
-        }
-        for name, scores in raw.items()
-    }
-    result = _means(final, list(has_answer))
-    for prefix, group in (("HasAns", True), ("NoAns", False)):
-        if ids := [key for key, has in has_answer.items() if has == group]:
-            means = _means(final, ids)
-            result |= {f"{prefix}_{name}": mean for name, mean in means.items()}
+    by_id = {q.id: q for q in questions}
+    scores_N2 = np.array([_score(q, predictions[q.id]) for q in by_id.values()])
+    has_answer_N = np.array([bool(q.answers) for q in by_id.values()])
+    is_empty_N = np.array([odds[key] > na_threshold for key in by_id])
+    final_N2 = np.where(is_empty_N[:, None], ~has_answer_N[:, None], scores_N2)
+    everything_N = np.ones_like(has_answer_N)
+    groups = {"": everything_N, "HasAns_": has_answer_N, "NoAns_": ~has_answer_N}
+    result = {}
+    for prefix, group_N in groups.items():
+        if count := int(group_N.sum()):
+            means = (100.0 * _running_sums(final_N2[group_N])[-1] / count).tolist()
+            result[f"{prefix}exact"], result[f"{prefix}f1"] = means
+            result[f"{prefix}total"] = count
     if na_probs is not None:
-        for name, scores in raw.items():
-            best = best_threshold(na_probs, scores, has_answer, predictions)
-            result[f"best_{name}"], result[f"best_{name}_thresh"] = best
+        result |= _best_thresholds(na_probs, by_id, scores_N2, predictions)
     return result
 
 
@@ -141,16 +133,37 @@ def _score(question: Question, predicted: str) -> tuple[int, float]:
     )
 
 
-def _means(
-    scores: Mapping[str, Mapping[str, float]], ids: list[str]
+def _running_sums(values_N2: np.ndarray) -> np.ndarray:
+    # Adds one value at a time, as the official script does. np.sum and, from Python
+    # 3.12 on, `sum` round otherwise.
+    return np.cumsum(values_N2, axis=0)
+
+
+def _best_thresholds(
+    null_odds: Mapping[str, float],
+    by_id: Mapping[str, Question],
+    scores_N2: np.ndarray,
+    predictions: Mapping[str, str],
 ) -> dict[str, float]:
-    # From Python 3.12 on, `sum` compensates rounding errors; the official script adds
-    # one value at a time.
-    means = {
-        name: 100.0 * functools.reduce(operator.add, map(values.get, ids)) / len(ids)
-        for name, values in scores.items()
+    """Find the best scores and their thresholds, as the official script does.
+
+    Questions whose odds exceed the threshold have no answer. Like the script, return a
+    threshold of 0 where no answer to any question scores best, and count questions
+    with equal odds one by one; the best score is then too high for many equal odds.
+    """
+    gains = {
+        key: scores_2 if by_id[key].answers else [-bool(predictions[key])] * 2
+        for key, scores_2 in zip(by_id, scores_N2, strict=True)
     }
-    return {**means, "total": len(ids)}
+    ids = sorted((key for key in null_odds if key in by_id), key=null_odds.get)
+    start = sum(not question.answers for question in by_id.values())
+    sums_M2 = _running_sums(np.array([[start, start], *map(gains.get, ids)]))
+    thresholds, result = [0.0, *map(null_odds.get, ids)], {}
+    for name, sums_M in zip(("exact", "f1"), sums_M2.T, strict=True):
+        best = int(np.argmax(sums_M))  # the first of equal sums
+        result[f"best_{name}"] = 100.0 * float(sums_M[best]) / len(ids)
+        result[f"best_{name}_thresh"] = thresholds[best]
+    return result
 
 
 def _missing_ids(
