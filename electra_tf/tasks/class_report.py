@@ -30,57 +30,43 @@ def class_report(
     gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
 ) -> ClassReport:
     """Compute the scores of classes, in the order of `labels`."""
-    from sklearn import metrics
-
     used = set(gold) | set(predicted)
     names = [label for label in labels if label in used]
-    averages = ("macro", "weighted")
-    return {
-        **_class_rates(
-            gold, predicted, {name: name for name in names}, averages, len(gold)
-        ),
-        "accuracy": float(100 * metrics.accuracy_score(gold, predicted)),
-        "confusion": _confusion(zip(gold, predicted, strict=True), names),
-    }
+    confusion = _confusion(zip(gold, predicted, strict=True), names)
+    return {**_rates(gold, predicted, names, names), "confusion": confusion}
 
 
 def label_set_report(
     gold_NC: np.ndarray, predicted_NC: np.ndarray, labels: Sequence[str]
 ) -> ClassReport:
     """Compute the scores of classes from zeros and ones, each against its absence."""
-    columns = {label: number for number, label in enumerate(labels)}
-    averages, support = ("micro", "macro", "weighted"), int(gold_NC.sum())
-    rates = _class_rates(gold_NC, predicted_NC, columns, averages, support)
-    return {**rates, "confusion": {}}
+    # Another column, as scikit-learn reads a single one as the classes 0 and 1.
+    sides = (np.pad(side, [(0, 0), (0, 1)]) for side in (gold_NC, predicted_NC))
+    return {**_rates(*sides, labels, range(len(labels))), "confusion": {}}
 
 
-def _class_rates(
-    gold: Any,
-    predicted: Any,
-    names: Mapping[str, Any],
-    averages: Iterable[str],
-    support: int,
+def _rates(
+    gold: Any, predicted: Any, names: Sequence[str], labels: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return `classes` and `averages`; `names` has scikit-learn's labels by name."""
+    """Return `classes`, `averages` and perhaps `accuracy`.
+
+    `labels`: what scikit-learn calls each of `names`.
+    """
     from sklearn import metrics
 
-    sides = {"y_true": gold, "y_pred": predicted, "zero_division": 0}
-    sides["labels"] = list(names.values())
-    columns = metrics.precision_recall_fscore_support(**sides)
-    rows = {
-        average: metrics.precision_recall_fscore_support(**sides, average=average)[:3]
-        for average in averages
-    }
-    return {
-        "classes": {
-            name: _rates(row)
-            for name, *row in zip(names, *(c.tolist() for c in columns), strict=True)
-        },
-        "averages": {
-            f"{name} avg": _rates([*map(float, row), support])
-            for name, row in rows.items()
-        },
-    }
+    rows = metrics.classification_report(
+        gold,
+        predicted,
+        labels=list(labels),
+        target_names=range(len(names)),  # a class may be called "accuracy"
+        output_dict=True,
+        zero_division=0,
+    )
+    accuracy = {"accuracy": 100 * rows.pop("accuracy")} if "accuracy" in rows else {}
+    rows.pop("samples avg", None)  # of sets of classes
+    rows = {key: _percent(row) for key, row in rows.items()}
+    classes = {name: rows.pop(number) for number, name in enumerate(names)}
+    return {"classes": classes, "averages": rows, **accuracy}
 
 
 def tag_report(gold: Tags, predicted: Tags, tags: Iterable[str]) -> ClassReport:
@@ -142,10 +128,10 @@ def has_matrix(confusion: Mapping[str, Any]) -> bool:
     return len(confusion) <= _MAX_MATRIX
 
 
-def _rates(row: Sequence[float]) -> dict[str, float]:
-    *rates, support = row
+def _percent(row: Mapping[str, float]) -> dict[str, float]:
+    *rates, support = row.values()
     percent = [100 * rate for rate in rates]
-    return dict(zip(_RATES, [*percent, support], strict=True))
+    return dict(zip(_RATES, [*percent, int(support)], strict=True))
 
 
 def _renamed(rates: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import sklearn.metrics as sk
 from electra_tf.tasks.class_report import (
     class_report,
     format_class_report,
+    label_set_report,
     span_report,
     tag_report,
 )
@@ -46,6 +47,22 @@ def test_classes_equal_scikit_learn():
     confusion = report["confusion"]
     found = [[confusion[gold].get(name, 0) for name in names] for gold in names]
     np.testing.assert_array_equal(found, matrix)
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_sets_of_classes_equal_scikit_learn(classes):
+    gold, predicted = RNG.integers(0, 2, (2, 50, classes)).astype(np.float32)
+    report = label_set_report(gold, predicted, LABELS[:classes])
+    for number, name in enumerate(LABELS[:classes]):
+        expected = sk.classification_report(
+            gold[:, number], predicted[:, number], output_dict=True
+        )
+        assert report["classes"][name] == percent(expected["1.0"])
+    assert list(report["averages"]) == ["micro avg", "macro avg", "weighted avg"]
+    micro = 100 * sk.f1_score(gold.ravel(), predicted.ravel())
+    assert report["averages"]["micro avg"]["f1"] == pytest.approx(micro)
+    assert report["averages"]["macro avg"]["support"] == gold.sum()
+    assert "accuracy" not in report
 
 
 def random_tags(sentences=80):
