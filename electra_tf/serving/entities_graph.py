@@ -7,18 +7,10 @@ most.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
-from electra_tf.tasks.schemes import (
-    BEGIN_MARKS,
-    BIOES,
-    END_MARKS,
-    OUTSIDE,
-    OUTSIDE_MARKS,
-    as_span_tags,
-    split_tag,
-)
+from electra_tf.tasks.keras_metrics import SpanFinder, SpanWords, shifted
+from electra_tf.tasks.schemes import BIOES, OUTSIDE
 from electra_tf.text.graph_tokenizer import WordOffsets, repeat_rows, substrings
 
 _WRITTEN = "IBE"
@@ -34,28 +26,12 @@ class WordTags(NamedTuple):
     """Words of each text."""
 
 
-class _Spans(NamedTuple):
-    """Words of spans; all are bool [W]."""
-
-    inside_W: tf.Tensor
-    first_W: tf.Tensor
-    last_W: tf.Tensor
-    follows_W: tf.Tensor
-    """First words directly after a span of the same type."""
-
-
 class GraphSpans:
     """Spans of the tags of a model, by the rules of `schemes.conlleval_spans`."""
 
     def __init__(self, tags: Sequence[str], scheme: str = BIOES):
-        marks, kinds = zip(*map(split_tag, as_span_tags(tags)), strict=True)
         self._tags, self._scheme = list(tags), scheme
-        self._outside, self._begins, self._ends = (
-            np.array([mark in some for mark in marks])
-            for some in (OUTSIDE_MARKS, BEGIN_MARKS, END_MARKS)
-        )
-        self._kinds = sorted(set(kinds))
-        self._kind = np.array([self._kinds.index(kind) for kind in kinds], np.int32)
+        self._finder = SpanFinder(tags)
 
     def labels(self, words: WordTags) -> tf.Tensor:
         """Return the tag of each word in the scheme, strings [W]."""
@@ -66,12 +42,12 @@ class GraphSpans:
             "IOB2": (spans.first_W, False),
             "IOB1": (spans.follows_W, False),
             "IOE2": (False, spans.last_W),
-            "IOE1": (False, _shifted(spans.follows_W, -1)),
+            "IOE1": (False, shifted(spans.follows_W, -1)),
         }[self._scheme]
         mark_W = tf.where(is_b_W, 1, tf.where(is_e_W, 2, 0))
-        suffixes = [f"-{kind}" if kind else "" for kind in self._kinds]
+        suffixes = [f"-{kind}" if kind else "" for kind in self._finder.kinds]
         names = [OUTSIDE, *(mark + of for of in suffixes for mark in _WRITTEN)]
-        index_W = 1 + tf.gather(self._kind, words.tag_W) * len(_WRITTEN) + mark_W
+        index_W = 1 + spans.kind_W * len(_WRITTEN) + mark_W
         return tf.gather(tf.constant(names), tf.where(spans.inside_W, index_W, 0))
 
     def entities(self, words: WordTags, offsets: WordOffsets) -> dict[str, tf.Tensor]:
@@ -95,8 +71,8 @@ class GraphSpans:
         rows = tf.RaggedTensor.from_row_lengths(scores_N, count_B, validate=False)
         starts = rows.with_values(tf.boolean_mask(offsets.starts.values, first_W))
         ends = rows.with_values(tf.boolean_mask(offsets.ends.values, last_W))
-        kind_N = tf.boolean_mask(tf.gather(self._kind, words.tag_W), first_W)
-        types = rows.with_values(tf.gather(tf.constant(self._kinds), kind_N))
+        kind_N = tf.boolean_mask(spans.kind_W, first_W)
+        types = rows.with_values(tf.gather(tf.constant(self._finder.kinds), kind_N))
         return {
             "types": types.to_tensor(),
             "starts": starts.to_tensor(-1),
@@ -106,25 +82,7 @@ class GraphSpans:
             "count": count_B,
         }
 
-    def _find(self, words: WordTags) -> _Spans:
+    def _find(self, words: WordTags) -> SpanWords:
         """Find the spans; none extends over two texts."""
         is_start_W = tf.ragged.range(words.row_lengths_B).values == 0
-        inside_W = ~tf.gather(self._outside, words.tag_W)
-        kind_W = tf.gather(self._kind, words.tag_W)
-        same_W = ~is_start_W & inside_W & _shifted(inside_W, 1)
-        same_W &= kind_W == _shifted(kind_W, 1)
-        ended_W = _shifted(tf.gather(self._ends, words.tag_W), 1)
-        continued_W = same_W & ~ended_W & ~tf.gather(self._begins, words.tag_W)
-        return _Spans(
-            inside_W,
-            inside_W & ~continued_W,
-            inside_W & ~_shifted(continued_W, -1),
-            same_W & ~continued_W,
-        )
-
-
-def _shifted(values_W: tf.Tensor, by: int) -> tf.Tensor:
-    """Return the value of the word before (1) or after (-1) each word, else zero."""
-    zero = tf.zeros([1], values_W.dtype)
-    parts = [zero, values_W[:-1]] if by > 0 else [values_W[1:], zero]
-    return tf.concat(parts, 0)[: tf.size(values_W)]
+        return self._finder(words.tag_W, is_start_W)

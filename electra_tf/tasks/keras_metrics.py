@@ -1,13 +1,21 @@
 """Metrics of `compile` that Keras lacks: F1 as one number, MCC, correlations, spans."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.schemes import OUTSIDE, conlleval_spans
+from electra_tf.tasks.schemes import (
+    BEGIN_MARKS,
+    END_MARKS,
+    OUTSIDE,
+    OUTSIDE_MARKS,
+    as_span_tags,
+    split_tag,
+)
 
 _register = keras.saving.register_keras_serializable("electra_tf")
 
@@ -194,6 +202,55 @@ def _ranks(values_N: tf.Tensor, weights_N: tf.Tensor) -> tf.Tensor:
     return tf.add_n([tf.gather(before_X, end_N) for end_N in ends]) / 2
 
 
+class SpanWords(NamedTuple):
+    """Words of all texts, W, in relation to spans; all but `kind_W` are bool."""
+
+    inside_W: tf.Tensor
+    first_W: tf.Tensor
+    last_W: tf.Tensor
+    follows_W: tf.Tensor
+    """First words directly after a span of the same type."""
+    kind_W: tf.Tensor
+    """int32, indices of types."""
+
+
+class SpanFinder:
+    """Finder of the spans of tags, by the rules of `schemes.conlleval_spans`."""
+
+    def __init__(self, tags: Sequence[str]):
+        marks, kinds = zip(*map(split_tag, as_span_tags(tags)), strict=True)
+        self._outside_C, self._begins_C, self._ends_C = (
+            np.array([mark in some for mark in marks])
+            for some in (OUTSIDE_MARKS, BEGIN_MARKS, END_MARKS)
+        )
+        self.kinds = sorted(set(kinds))
+        """Types of spans, sorted."""
+        self._kind_C = np.array([self.kinds.index(kind) for kind in kinds], np.int32)
+
+    def __call__(self, tag_W: tf.Tensor, is_start_W: tf.Tensor) -> SpanWords:
+        """Find the spans; none extends over a word that starts a text."""
+        inside_W = ~tf.gather(self._outside_C, tag_W)
+        kind_W = tf.gather(self._kind_C, tag_W)
+        same_W = ~is_start_W & inside_W & shifted(inside_W, 1)
+        same_W &= kind_W == shifted(kind_W, 1)
+        ended_W = shifted(tf.gather(self._ends_C, tag_W), 1)
+        continued_W = same_W & ~ended_W & ~tf.gather(self._begins_C, tag_W)
+        return SpanWords(
+            inside_W,
+            inside_W & ~continued_W,
+            inside_W & ~shifted(continued_W, -1),
+            same_W & ~continued_W,
+            kind_W,
+        )
+
+
+def shifted(values_W: tf.Tensor, by: int) -> tf.Tensor:
+    """Return the value of the word before (1) or after (-1) each word, else zero."""
+    zero = tf.zeros([1], values_W.dtype)
+    parts = [zero, values_W[:-1]] if by > 0 else [values_W[1:], zero]
+    return tf.concat(parts, 0)[: tf.size(values_W)]
+
+
 @_register
 class SpanF1(_Metric):
     """F1 of spans, by the rules of conlleval, from the tags of words.
@@ -208,20 +265,7 @@ class SpanF1(_Metric):
         super().__init__(name, dtype)
         self.tags = tuple(tags)
         # The last id is that of positions without a word, outside of all spans.
-        named = [*self.tags, OUTSIDE]
-        self._begins_CC = tf.constant(
-            [
-                [any(span.first == 1 for span in conlleval_spans(pair)) for pair in row]
-                for row in ([[before, tag] for tag in named] for before in named)
-            ]
-        )
-        kinds = [
-            spans[0].kind if (spans := conlleval_spans([t])) else None for t in named
-        ]
-        order = sorted({kind for kind in kinds if kind is not None})
-        self._kinds_C = tf.constant(
-            [-1 if kind is None else order.index(kind) for kind in kinds]
-        )
+        self._finder = SpanFinder([*self.tags, OUTSIDE])
         self._counts_3 = self.add_variable((3,), "zeros", name="counts")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
@@ -239,37 +283,20 @@ class SpanF1(_Metric):
         order_X = tf.argsort(tf.cast(~is_word_X, tf.int32), stable=True)
         is_word_X = tf.gather(is_word_X, order_X)
         rows_X = tf.gather(tf.reshape(rows_BL, [-1]), order_X)
-        begins, ends, kinds = zip(
-            *(
-                self._spans(
-                    tf.gather(tf.reshape(ids_BL, [-1]), order_X), is_word_X, rows_X
-                )
-                for ids_BL in (y_true, tf.argmax(y_pred, -1, tf.int32))
-            ),
-            strict=True,
-        )
+        is_start_X = tf.concat([[True], rows_X[1:] != rows_X[:-1]], 0)
+        sides = []
+        for ids_BL in (y_true, tf.argmax(y_pred, -1, tf.int32)):
+            ids_X = tf.gather(tf.reshape(ids_BL, [-1]), order_X)
+            ids_X = tf.where(is_word_X, ids_X, len(self.tags))
+            sides.append(self._finder(ids_X, is_start_X))
+        gold, predicted = sides
+        is_correct_X = gold.first_W & predicted.first_W
+        is_correct_X &= gold.kind_W == predicted.kind_W
+        is_correct_X &= _last_words(gold) == _last_words(predicted)
+        masks = [is_correct_X, gold.first_W, predicted.first_W]
         weights_X = tf.gather(self._weights(y_true, sample_weight), rows_X)
-        is_correct_X = begins[0] & begins[1] & (ends[0] == ends[1])
-        is_correct_X &= kinds[0] == kinds[1]
-        masks_3X = tf.cast(tf.stack([is_correct_X, *begins]), self.dtype)
+        masks_3X = tf.cast(tf.stack(masks), self.dtype)
         self._counts_3.assign_add(tf.reduce_sum(masks_3X * weights_X, 1))
-
-    def _spans(
-        self, ids_X: tf.Tensor, is_word_X: tf.Tensor, rows_X: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return where spans begin, and the last word and the type of each word's."""
-        outside = len(self.tags)
-        ids_X = tf.where(is_word_X, ids_X, outside)
-        before_X = tf.concat([[outside], ids_X[:-1]], 0)
-        is_first_X = tf.concat([[True], rows_X[1:] != rows_X[:-1]], 0)
-        before_X = tf.where(is_first_X, outside, before_X)
-        begins_X = tf.gather_nd(self._begins_CC, tf.stack([before_X, ids_X], 1))
-        kinds_X = tf.gather(self._kinds_C, ids_X)
-        spans_X = tf.cumsum(tf.cast(begins_X, tf.int32))
-        count = tf.size(ids_X)
-        inside_X = tf.where(kinds_X >= 0, tf.range(count), -1)
-        last_X = tf.math.unsorted_segment_max(inside_X, spans_X, count + 1)
-        return begins_X, tf.gather(last_X, spans_X), kinds_X
 
     def result(self) -> tf.Tensor:
         """Return the F1."""
@@ -279,6 +306,15 @@ class SpanF1(_Metric):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         return super().get_config() | {"tags": self.tags}
+
+
+def _last_words(words: SpanWords) -> tf.Tensor:
+    """Return the index of the last word of the span that each word is in."""
+    count = tf.size(words.first_W)
+    number_W = tf.cumsum(tf.cast(words.first_W, tf.int32))
+    index_W = tf.where(words.inside_W, tf.range(count), -1)
+    last_N = tf.math.unsorted_segment_max(index_W, number_W, count + 1)
+    return tf.gather(last_N, number_W)
 
 
 _AVERAGE_OF = {
