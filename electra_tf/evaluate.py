@@ -142,24 +142,18 @@ def _score_model(mode: str) -> dict[str, Any]:
     data = local_path(FLAGS.data)
     if mode == "model":
         source = sources.open(FLAGS.model)
-        model, predicted = load(source), {}
+        model = load(source)
         columns = {name: FLAGS[name].value for name in _COLUMNS}
-        report = evaluation.evaluate_model(
-            model,
-            source.task,
-            data,
-            columns,
-            training_rows=source.training_rows,
-            predicted=predicted,
+        report, splits = evaluation.evaluate_model(
+            model, source.task, data, columns, training_rows=source.training_rows
         )
         if FLAGS.save_predictions:
-            splits = {name: (one.split, one.details) for name, one in predicted.items()}
             with staged(FLAGS.save_predictions) as path:
                 cli.write_lines(csv_lines(model, splits), path)
         print(evaluation.format_report(report))
         if FLAGS.report:
             with staged(FLAGS.report) as path:
-                write_evaluation(path, report, predicted)
+                write_evaluation(path, report, splits)
     elif mode == "blimp":
         report = blimp.evaluate_blimp(FLAGS.checkpoint, data)
         print(blimp.format_report(report), file=sys.stderr)

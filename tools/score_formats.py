@@ -50,9 +50,9 @@ def main() -> None:
 def score(path: str, data: str) -> dict[str, dict[str, float]]:
     """Return the scores of Keras and of each file of a fine-tuned model."""
     model, task = electra_tf.load_model(path), sources.open(path).task
-    predicted: dict[str, Any] = {}
-    found = {"keras": _scores(model, task, data, predicted)}
-    item = next(iter(predicted.values())).split.items[:1]
+    scores, splits = _evaluate(model, task, data)
+    found = {"keras": scores}
+    item = next(iter(splits.values())).split.items[:1]
     like = model.outputs_of(model.examples(item))[0]
     with tempfile.TemporaryDirectory() as folder:
         for format, (files, open_file) in FORMATS.items():
@@ -61,18 +61,14 @@ def score(path: str, data: str) -> dict[str, dict[str, float]]:
             for name in sorted(files):
                 run = open_file(os.path.join(output, name))
                 model.outputs_of = functools.partial(_outputs, run, like)
-                found[name] = _scores(model, task, data)
+                found[name], _ = _evaluate(model, task, data)
                 del model.outputs_of  # that of its class again
     return found
 
 
-def _scores(
-    model: Any, task: str | None, data: str, predicted: Any = None
-) -> dict[str, float]:
-    report = evaluate_model(
-        model, task, data, log=lambda line: None, predicted=predicted
-    )
-    return {name: value for name, value in report.items() if isinstance(value, float)}
+def _evaluate(model: Any, task: str | None, data: str) -> tuple[dict[str, float], Any]:
+    report, splits = evaluate_model(model, task, data, log=lambda line: None)
+    return {name: v for name, v in report.items() if isinstance(v, float)}, splits
 
 
 def _outputs(

@@ -16,7 +16,7 @@ from electra_tf.config.finetuning import FinetuningConfig, TaskOptimizerConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.task_heads import MODEL
-from electra_tf.runs.html_report import Section, SplitReport, write_report
+from electra_tf.runs.html_report import Section, write_report
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import glue
 from electra_tf.tasks.class_report import format_class_report
@@ -119,12 +119,10 @@ def _section(task: str, trials: list[Trial], folder: str) -> Section:
             ]
             for t in trials
         ],
-        splits=[
-            SplitReport(
-                name, report["classes"].get(name), [Mistake(*row) for row in rows]
-            )
+        splits={
+            name: (report["classes"].get(name), [Mistake(*row) for row in rows])
             for name, rows in report["mistakes"].items()
-        ],
+        },
         curves=curves,
     )
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 from electra_tf import durable_files
 from electra_tf.tasks.class_report import ClassReport, confused_pairs, has_matrix
-from electra_tf.tasks.score import Mistake, PredictedSplit
+from electra_tf.tasks.score import Mistake, ScoredSplit
 
 Points = Sequence[tuple[float, float]]
 
@@ -48,15 +48,6 @@ svg circle { fill: var(--ink) }
 
 
 @dataclasses.dataclass(frozen=True)
-class SplitReport:
-    """Results on one labelled split."""
-
-    name: str
-    classes: ClassReport | None
-    mistakes: Sequence[Mistake]
-
-
-@dataclasses.dataclass(frozen=True)
 class Section:
     """Results on one task."""
 
@@ -65,7 +56,8 @@ class Section:
     """Names of the columns of `rows`."""
     rows: Sequence[Sequence[Any]]
     """Scores, a row for each trial or score."""
-    splits: Sequence[SplitReport]
+    splits: Mapping[str, tuple[ClassReport | None, Sequence[Mistake]]]
+    """Scores of classes, and the worst mistakes, by labelled split."""
     curves: Mapping[str, Points] = dataclasses.field(default_factory=dict)
     """Values over training steps, by name."""
     note: str = ""
@@ -90,20 +82,16 @@ def write_report(path: str, title: str, sections: Iterable[Section]) -> None:
 
 
 def write_evaluation(
-    path: str, report: Mapping[str, Any], predicted: Mapping[str, PredictedSplit]
+    path: str, report: Mapping[str, Any], splits: Mapping[str, ScoredSplit]
 ) -> None:
-    """Write the report of `evaluate_model` as HTML."""
+    """Write what `evaluate_model` returned as HTML."""
     scores = {n: v for n, v in report.items() if isinstance(v, float)}
-    classes = report.get("classes", {})
     counts = ", ".join(f"{name} {n:,}" for name, n in report["examples"].items())
     section = Section(
         title=report["task"],
         header=["score", ""],
         rows=[[name, f"{value:.2f}"] for name, value in scores.items()],
-        splits=[
-            SplitReport(name, classes.get(name), split.mistakes)
-            for name, split in predicted.items()
-        ],
+        splits={name: (one.classes, one.mistakes) for name, one in splits.items()},
         note=f"Examples: {counts}.",
     )
     write_report(path, f"Evaluation on {report['data']}", [section])
@@ -137,12 +125,11 @@ def _section(section: Section) -> list[ET.Element]:
             _element("h3", "Training, by step"),
             _element("div", *charts, class_="charts"),
         ]
-    for split in section.splits:
-        if split.classes:
-            parts += [_element("h3", f"Classes of {split.name}, in percent")]
-            parts.append(_classes(split.classes))
-            parts += _confusion(split)
-        parts += _mistakes(split)
+    for name, (classes, mistakes) in section.splits.items():
+        if classes:
+            parts.append(_element("h3", f"Classes of {name}, in percent"))
+            parts += [_classes(classes), *_confusion(classes)]
+        parts += _mistakes(name, mistakes)
     return parts
 
 
@@ -191,11 +178,11 @@ def _classes(report: ClassReport) -> ET.Element:
     return _table(["class", "precision", "recall", "f1", "support"], rows)
 
 
-def _confusion(split: SplitReport) -> list[ET.Element]:
-    confusion = split.classes["confusion"]
+def _confusion(report: ClassReport) -> list[ET.Element]:
+    confusion = report["confusion"]
     if not confusion:  # of texts with several classes
         return []
-    of = "" if "accuracy" in split.classes else " of words"
+    of = "" if "accuracy" in report else " of words"
     if not has_matrix(confusion):
         rows = [
             [(gold, "name"), (predicted, "name"), (f"{count:,}", ""),
@@ -219,9 +206,9 @@ def _confusion(split: SplitReport) -> list[ET.Element]:
     return [_element("h3", title), _table(["", *confusion], rows)]
 
 
-def _mistakes(split: SplitReport) -> list[ET.Element]:
-    title = _element("h3", f"Worst mistakes on {split.name}")
-    if not split.mistakes:
+def _mistakes(split: str, mistakes: Sequence[Mistake]) -> list[ET.Element]:
+    title = _element("h3", f"Worst mistakes on {split}")
+    if not mistakes:
         return [title, _element("p", "None.")]
     rows = [
         [
@@ -230,9 +217,9 @@ def _mistakes(split: SplitReport) -> list[ET.Element]:
             (mistake.predicted, "name"),
             (f"{mistake.size:.3f}" if mistake.size else "", ""),
         ]
-        for mistake in split.mistakes
+        for mistake in mistakes
     ]
-    header = ["text", "gold", "predicted", split.mistakes[0].measure]
+    header = ["text", "gold", "predicted", mistakes[0].measure]
     return [title, _table(header, rows, names=3)]
 
 

@@ -11,14 +11,14 @@ import numpy as np
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks import glue
-from electra_tf.tasks.class_report import ClassReport, format_class_report
+from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.conll import ENDINGS
 from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
 from electra_tf.tasks.question_data import question_split
 from electra_tf.tasks.score import (
     AnswerScorer,
     LabelScorer,
-    PredictedSplit,
+    ScoredSplit,
     Scorer,
     TagScorer,
 )
@@ -52,17 +52,17 @@ def evaluate_model(
     columns: Mapping[str, Any] | None = None,
     log: Log = print_note,
     training_rows: np.ndarray | None = None,
-    predicted: dict[str, PredictedSplit] | None = None,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, ScoredSplit]]:
     """Score a model on labelled data: a file, or a folder with dev and test.
 
     `columns` replace the model's. A note counts the data's texts that are among
-    `training_rows`. `predicted` receives the predictions of each split by name.
+    `training_rows`.
 
     Returns:
-        Task, data, number of examples of each split, and the scores by name, with the
-        split's name as prefix if `data` has several splits; `classes`: the report of
-        each split's classes, if there are any. SQuAD 2: also the threshold.
+        A report, and the splits by name. The report has task, data, number of examples
+        of each split, and the scores by name, with the split's name as prefix if `data`
+        has several splits; `classes`: the report of each split's classes, if there are
+        any. SQuAD 2: also the threshold.
     """
     columns = {
         name: tuple(value) if isinstance(value, list) else value
@@ -101,9 +101,15 @@ def evaluate_model(
                 f"{len(part):,} examples of {split}, which are scored too: scores of "
                 "new texts may be lower"
             )
-    predicted = {} if predicted is None else predicted
-    scores, classes = _scores(model, splits, scorer, log, predicted)
-    return report | scores | ({"classes": classes} if classes else {})
+    scored, classes = {}, {}
+    for split, part in splits.items():
+        scored[split] = one = _scored(model, split, part, scorer, log)
+        prefix = f"{split}_" if len(splits) > 1 else ""
+        for key, value in one.scores.items():
+            report[prefix + key] = value if math.isfinite(value) else None
+        if one.classes:
+            classes[split] = one.classes
+    return report | ({"classes": classes} if classes else {}), scored
 
 
 def format_report(report: Mapping[str, Any]) -> str:
@@ -142,30 +148,18 @@ def _check_columns(model: TextModel, columns: Mapping[str, Any]) -> None:
         )
 
 
-def _scores(
-    model: TextModel,
-    splits: Mapping[str, Split],
-    scorer: Scorer,
-    log: Log,
-    predicted: dict[str, PredictedSplit],
-) -> tuple[dict[str, float | None], dict[str, ClassReport]]:
-    scores: dict[str, float | None] = {}
-    classes = {}
-    for name, split in splits.items():
-        for line in describe_inputs(model, name, model.examples(split.items)):
-            log(line)
-        details = model.predict_details(split.items)
-        mistakes = scorer.worst(model, split, details)
-        predicted[name] = PredictedSplit(split, details, mistakes)
-        predictions = scorer.best(model, details)
-        if description := scorer.degenerate(split, predictions):
-            log(f"DEGENERATE: the model {description} on {name}")
-        prefix = f"{name}_" if len(splits) > 1 else ""
-        for key, value in scorer.score(split, predictions).items():
-            scores[prefix + key] = value if math.isfinite(value) else None
-        if report := scorer.class_report(split, predictions):
-            classes[name] = report
-    return scores, classes
+def _scored(
+    model: TextModel, name: str, split: Split, scorer: Scorer, log: Log
+) -> ScoredSplit:
+    examples = model.examples(split.items)
+    for line in describe_inputs(model, name, examples):
+        log(line)
+    outputs = model.outputs_of(examples)
+    details = model.decode_details(split.items, examples, outputs)
+    scored = scorer.scored(model, split, details)
+    if scored.degenerate:
+        log(f"DEGENERATE: the model {scored.degenerate} on {name}")
+    return scored
 
 
 def _find(

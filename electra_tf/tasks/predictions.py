@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.prediction_inputs import Item
-from electra_tf.tasks.splits import Split
 from electra_tf.tasks.tables import print_note
 from electra_tf.text.warnings import UnknownCounter
 
 if TYPE_CHECKING:  # `predict` needs the formats before TensorFlow
+    from electra_tf.tasks.score import ScoredSplit
     from electra_tf.tasks.text_model import TextModel
 
 FORMATS = ("text", "jsonl", "tsv", "csv")
@@ -167,18 +167,17 @@ class _CsvLines:
         return _escape(line)
 
 
-def csv_lines(
-    model: "TextModel", splits: Mapping[str, tuple[Split, Sequence[Any]]]
-) -> Iterator[str]:
-    """Yield the lines of a CSV of labelled splits with what `predict_details` returned.
+def csv_lines(model: "TextModel", splits: Mapping[str, "ScoredSplit"]) -> Iterator[str]:
+    """Yield the lines of a CSV of labelled splits with their predictions.
 
     Columns are the texts, `gold`, `prediction`, the probabilities, `place` (FILE:LINE)
     if it is known, and `split` if there are several.
     """
     table = _CsvLines()
-    has_places = any(split.places is not None for split, _ in splits.values())
-    for name, (split, details) in splits.items():
-        columns = split.items, details, split.targets
+    has_places = any(one.split.places is not None for one in splits.values())
+    for name, one in splits.items():
+        split = one.split
+        columns = split.items, one.details, split.targets
         for index, row in enumerate(zip(*columns, strict=True)):
             more = {"split": name} if len(splits) > 1 else {}
             if has_places:

@@ -45,14 +45,21 @@ class Mistake(NamedTuple):
     measure: str = "probability"
 
 
-class PredictedSplit(NamedTuple):
-    """A labelled split with its predictions."""
+class ScoredSplit(NamedTuple):
+    """A labelled split with the predictions of a model and their scores."""
 
     split: Split
     details: Sequence[Any]
     """Outputs of the model's `predict_details`."""
+    predictions: Any
+    scores: dict[str, float]
+    """Scores by name; the first one compares trials."""
+    classes: ClassReport | None
+    """Scores of each class and confusions; None: no classes."""
     mistakes: list[Mistake]
-    """The worst mistakes, the worst first."""
+    """Those that the model was most sure of, the worst first."""
+    degenerate: str | None
+    """Description of degenerate predictions; None: they are not degenerate."""
 
 
 class Scorer(abc.ABC):
@@ -61,9 +68,26 @@ class Scorer(abc.ABC):
     metric: str
     """Name of the score that compares trials."""
 
-    def predict(self, model: Any, items: Sequence[Any]) -> Any:
-        """Return a model's predictions."""
-        return self.best(model, model.predict_details(items))
+    def scored(
+        self, model: Any, split: Split, details: Sequence[Any], tune: bool = False
+    ) -> ScoredSplit:
+        """Score what `predict_details` returned for a labelled split.
+
+        `tune`: first set the model's decision threshold, if it has one.
+        """
+        predictions = self.best(model, details)
+        if tune:
+            predictions = self.tune(model, split, predictions)
+        mistakes = self._mistakes(model, split, details, predictions)
+        return ScoredSplit(
+            split,
+            details,
+            predictions,
+            self.score(split, predictions),
+            self.class_report(split, predictions),
+            heapq.nlargest(_MAX_MISTAKES, mistakes, key=lambda mistake: mistake.size),
+            self.degenerate(split, predictions),
+        )
 
     @abc.abstractmethod
     def best(self, model: Any, details: Sequence[Any]) -> Any:
@@ -86,11 +110,6 @@ class Scorer(abc.ABC):
     def class_report(self, split: Split, predictions: Any) -> ClassReport | None:
         """Return the scores of each class and the confusions; None: no classes."""
         return None
-
-    def worst(self, model: Any, split: Split, details: Any) -> list[Mistake]:
-        """Return the worst mistakes: those that the model was most sure of."""
-        found = self._mistakes(model, split, details, self.best(model, details))
-        return heapq.nlargest(_MAX_MISTAKES, found, key=lambda mistake: mistake.size)
 
     @abc.abstractmethod
     def _mistakes(

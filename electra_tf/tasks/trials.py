@@ -40,6 +40,7 @@ from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.predictions import csv_lines
+from electra_tf.tasks.score import ScoredSplit
 from electra_tf.tasks.task_data import TaskData, describe_inputs, text_hashes
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.checkpoint import (
@@ -253,8 +254,9 @@ class Trials:
 
     def _dev_scores(self) -> dict[str, float]:
         name, split = next(iter(self._task.eval_splits.items()))
-        scorer = self._task.scorer
-        scores = scorer.score(split, scorer.predict(self._model, split.items))
+        scorer, model = self._task.scorer, self._model
+        predictions = scorer.best(model, model.predict_details(split.items))
+        scores = scorer.score(split, predictions)
         return {f"{name}_{metric}": value for metric, value in scores.items()}
 
     def _evaluate(
@@ -266,28 +268,27 @@ class Trials:
         """
         folder, scorer = trial_folder(self._output, number), self._task.scorer
         os.makedirs(folder, exist_ok=True)
-        scores, degenerate = {}, None
-        report |= {"classes": {}, "mistakes": {}}
+        scored: dict[str, ScoredSplit] = {}
         for name, split in self._task.splits.items():
             if name == "train":
                 continue
-            details = model.predict_details(split.items)
-            predictions = scorer.best(model, details)
-            if split.targets is not None:
-                if not scores:
-                    predictions = scorer.tune(model, split, predictions)
-                    degenerate = scorer.degenerate(split, predictions)
-                for metric, value in scorer.score(split, predictions).items():
-                    scores[f"{name}_{metric}"] = value
-                if classes := scorer.class_report(split, predictions):
-                    report["classes"][name] = classes
-                report["mistakes"][name] = scorer.worst(model, split, details)
-                lines = csv_lines(model, {name: (split, details)})
-                path = os.path.join(folder, f"{name}.csv")
-                durable_files.write(path, "".join(f"{line}\n" for line in lines))
-            scorer.write(split, predictions, os.path.join(folder, name))
+            details, path = model.predict_details(split.items), f"{folder}/{name}"
+            if split.targets is None:
+                scorer.write(split, scorer.best(model, details), path)
+                continue
+            scored[name] = one = scorer.scored(model, split, details, tune=not scored)
+            scorer.write(split, one.predictions, path)
+            lines = csv_lines(model, {name: one})
+            durable_files.write(f"{path}.csv", "".join(f"{line}\n" for line in lines))
+        report["classes"] = {n: one.classes for n, one in scored.items() if one.classes}
+        report["mistakes"] = {name: one.mistakes for name, one in scored.items()}
         durable_files.write(os.path.join(folder, _REPORT), json.dumps(report))
-        return scores, degenerate
+        scores = {
+            f"{name}_{metric}": value
+            for name, one in scored.items()
+            for metric, value in one.scores.items()
+        }
+        return scores, next(iter(scored.values())).degenerate
 
     def _save_model(self) -> None:
         """Save the model without its optimizer."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from serving.browser import chromium
 
-from electra_tf.runs.html_report import Section, SplitReport, write_report
+from electra_tf.runs.html_report import Section, write_report
 from electra_tf.tasks.class_report import class_report, label_set_report
 from electra_tf.tasks.score import Mistake
 
@@ -28,13 +28,13 @@ def report(tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
     losses = [(step, 3 / step) for step in range(1, 41)]
     curves = {"loss": losses, "dev_f1": [(20, 50.0), (40, math.nan)], "none": []}
-    split = SplitReport("dev", class_report(GOLD, PREDICTED, LABELS), MISTAKES)
+    split = {"dev": (class_report(GOLD, PREDICTED, LABELS), MISTAKES)}
     many = [f"class {n}" for n in range(30)]
-    other = SplitReport("test", class_report(many, [*many[1:], many[0]], many), [])
+    other = {"test": (class_report(many, [*many[1:], many[0]], many), [])}
     rows = [[1, 0, "66.67", MARKUP]]
     sections = [
-        Section("first", ["trial", "seed", "dev_f1", ""], rows, [split], curves),
-        Section(MARKUP, ["score", ""], [["mse", "1.00"]], [other], note=MARKUP),
+        Section("first", ["trial", "seed", "dev_f1", ""], rows, split, curves),
+        Section(MARKUP, ["score", ""], [["mse", "1.00"]], other, note=MARKUP),
     ]
     write_report(str(path), f"Report {MARKUP}", sections)
     return path
@@ -52,8 +52,8 @@ def test_a_report_loads_and_runs_nothing(report):
 
 def test_texts_with_several_classes_have_no_matrix(tmp_path):
     classes = label_set_report(np.eye(2), np.eye(2), ["a", "b"])
-    split = SplitReport("dev", classes, [])
-    section = Section("sets", ["score", ""], [["micro_f1", "100.00"]], [split])
+    split = {"dev": (classes, [])}
+    section = Section("sets", ["score", ""], [["micro_f1", "100.00"]], split)
     write_report(str(tmp_path / "r.html"), "Report", [section])
     text = (tmp_path / "r.html").read_text()
     assert "micro avg" in text

@@ -29,7 +29,7 @@ def evaluate(models):
 
     def of(kind, data, **columns):
         notes, task = [], sources.open(SAVED / kind).task
-        report = evaluate_model(models[kind], task, str(data), columns, notes.append)
+        report, _ = evaluate_model(models[kind], task, str(data), columns, notes.append)
         return report, notes
 
     return of
@@ -132,7 +132,7 @@ def test_a_glue_task_is_scored_by_its_metrics(write, tmp_path):
     rows = zip(TEXTS, np.argmax(model.predict(TEXTS), -1), strict=True)
     lines = [f"{text}\t{model.labels[n]}\n" for text, n in rows]
     write("dev.tsv", "sentence\tlabel\n" + "".join(lines))
-    report = evaluate_model(model, task, str(tmp_path))
+    report, _ = evaluate_model(model, task, str(tmp_path))
     assert (report["task"], report["examples"]) == ("sst2", {"dev": 5})
     assert report["accuracy"] == 100
     stored = evaluation.stored_columns(task, model)

@@ -218,7 +218,7 @@ def test_scores_of_files_and_reports(tmp_path):
     assert "confusion matrix" not in format_class_report(report)
     model = types.SimpleNamespace(labels="abc", texts_of=lambda item: (item,))
     assert scorer.best(model, probabilities) == [tuple(sorted(p)) for p in predicted]
-    mistakes = scorer.worst(model, split, probabilities)
+    mistakes = scorer.scored(model, split, probabilities).mistakes
     assert [m[:3] for m in mistakes] == [("z", "c", ""), ("x", "", "b")]
     assert [m.size for m in mistakes] == pytest.approx([0.7, 0.6])
     scorer.write(split, predicted, str(tmp_path / "dev"))

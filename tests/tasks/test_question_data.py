@@ -76,7 +76,7 @@ def test_splits_and_training_examples(task, model):
     assert examples.targets["start"][0] == 4  # [CLS] the [SEP] in THE
     model.null_threshold = 0.5
     for part in task.splits.values():
-        predicted = task.scorer.predict(model, part.items)
+        predicted = task.scorer.best(model, model.predict_details(part.items))
         assert (len(predicted.best), predicted.threshold) == (len(part), 0.5)
         assert all(one.text for one in predicted.best)
 

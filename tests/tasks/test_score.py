@@ -20,16 +20,13 @@ SCORED = Split("abc", [0.0, 2.0, 5.0])
 
 
 class Model:
-    """A model of given predictions."""
+    """A model whose outputs are given."""
 
     labels = CLASSES.labels
 
-    def predict_details(self, items):
-        return items
-
 
 def test_the_best_label_is_predicted_and_scored():
-    assert CLASSES.predict(Model(), [[0.9, 0.1], [0.4, 0.6]]) == ["no", "yes"]
+    assert CLASSES.best(Model(), [[0.9, 0.1], [0.4, 0.6]]) == ["no", "yes"]
     # 3 of 4 are correct; one "no" of three is predicted as "yes".
     mcc = (1 * 2 - 1 * 0) / (2 * 1 * 3 * 2) ** 0.5
     expected = {"accuracy": 75, "mcc": 100 * mcc, "f1": 100 * 2 / 3}
@@ -37,7 +34,7 @@ def test_the_best_label_is_predicted_and_scored():
 
 
 def test_numbers_are_clipped_before_they_are_compared():
-    predictions = NUMBERS.predict(Model(), np.float32([-1.0, 2.0, 7.0]))
+    predictions = NUMBERS.best(Model(), np.float32([-1.0, 2.0, 7.0]))
     scores = NUMBERS.score(SCORED, predictions)
     assert scores == pytest.approx({"spearman": 100, "mse": 0})
 
