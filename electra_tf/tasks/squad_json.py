@@ -5,7 +5,7 @@ A flat record is one question with its context, as the library `datasets` writes
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 import pydantic
@@ -130,6 +130,7 @@ def read_squad(
     path: str | os.PathLike,
     log: DataErrorLog,
     notify: Callable[[str], None] = print_note,
+    ignored: Sequence[str] = (),
 ) -> list[Question]:
     """Read a file in SQuAD's layout, or flat records; plain, .gz or .xz.
 
@@ -139,7 +140,7 @@ def read_squad(
     The kinds of errors are `missing_key`, `wrong_value`, `blank`, `duplicate_id`,
     `no_answers`, `impossible_with_answers`, `blank_answer`, `offset` (the context has
     the text elsewhere or not at all) and `no_offset` (-1, which marks free-form answers
-    in CMRC 2018).
+    in CMRC 2018); `ignored` ones are not reported.
     """
     path = os.fspath(path)
     if path.startswith(TFDS):
@@ -155,25 +156,15 @@ def read_squad(
     records = [article for article in articles if isinstance(article, dict)]
     used = ("id", "question", "context", "title")
     warn_of_unused_splits(records, used, path, notify)
-    return list(_Reader(path, log).questions(articles))
-
-
-class _IgnoreOffsetsLog(DataErrorLog):
-    """Log that stops at the first error but ignores wrong answer offsets."""
-
-    def __init__(self):
-        super().__init__("stop", "", "A file of questions must have SQuAD's layout")
-
-    def add(self, source: str, line: int, kind: str, detail: str, remedy: str) -> None:
-        if kind not in ("offset", "no_offset"):
-            super().add(source, line, kind, detail, remedy)
+    return list(_Reader(path, log, ignored).questions(articles))
 
 
 def read_squad_ignoring_offsets(
     path: str | os.PathLike, notify: Callable[[str], None] = print_note
 ) -> list[Question]:
     """Read a file for prediction or scoring, which do not depend on answer offsets."""
-    return read_squad(path, _IgnoreOffsetsLog(), notify)
+    log = DataErrorLog("stop", "", "A file of questions must have SQuAD's layout")
+    return read_squad(path, log, notify, ignored=("offset", "no_offset"))
 
 
 def _read_tfds(source: str) -> list[Question]:
@@ -210,8 +201,8 @@ def _articles(path: str, log: DataErrorLog) -> list[Any]:
 
 
 class _Reader:
-    def __init__(self, path: str, log: DataErrorLog):
-        self._path, self._log = path, log
+    def __init__(self, path: str, log: DataErrorLog, ignored: Sequence[str]):
+        self._path, self._log, self._ignored = path, log, ignored
         self._ids: dict[str, str] = {}  # place of each id
         self._record = 0
 
@@ -309,7 +300,8 @@ class _Reader:
         return None
 
     def _report(self, place: str, kind: str, detail: str, remedy: str) -> None:
-        self._log.add(place, 0, kind, detail, remedy)
+        if kind not in self._ignored:
+            self._log.add(place, 0, kind, detail, remedy)
 
 
 def _nearest_occurrence(text: str, context: str, start: int) -> int:
