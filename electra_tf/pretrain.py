@@ -74,8 +74,8 @@ def _pretrain() -> None:
     is_remote = any(map(is_url, FLAGS.data.split(",")))
     resolved = None if is_remote else _resolve()
     with cli.starting_tensorflow():
-        from electra_tf.runs import pretraining
         from electra_tf.runs.experiment import Experiment
+        from electra_tf.runs.pretraining import Run
         from electra_tf.training import strategy
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
     data, config, tokenizer = resolved or _resolve()
@@ -84,26 +84,19 @@ def _pretrain() -> None:
     experiment = experiment.with_counts(record_set)
     if FLAGS.evaluation_data:
         evaluation_records = experiment.open(FLAGS.evaluation_data)
-    if FLAGS.dry_run:
-        text = pretraining.describe_run(
-            experiment,
-            devices,
-            record_set,
-            FLAGS.model_dir,
-            FLAGS.init_checkpoint,
-            FLAGS.fallback,
-        )
-        print(text)
-        return
-    stop_signal, checkpoint = pretraining.run_pretraining(
+    run = Run(
         experiment,
         devices,
-        FLAGS.model_dir,
         record_set,
+        FLAGS.model_dir,
         evaluation_records,
         FLAGS.init_checkpoint,
         FLAGS.fallback,
     )
+    if FLAGS.dry_run:
+        print(run.describe())
+        return
+    stop_signal, checkpoint = run.train()
     if stop_signal:
         cli.exit_on_signal(stop_signal, f"from {checkpoint}")
     print(f"training completed; checkpoint: {checkpoint}")

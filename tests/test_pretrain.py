@@ -22,7 +22,8 @@ from pretrain_commands import (
 from tiny import build_records
 
 from electra_tf import cli
-from electra_tf.runs import dry_run, pretraining
+from electra_tf.runs import dry_run
+from electra_tf.runs.pretraining import Run
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.run_directory import run_lock
@@ -419,7 +420,7 @@ def test_a_signal_before_the_first_step(
     def begin(*_):
         raise signal_
 
-    monkeypatch.setattr(pretraining, "run_pretraining", begin)
+    monkeypatch.setattr(Run, "train", begin)
     done = here("pretrain", *arguments(folder, tmp_path / "run"))
     assert (done.returncode, done.stderr) == (code, "")
     assert done.stdout.startswith(f"stopped by {name}; ")

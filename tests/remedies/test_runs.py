@@ -8,7 +8,7 @@ from electra_tf.errors import InputError
 from electra_tf.runs import blimp
 from electra_tf.runs.evaluation import evaluate_checkpoint
 from electra_tf.runs.experiment import Experiment
-from electra_tf.runs.pretraining import check_run
+from electra_tf.runs.pretraining import Run
 from remedies.bench import (
     DISCRIMINATOR,
     GENERATOR,
@@ -33,7 +33,8 @@ def check(*sets, init=None):
     experiment = Experiment.resolve(
         str(RECORDS), None, lambda stored: load_config(config, sets, base=stored)
     )
-    check_run(experiment, experiment.open(str(RECORDS)), None, init)
+    strategy = tf.distribute.get_strategy()
+    Run(experiment, strategy, experiment.open(str(RECORDS)), None, None, init).check()
 
 
 RUNS = {

@@ -27,8 +27,8 @@ from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.pretraining.pretrainer import Pretrainer
-from electra_tf.runs import pretraining
 from electra_tf.runs.experiment import Experiment
+from electra_tf.runs.pretraining import Run
 from electra_tf.text.pipeline import training_batches
 from electra_tf.training import strategy
 from electra_tf.training.checkpoint import open_checkpoint
@@ -71,9 +71,8 @@ def train(devices, data, folder, name):
     experiment = resolve(data, *RUNS[name])
     record_set = experiment.open(str(data))
     held_out = record_set if name == "paper" else None
-    return pretraining.run_pretraining(
-        experiment, devices, str(folder), record_set, held_out
-    )[0]
+    run = Run(experiment, devices, record_set, str(folder), held_out)
+    return run.train()[0]
 
 
 def max_difference(folder, other):
