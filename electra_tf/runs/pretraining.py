@@ -47,7 +47,7 @@ from electra_tf.training.run_directory import (
 )
 from electra_tf.training.speed import measure_peak_flops
 from electra_tf.training.strategy import is_chief
-from electra_tf.training.watchdog import NoWatchdog, Watchdog, create_watchdog
+from electra_tf.training.watchdog import Watchdog, no_limit
 from electra_tf.training.worker_sync import WorkerSync, reraise_worker_errors
 
 _INTACT = "intact_records"  # of a run directory: copies of files with bad records
@@ -153,9 +153,11 @@ class Run:
                 stack.enter_context(records_lock(folder))
             pretrainer = experiment.pretrainer(devices)
             workers = WorkerSync(devices)
-            watchdog = create_watchdog(devices, settings.worker_timeout)
-            stack.enter_context(watchdog)
-            with watchdog.expect("the start of the other workers"):
+            expect = no_limit
+            if isinstance(devices, tf.distribute.MultiWorkerMirroredStrategy):
+                watchdog = stack.enter_context(Watchdog(settings.worker_timeout))
+                expect = watchdog.expect
+            with expect("the start of the other workers"):
                 token = remote.lock_token() if remote else lock_token(self.model_dir)
                 workers.check(first_step, token)
             if experiment.config.input.on_error == "skip":
@@ -189,7 +191,7 @@ class Run:
                     settings.evaluation_batches,
                 )
             loop = self._training_loop(
-                pretrainer, record_set, evaluate, outputs, watchdog
+                pretrainer, record_set, evaluate, outputs, expect
             )
             stop_signal = loop.run()
         return stop_signal, checkpoints.newest().path
@@ -288,7 +290,7 @@ class Run:
         record_set: RecordSet,
         evaluate: Evaluation | None,
         outputs: ChiefOutputs | None,
-        watchdog: Watchdog | NoWatchdog,
+        expect: Callable[..., contextlib.AbstractContextManager],
     ) -> TrainingLoop:
         config = self.experiment.config
 
@@ -308,7 +310,7 @@ class Run:
             evaluate,
             outputs,
             config.input,
-            watchdog,
+            expect,
         )
 
 

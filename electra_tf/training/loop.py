@@ -7,6 +7,7 @@ each iteration, through `MultiStepRunner`. A trainer has `trainable_variables`, 
 `stage_starts`, where `stage` and with it the train step change.
 """
 
+import contextlib
 import ctypes
 import dataclasses
 import signal
@@ -27,12 +28,12 @@ from electra_tf.training.checkpoint import (
 )
 from electra_tf.training.metric_logger import MetricLogger
 from electra_tf.training.speed import Metrics, MetricWindow, add_metrics
-from electra_tf.training.watchdog import NoWatchdog, Watchdog
+from electra_tf.training.watchdog import no_limit
 from electra_tf.training.worker_sync import WorkerSync
 
 # Constant, because the partial sums determine the rounding.
 _EVALUATION_BATCHES_PER_CALL = 10
-_INPUT, _NO_WATCHDOG = InputConfig(), NoWatchdog()
+_INPUT = InputConfig()
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MUST_BE_FINITE = ("loss", "gradient_norm")
 _SUMS = "sums.safetensors"  # in a checkpoint: metric sums since the last log line
@@ -71,7 +72,7 @@ class TrainingLoop:
         evaluate: Callable[[], Metrics] | None,
         outputs: ChiefOutputs | None,
         input_settings: InputConfig = _INPUT,
-        watchdog: Watchdog | NoWatchdog = _NO_WATCHDOG,
+        expect: Callable[..., contextlib.AbstractContextManager] = no_limit,
     ):
         self._trainer, self._strategy, self._settings = trainer, strategy, settings
         self._make_batches, self._compute_metrics = make_batches, compute_metrics
@@ -82,7 +83,7 @@ class TrainingLoop:
             lambda batch: trainer.train_step(batch, as_ratios=False),
             stage=lambda: trainer.stage,
         )
-        self._input, self._watchdog = input_settings, watchdog
+        self._input, self._expect = input_settings, expect
         self._keep_steps = steps_at_shares(settings.keep_at, settings.steps)
         # Steps after which the train step or the size of its batches changes.
         self._phase_starts = {*trainer.stage_starts, *input_settings.phase_starts}
@@ -101,7 +102,7 @@ class TrainingLoop:
         try:
             stop_signal = self._train(iterator, step)
             # No worker exits before the chief has written the last checkpoint.
-            with self._watchdog.expect("the end of training"):
+            with self._expect("the end of training"):
                 self._workers.all_gather(0)
             return stop_signal
         finally:
@@ -130,7 +131,7 @@ class TrainingLoop:
             # Call `train_step` `count` times, on the next batches.
             count = min(window.steps_per_call, self._next_boundary(step) - step)
             steps = f"steps {step + 1:,} to {step + count:,}"
-            with self._watchdog.expect(steps, window.usual_seconds(count)):
+            with self._expect(steps, window.usual_seconds(count)):
                 begin = time.perf_counter()
                 metrics, waited = self._run_steps(iterator, count)
                 seconds = time.perf_counter() - begin
@@ -221,7 +222,7 @@ class TrainingLoop:
 
     def _run_evaluation(self, step: int) -> None:
         self._set_status("evaluating on held-out records")
-        with self._watchdog.expect("an evaluation"):
+        with self._expect("an evaluation"):
             metrics = self._evaluate()
         if self._outputs is not None:
             values = self._compute_metrics(metrics)

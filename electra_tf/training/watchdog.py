@@ -14,8 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import tensorflow as tf
-
 _USUAL = 10  # times the usual duration
 _UNKNOWN = 1800.0  # seconds for an operation of unknown duration
 _WAKE = 0  # a byte in the pipe that is no signal
@@ -95,29 +93,11 @@ class Watchdog:
             deadline.operation += " after a signal"
 
 
-class NoWatchdog:
-    """Stand-in for a process without other workers."""
-
-    def __enter__(self) -> "NoWatchdog":
-        return self
-
-    def __exit__(self, *_) -> None:
-        pass
-
-    def expect(
-        self, operation: str, usual: float | None = None
-    ) -> contextlib.AbstractContextManager:
-        """Return a context without a limit."""
-        return contextlib.nullcontext()
-
-
-def create_watchdog(
-    strategy: tf.distribute.Strategy, timeout: float
-) -> Watchdog | NoWatchdog:
-    """Return a watchdog for one of several workers, or a stand-in."""
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return Watchdog(timeout)
-    return NoWatchdog()
+def no_limit(
+    operation: str, usual: float | None = None
+) -> contextlib.AbstractContextManager:
+    """Stand in for `Watchdog.expect` in a process without other workers."""
+    return contextlib.nullcontext()
 
 
 def end_process(message: str) -> None:
