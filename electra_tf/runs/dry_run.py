@@ -17,7 +17,7 @@ from electra_tf.config import loader
 from electra_tf.model import cost, original_flops
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
-from electra_tf.training.loop import MultiStepRunner, distribute, malloc_trim
+from electra_tf.training.loop import distribute, malloc_trim, train_runner
 from electra_tf.training.strategy import runs_on_cpu
 
 # FLOPs of the larger measured step, about a second of a CPU core.
@@ -152,11 +152,7 @@ def _compile(
     batch = _synthetic_batch(pretrainer, rows)
     dataset = tf.data.Dataset.from_tensors(batch)
     iterator = iter(distribute(strategy, lambda *_: dataset.repeat()))
-    runner = MultiStepRunner(
-        strategy,
-        lambda batch: pretrainer.train_step(batch, as_ratios=False),
-        stage=lambda: pretrainer.stage,
-    )
+    runner = train_runner(strategy, pretrainer)
     runner(iterator, 0)
     return lambda: runner(iterator, 1)
 

@@ -302,14 +302,13 @@ class Run:
         return TrainingLoop(
             pretrainer,
             self.devices,
-            config.training,
+            config,
             batches,
             metrics.compute_metrics,
             self.experiment.step_flops,
             measure_peak_flops(self.devices, config.training.precision),
             evaluate,
             outputs,
-            config.input,
             expect,
         )
 

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.data import InputConfig
-from electra_tf.config.pretraining import TrainingConfig
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.training.checkpoint import (
     CheckpointManager,
@@ -33,7 +32,6 @@ from electra_tf.training.worker_sync import WorkerSync
 
 # Constant, because the partial sums determine the rounding.
 _EVALUATION_BATCHES_PER_CALL = 10
-_INPUT = InputConfig()
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MUST_BE_FINITE = ("loss", "gradient_norm")
 _SUMS = "sums.safetensors"  # in a checkpoint: metric sums since the last log line
@@ -64,29 +62,25 @@ class TrainingLoop:
         self,
         trainer: Any,
         strategy: tf.distribute.Strategy,
-        settings: TrainingConfig,
+        config: PretrainingConfig,
         make_batches: Callable[[int, int, int], tf.data.Dataset],
         compute_metrics: Callable[[Metrics], dict[str, float]],
         step_flops: float,
         peak_flops: float,
         evaluate: Callable[[], Metrics] | None,
         outputs: ChiefOutputs | None,
-        input_settings: InputConfig = _INPUT,
         expect: Callable[..., contextlib.AbstractContextManager] = no_limit,
     ):
-        self._trainer, self._strategy, self._settings = trainer, strategy, settings
+        settings = config.training
+        self._trainer, self._strategy = trainer, strategy
+        self._settings, self._input = settings, config.input
         self._make_batches, self._compute_metrics = make_batches, compute_metrics
         self._step_flops, self._peak_flops = step_flops, peak_flops
-        self._evaluate, self._outputs = evaluate, outputs
-        self._run_steps = MultiStepRunner(
-            strategy,
-            lambda batch: trainer.train_step(batch, as_ratios=False),
-            stage=lambda: trainer.stage,
-        )
-        self._input, self._expect = input_settings, expect
+        self._evaluate, self._outputs, self._expect = evaluate, outputs, expect
+        self._run_steps = train_runner(strategy, trainer)
         self._keep_steps = steps_at_shares(settings.keep_at, settings.steps)
         # Steps after which the train step or the size of its batches changes.
-        self._phase_starts = {*trainer.stage_starts, *input_settings.phase_starts}
+        self._phase_starts = {*trainer.stage_starts, *config.input.phase_starts}
         self._signal: int | None = None
         self._workers = WorkerSync(strategy)
 
@@ -374,6 +368,15 @@ class MultiStepRunner:
                 start += size
             metrics[name] = tuple(pair)
         return metrics
+
+
+def train_runner(strategy: tf.distribute.Strategy, trainer: Any) -> MultiStepRunner:
+    """Return a runner of a trainer's steps."""
+    return MultiStepRunner(
+        strategy,
+        lambda batch: trainer.train_step(batch, as_ratios=False),
+        stage=lambda: trainer.stage,
+    )
 
 
 def distribute(strategy: tf.distribute.Strategy, make_batches: MakeBatches) -> Any:

@@ -7,7 +7,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
+from electra_tf.config.pretraining import (
+    OptimizerConfig,
+    PretrainingConfig,
+    TrainingConfig,
+)
 from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.training.checkpoint import CheckpointManager, steps_at_shares
@@ -93,7 +97,7 @@ def train(toy, folder, evaluate, writes=True, **changes):
         return TrainingLoop(
             toy,
             one_device(),
-            settings,
+            PretrainingConfig(training=settings),
             batches,
             scalar_metrics,
             100,

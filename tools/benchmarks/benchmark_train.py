@@ -102,16 +102,14 @@ def electra_tf(options: argparse.Namespace) -> Run:
     import tensorflow as tf
 
     from electra_tf.batch import Batch
-    from electra_tf.training.loop import MultiStepRunner, distribute
+    from electra_tf.training.loop import distribute, train_runner
 
     config, strategy, pretrainer = build(options)
     ids_BL = tf.constant(token_ids(config), tf.int32)
     batch = Batch(ids_BL, tf.ones_like(ids_BL), tf.zeros_like(ids_BL))
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
     iterator = iter(distribute(strategy, lambda *_: dataset))
-    runner = MultiStepRunner(
-        strategy, lambda b: pretrainer.train_step(b, as_ratios=False)
-    )
+    runner = train_runner(strategy, pretrainer)
     return lambda steps: runner(iterator, steps), 1.0
 
 
