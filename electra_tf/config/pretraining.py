@@ -4,6 +4,8 @@ Types are strict and unknown keys are errors. Derived values are properties.
 `loader.py` reads and writes the settings as YAML.
 """
 
+import fractions
+import math
 from typing import Annotated, Literal
 
 import pydantic
@@ -44,6 +46,13 @@ class MaskingConfig:
     replacement: Literal["mask", "bert"] = "mask"
     """Token written at a masked position. `mask`: always [MASK] (the paper's ELECTRA).
     `bert`: 80% [MASK], 10% a random token, 10% the token itself (its BERT)."""
+
+    def max_predictions(self, length: int) -> int:
+        """Return the maximum number of masked positions of `length` real tokens."""
+        if self.scheme == "original":
+            return int((self.rate + 0.005) * length)
+        # A fraction: ceil(0.07 * 100) is 8 in float64.
+        return math.ceil(fractions.Fraction(str(self.rate)) * length)
 
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "MaskingConfig":
@@ -322,6 +331,11 @@ class PretrainingConfig:
                 f"{self.training.steps}, not at {last}"
             )
         return self
+
+    @property
+    def max_predictions_per_seq(self) -> int:
+        """Maximum number of masked positions of a row."""
+        return self.masking.max_predictions(self.records.max_length)
 
     @property
     def mean_batch_size(self) -> float:

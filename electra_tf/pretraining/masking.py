@@ -5,8 +5,6 @@ comparison with the released code can supply them.
 """
 
 import dataclasses
-import fractions
-import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -66,9 +64,7 @@ class Masker:
     @property
     def max_predictions_per_seq(self) -> int:
         """Return M, the maximum number of masked positions of a row."""
-        if self.settings.scheme == "original":
-            return int((self.settings.rate + 0.005) * self.length)
-        return int(self.num_masked_by_length[-1])
+        return self.settings.max_predictions(self.length)
 
     @property
     def num_masked_by_length(self) -> np.ndarray:
@@ -77,13 +73,9 @@ class Masker:
         if self.settings.scheme == "original":
             # The released code rounds half to even, in float32.
             rounded = np.round(np.float32(self.settings.rate) * np.float32(lengths))
-            counts = np.minimum(
-                int((self.settings.rate + 0.005) * self.length), rounded
-            )
+            counts = np.minimum(self.max_predictions_per_seq, rounded)
         else:
-            # A fraction: ceil(0.15 * 100) is 16 in float32.
-            rate = fractions.Fraction(str(self.settings.rate))
-            counts = np.array([math.ceil(rate * n) for n in lengths])
+            counts = np.array([self.settings.max_predictions(n) for n in lengths])
         return np.maximum(1, counts).astype(np.int32)
 
     def __call__(self, batch: Batch, rng: RngStream) -> MaskedBatch:

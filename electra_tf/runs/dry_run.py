@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from electra_tf.batch import Batch
 from electra_tf.config import loader
-from electra_tf.model import cost, original_flops
+from electra_tf.model import original_flops
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.training.loop import distribute, malloc_trim, train_runner
@@ -235,17 +235,16 @@ def num_parameters(shapes: Mapping[str, tuple[int, ...]]) -> int:
 def _describe_sizes(
     experiment: Experiment, shapes: Mapping[str, tuple[int, ...]]
 ) -> list[str]:
-    objective = experiment.config.objective
-    encoders = cost.encoder_configs(
-        experiment.config.model, objective.name, objective.has_generator
-    )
-    names = objective.facts.main_network, "generator"
+    model, objective = experiment.config.model, experiment.config.objective
+    encoders = {objective.facts.main_network: model.encoder}
+    if objective.has_generator:
+        encoders["generator"] = model.generator
     return [
         *(
             f"{name}: {shape.depth} layers of width {shape.width}, heads: "
             f"{shape.heads}, feed-forward: {shape.feed_forward}, embeddings: "
             f"{shape.embedding}"
-            for name, shape in zip(names, encoders, strict=False)
+            for name, shape in encoders.items()
         ),
         *(f"{name}: {n:,} parameters" for name, n in parameter_counts(shapes).items()),
         f"all: {num_parameters(shapes):,} parameters, {len(shapes)} weights",

@@ -16,7 +16,7 @@ from electra_tf.config import loader as config_lib
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.model import cost
-from electra_tf.pretraining.masking import Masker, SpecialTokens
+from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.text import records
 from electra_tf.text.pipeline import count_tokens, evaluation_batches
@@ -167,28 +167,9 @@ class Experiment:
         )
 
     @property
-    def batch_shape(self) -> cost.BatchShape:
-        """Return the shape of a global batch."""
-        length = self.config.records.max_length
-        masker = Masker(self.config.masking, self.special_tokens, length)
-        return cost.BatchShape(
-            batch_size=self.config.input.batch_size,
-            length=length,
-            max_predictions_per_seq=masker.max_predictions_per_seq,
-        )
-
-    @property
     def step_flops(self) -> int:
         """Return the FLOPs of a step's matmuls."""
-        objective = self.config.objective
-        return cost.step_flops(
-            self.config.model,
-            objective.name,
-            objective.has_generator,
-            self.batch_shape,
-            objective.freeze_generator,
-            self.config.generator_share,
-        )
+        return cost.step_flops(self.config)
 
     @property
     def special_tokens(self) -> SpecialTokens:

@@ -7,20 +7,18 @@ import pytest
 import tensorflow as tf
 from tiny import VOCABULARY, config, encoder_inputs
 
-from electra_tf.model.cost import (
-    BatchShape,
-    recomputed_flops,
-    step_flops,
-)
+from electra_tf.model.cost import recomputed_flops, step_flops
 from electra_tf.model.electra import Electra, bert
 
-BATCH = BatchShape(batch_size=3, length=12, max_predictions_per_seq=2)
+ROWS, LENGTH, MASKED = 3, 12, 2  # 15% of 12 positions
 
 
-def settings(**changes):
+def settings(name="electra", **changes):
+    objective = {"name": name, "uniform_generator": changes.pop("uniform", False)}
     shape = {"depth": 2, "width": 32, "embedding": 16, "heads": 4}
     generator = {"generator_width": 0.25, "generator_depth": 0.5}
-    return config(**{**shape, **generator, **changes}).model
+    sizes = {**shape, **generator, **changes}
+    return config(length=LENGTH, objective=objective, **sizes)
 
 
 SHAPES = (
@@ -50,18 +48,19 @@ def flops(function, *shapes):
 
 
 INPUTS = encoder_inputs()
-POSITIONS_BM = np.array([[1, 2]] * BATCH.batch_size, np.int32)
+POSITIONS_BM = np.array([[1, 2]] * ROWS, np.int32)
 
 
-def built(generator=True, **changes):
-    model = Electra(settings(**changes), generator=generator)
+def built(experiment):
+    model = Electra(experiment.model, generator=experiment.objective.has_generator)
     model.build()
     return model
 
 
 @pytest.mark.parametrize("changes", SHAPES)
 def test_flops_of_a_step_are_those_of_its_graph(changes):
-    model = built(**changes)
+    experiment = settings(**changes)
+    model = built(experiment)
 
     def step():
         with tf.GradientTape() as tape:
@@ -69,31 +68,34 @@ def test_flops_of_a_step_are_those_of_its_graph(changes):
             loss = tf.reduce_sum(logits**2) + tf.reduce_sum(model(**INPUTS) ** 2)
         return tape.gradient(loss, [v.value for v in model.trainable_variables])
 
-    assert flops(step) == step_flops(model.settings, "electra", True, BATCH)
+    assert flops(step) == step_flops(experiment, ROWS)
 
 
 def test_flops_of_steps_with_one_encoder():
-    model = built(generator=False, depth=1, generator_depth=1.0)
+    shape = {"depth": 1, "generator_depth": 1.0}
+    experiment = settings(uniform=True, **shape)
+    model = built(experiment)
     forward = flops(lambda: model(**INPUTS))
-    assert step_flops(model.settings, "electra", False, BATCH) == 3 * forward
-    single = bert(model.settings)
+    assert step_flops(experiment, ROWS) == 3 * forward
+    experiment = settings("mlm", **shape)
+    single = bert(experiment.model)
     single.build()
     forward = flops(lambda: single(**INPUTS, positions=POSITIONS_BM))
-    assert step_flops(model.settings, "mlm", True, BATCH) == 3 * forward
-    assert step_flops(model.settings, "mlm", False, BATCH) == 3 * forward
+    assert step_flops(experiment, ROWS) == 3 * forward
+    rows = experiment.input.batch_size
+    assert step_flops(experiment) == step_flops(experiment, rows)
 
 
 def test_logits_that_are_computed_twice_by_hand():
-    shape = settings(sharing="none", generator_embedding=8)
-    position = 2 * BATCH.batch_size * VOCABULARY
-    length, drawn = BATCH.length, BATCH.max_predictions_per_seq
+    shape = {"sharing": "none", "generator_embedding": 8}
+    position = 2 * ROWS * VOCABULARY
     again = {
-        name: recomputed_flops(shape, name, BATCH)
+        name: recomputed_flops(settings(name, **shape), ROWS)
         for name in ("electra", "replace_mlm", "all_tokens_mlm", "electric")
     }
     assert again == {
         "electra": 0,
         "replace_mlm": 0,
-        "all_tokens_mlm": 16 * position * length,
-        "electric": 8 * position * (length + drawn),
+        "all_tokens_mlm": 16 * position * LENGTH,
+        "electric": 8 * position * (LENGTH + MASKED),
     }

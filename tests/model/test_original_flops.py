@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from electra_tf.config.loader import load_config
+from electra_tf.config.model import ModelConfig
 from electra_tf.model import cost
-from electra_tf.model.original_flops import Network, masked_lm_flops, training_flops
+from electra_tf.model.original_flops import masked_lm_flops, training_flops
 
 SCRIPT = {
     "bert_small": 1.4187399146496e18,
@@ -26,17 +27,24 @@ def flops(name, *sets):
 
 
 @pytest.mark.parametrize(
-    ("name", "network", "rows", "steps"),
+    ("name", "sizes", "length", "rows", "steps"),
     [
-        ("bert_small", Network(256, 12, length=128, embedding=128), 128, 1.45e6),
-        ("bert_base", Network(768, 12), 256, 1e6),
-        ("bert_large", Network(1024, 24), 256, 1e6),
-        ("roberta", Network(1024, 24, vocabulary_size=50265), 8000, 500000),
-        ("albert", Network(4096, 12, 512, 30000, embedding=128), 4096, 1.5e6),
+        ("bert_small", {"width": 256, "embedding": 128}, 128, 128, 1.45e6),
+        ("bert_base", {"width": 768}, 512, 256, 1e6),
+        ("bert_large", {"width": 1024, "depth": 24}, 512, 256, 1e6),
+        (
+            *("roberta", {"width": 1024, "depth": 24, "vocabulary_size": 50265}),
+            *(512, 8000, 500000),
+        ),
+        (
+            *("albert", {"width": 4096, "vocabulary_size": 30000, "embedding": 128}),
+            *(512, 4096, 1.5e6),
+        ),
     ],
 )
-def test_masked_language_models_equal_the_script(name, network, rows, steps):
-    assert masked_lm_flops(network, rows, steps) == SCRIPT[name]
+def test_masked_language_models_equal_the_script(name, sizes, length, rows, steps):
+    model = ModelConfig(**{"vocabulary_size": 30522, "embedding": None, **sizes})
+    assert masked_lm_flops(model.encoder, length, rows, steps) == SCRIPT[name]
 
 
 @pytest.mark.parametrize(

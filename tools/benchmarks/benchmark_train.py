@@ -9,7 +9,6 @@ of `pretrain --dry_run` with the measurement.
 
 import argparse
 import gc
-import math
 import statistics
 import subprocess
 import sys
@@ -53,9 +52,7 @@ def step_flops(config) -> int:
     """Return FLOPs of a step's matmuls."""
     from electra_tf.model import cost
 
-    rows, length = config.input.batch_size, config.records.max_length
-    shape = cost.BatchShape(rows, length, math.ceil(config.masking.rate * length))
-    return cost.step_flops(config.model, "electra", True, shape)
+    return cost.step_flops(config)
 
 
 def matmuls(options: argparse.Namespace) -> Run:
