@@ -4,7 +4,6 @@ Configs, cost estimates, exports and messages read these instead of an objective
 """
 
 import dataclasses
-import types
 from collections.abc import Mapping
 from typing import Literal, get_args
 
@@ -22,13 +21,13 @@ class ObjectiveFacts:
     The main network is the full-size one, whose encoder fine-tuning uses.
     """
 
-    head: Head
+    head: Head = "replaced_token"
     """Head of the main network. `replaced_token` has a logit at each position,
     `masked_lm` logits of the vocabulary at the positions of `softmax`."""
-    generator: bool
+    generator: bool = True
     """Whether a generator fills the masked positions. `uniform_generator` replaces it
     by uniform samples."""
-    weights: tuple[str, ...]
+    weights: tuple[str, ...] = ("generator_weight", "discriminator_weight")
     """Settings that weight its losses; one must be above 0."""
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Settings that must keep their defaults, with the reason."""
@@ -63,108 +62,72 @@ class ObjectiveFacts:
         return "main network" if self.generator else "encoder"
 
 
-_PAIR = ("generator_weight", "discriminator_weight")
 _START = ("discriminator_start",)
 _NO_NETWORK = "uniform_generator", "unigram_generator"
-_NO_SAMPLES = "nothing is sampled"
+_SAMPLING = (
+    *("sampler", "temperature", "temperature_schedule", "disallow_correct"),
+    *_NO_NETWORK,
+)
 _ONE_CLASS = "the discriminator would learn to answer `replaced` everywhere"
-_NO_DISCRIMINATOR = dict.fromkeys(
-    ("discriminator_weight", "discriminator_weight_schedule"),
-    "there is no discriminator",
+_NO_DISCRIMINATOR = "there is no discriminator"
+_REPLACE_MLM = ObjectiveFacts(
+    head="masked_lm",
+    weights=("generator_weight", "main_weight"),
+    unused=dict.fromkeys(
+        ("discriminator_weight", "discriminator_weight_schedule"), _NO_DISCRIMINATOR
+    ),
+    own=("main_weight",),
+    sharing=("none", "embeddings", "all"),
 )
 
-FACTS: Mapping[str, ObjectiveFacts] = types.MappingProxyType(
-    {
-        "electra": ObjectiveFacts("replaced_token", True, _PAIR, own=_START),
-        "corrective": ObjectiveFacts(
-            "replaced_token",
-            True,
-            (*_PAIR, "main_weight"),
-            own=("main_weight", *_START),
-            corrector=True,
-        ),
-        "electra_15": ObjectiveFacts(
-            "replaced_token",
-            True,
-            _PAIR,
-            dict.fromkeys(("disallow_correct", *_NO_NETWORK), _ONE_CLASS),
-            own=_START,
-        ),
-        "adversarial": ObjectiveFacts(
-            "replaced_token",
-            True,
-            _PAIR,
-            {
-                "disallow_correct": "correct samples are rewarded too",
-                **dict.fromkeys(_NO_NETWORK, "there would be no generator to train"),
-            },
-            own=("entropy_weight",),
-            sharing=("none", "embeddings", "gdes"),
-            generator_loss="reward",
-        ),
-        "two_stage": ObjectiveFacts(
-            "replaced_token",
-            True,
-            _PAIR,
-            {
-                **dict.fromkeys(_NO_NETWORK, "there would be no first stage"),
-                "freeze_generator": "the second stage freezes it in any case",
-            },
-            own=("first_stage",),
-            sharing=("none", "gdes"),
-            stages=2,
-        ),
-        "replace_mlm": ObjectiveFacts(
-            "masked_lm",
-            True,
-            ("generator_weight", "main_weight"),
-            _NO_DISCRIMINATOR,
-            own=("main_weight",),
-            sharing=("none", "embeddings", "all"),
-        ),
-        "all_tokens_mlm": ObjectiveFacts(
-            "masked_lm",
-            True,
-            ("generator_weight", "main_weight"),
-            _NO_DISCRIMINATOR,
-            own=("main_weight",),
-            sharing=("none", "embeddings", "all"),
-            softmax="all",
-        ),
-        "electric": ObjectiveFacts(
-            "replaced_token",
-            True,
-            _PAIR,
-            {
-                **dict.fromkeys(_NO_NETWORK, "the generator is the noise distribution"),
-                "disallow_correct": "the noise distribution would be another",
-                "freeze_generator": "no other model has two towers",
-            },
-            sharing=("none", "embeddings"),
-            towers=2,
-        ),
-        "mlm": ObjectiveFacts(
-            "masked_lm",
-            False,
-            ("generator_weight",),
-            dict.fromkeys(
-                (
-                    *("sampler", "temperature", "temperature_schedule"),
-                    *("disallow_correct", *_NO_NETWORK),
-                ),
-                _NO_SAMPLES,
-            )
-            | {"discriminator_weight_schedule": "there is no discriminator"},
-        ),
-    }
-)
+FACTS: Mapping[str, ObjectiveFacts] = {
+    "electra": ObjectiveFacts(own=_START),
+    "corrective": ObjectiveFacts(
+        weights=("generator_weight", "discriminator_weight", "main_weight"),
+        own=("main_weight", *_START),
+        corrector=True,
+    ),
+    "electra_15": ObjectiveFacts(
+        unused=dict.fromkeys(("disallow_correct", *_NO_NETWORK), _ONE_CLASS),
+        own=_START,
+    ),
+    "adversarial": ObjectiveFacts(
+        unused={
+            "disallow_correct": "correct samples are rewarded too",
+            **dict.fromkeys(_NO_NETWORK, "there would be no generator to train"),
+        },
+        own=("entropy_weight",),
+        sharing=("none", "embeddings", "gdes"),
+        generator_loss="reward",
+    ),
+    "two_stage": ObjectiveFacts(
+        unused={
+            **dict.fromkeys(_NO_NETWORK, "there would be no first stage"),
+            "freeze_generator": "the second stage freezes it in any case",
+        },
+        own=("first_stage",),
+        sharing=("none", "gdes"),
+        stages=2,
+    ),
+    "replace_mlm": _REPLACE_MLM,
+    "all_tokens_mlm": dataclasses.replace(_REPLACE_MLM, softmax="all"),
+    "electric": ObjectiveFacts(
+        unused={
+            **dict.fromkeys(_NO_NETWORK, "the generator is the noise distribution"),
+            "disallow_correct": "the noise distribution would be another",
+            "freeze_generator": "no other model has two towers",
+        },
+        sharing=("none", "embeddings"),
+        towers=2,
+    ),
+    "mlm": ObjectiveFacts(
+        head="masked_lm",
+        generator=False,
+        weights=("generator_weight",),
+        unused={
+            **dict.fromkeys(_SAMPLING, "nothing is sampled"),
+            "discriminator_weight_schedule": _NO_DISCRIMINATOR,
+        },
+    ),
+}
 """Facts of every objective by its name in `objective.name`."""
-
-OWN_SETTINGS: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
-    {
-        setting: tuple(name for name, facts in FACTS.items() if setting in facts.own)
-        for facts in FACTS.values()
-        for setting in facts.own
-    }
-)
-"""Objectives by the name of a setting that not every objective has."""

@@ -30,7 +30,7 @@ from electra_tf.config.fields import (
     section,
 )
 from electra_tf.config.model import ModelConfig
-from electra_tf.config.objectives import FACTS, OWN_SETTINGS, ObjectiveFacts
+from electra_tf.config.objectives import FACTS, ObjectiveFacts
 
 
 @section()
@@ -151,9 +151,10 @@ class ObjectiveConfig:
         """Return settings that must keep their defaults, with cause and reason."""
         cause = f"name: {self.name}"
         unused = {name: (cause, why) for name, why in self.facts.unused.items()}
-        for name, owners in OWN_SETTINGS.items():
-            if self.name not in owners:
-                unused[name] = cause, f"only `name: {' or '.join(owners)}` has it"
+        own = {name for facts in FACTS.values() for name in facts.own}
+        for name in sorted(own - {*self.facts.own}):
+            owners = " or ".join(n for n, facts in FACTS.items() if name in facts.own)
+            unused[name] = cause, f"only `name: {owners}` has it"
         if not self.facts.generator or self.facts.generator_loss == "reward":
             unused["freeze_generator"] = cause, "no masked-LM generator is trained"
         for kind in ("uniform_generator", "unigram_generator"):
