@@ -23,7 +23,7 @@ from electra_tf.errors import InputError, format_list
 
 Root = TypeVar("Root")
 
-_MAX_CHARACTERS, _MAX_OPEN = 2**20, 1000  # of a config
+_MAX_CHARACTERS, _MAX_DEPTH = 2**20, 100  # of a config
 _MAX_ERRORS = 10  # described in a message
 # Kinds of configs, each with what it configures and an example.
 _KINDS = {
@@ -244,17 +244,11 @@ def dump_config(config: Any) -> str:
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """Loader with the floats and booleans of YAML 1.2 that rejects duplicate keys.
 
-    1e-4 is a number; on, off, yes and no are strings. Aliases are rejected: a few
-    lines of them can describe a tree of billions of values.
+    1e-4 is a number; on, off, yes and no are strings.
     """
-
-    def __init__(self, text):
-        super().__init__(text)
-        self._seen = set()
 
     def construct_mapping(self, node, deep=False):
         merge = "tag:yaml.org,2002:merge"
-        self._reject_aliases(node, [value for _, value in node.value])
         nodes = [key for key, _ in node.value if key.tag != merge]
         keys = set()
         for key_node in nodes:
@@ -265,16 +259,6 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
                 raise yaml.YAMLError(f"duplicate key {key!r}{node.start_mark}")
             keys.add(key)
         return super().construct_mapping(node, deep)
-
-    def construct_sequence(self, node, deep=False):
-        self._reject_aliases(node, node.value)
-        return super().construct_sequence(node, deep)
-
-    def _reject_aliases(self, node, values):
-        for value in values:  # an alias is the node of its anchor
-            if id(value) in self._seen:
-                raise yaml.YAMLError(f"an alias (*){node.start_mark}")
-            self._seen.add(id(value))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -297,13 +281,27 @@ for _class in (_Loader, _Dumper):
     )
 
 
+def _check_tree(text: str) -> None:
+    """Raise an error for a text that could take all memory or the whole stack.
+
+    A few lines of aliases can describe a tree of billions of values. `yaml.load` in C
+    descends recursively, without a limit of its own; `yaml.parse` does not.
+    """
+    if len(text) > _MAX_CHARACTERS:
+        raise ValueError(f"more than {_MAX_CHARACTERS:,} characters")
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"an alias (*){event.start_mark}")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"more than {_MAX_DEPTH} levels{event.start_mark}")
+
+
 def _parse(text: str, source: str) -> Any:
     try:
-        # The parser in C follows brackets recursively, without a limit of its own.
-        if len(text) > _MAX_CHARACTERS or text.count("[") + text.count("{") > _MAX_OPEN:
-            raise ValueError(
-                f"more than {_MAX_CHARACTERS:,} characters or {_MAX_OPEN:,} brackets"
-            )
+        _check_tree(text)
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(
