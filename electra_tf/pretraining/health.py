@@ -45,7 +45,6 @@ _COLLAPSE_LOGS = 5
 _LOGS = {
     **dict.fromkeys(("all original", "all replaced"), _COLLAPSE_LOGS),
     **dict.fromkeys(("stalled", "masked-LM rising", "rising", "exploding"), 3),
-    "not finite": 1,
     "input-bound": 3,
 }
 
@@ -162,15 +161,6 @@ class HealthCheck:
         )
 
     def _check_loss(self, step: int, values: Mapping[str, float]) -> str | None:
-        names = [n for n in ("loss", "gradient_norm") if n in values]
-        not_finite = [n for n in names if not math.isfinite(values[n])]
-        if self._begins("not finite", bool(not_finite)):
-            return (
-                f"At step {step:,} {' and '.join(not_finite)} must be finite and is "
-                f"{', '.join(str(values[n]) for n in not_finite)}. The weights are "
-                f"probably damaged and will not recover. {_REMEDY}, and restart from "
-                "the last checkpoint before this step."
-            )
         loss = self._loss
         if "loss" in self._free:
             return None

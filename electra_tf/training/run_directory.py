@@ -57,12 +57,6 @@ def run_lock(folder: str, flag: str = "--model_dir") -> Iterator[None]:
     If the block fails, a directory that did not exist before and has no files is
     deleted.
     """
-    if "://" in folder:
-        raise InputError(
-            f"{flag} must be a local folder here",
-            folder,
-            "Pass a local folder, and upload it afterwards",
-        )
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise InputError(
             f"{flag} must be a folder", f"{folder}, a file", "Pass another folder"

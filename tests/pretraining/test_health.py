@@ -89,7 +89,7 @@ def test_a_healthy_run_has_no_warnings(steps, every, batch_size, warmup_steps, s
 
 
 COLLAPSED = {"disc_recall": 0.0, "disc_auc": 0.5}
-ALL, NO_NORM = {"disc_recall": 0.999}, {"gradient_norm": NAN}
+ALL = {"disc_recall": 0.999}
 SEVERAL = {**COLLAPSED, "input_share": 0.5, "gradient_norm": 1e4}
 STUCK = {"masked_lm_loss": 6.9, "masked_lm_accuracy": 0.054}
 
@@ -131,8 +131,6 @@ def collapsed(recall, auc=0.5):
         (12_000, EVERY, SLIGHTLY_RISEN, [], ""),
         (12_000, EVERY, {"gradient_norm": 500.0}, [12_200], "gradient_norm is 500 "),
         (12_000, 12_100, {"gradient_norm": 5e3}, [], ""),
-        (12_000, 12_300, {"loss": NAN, **NO_NORM}, [12_000], "must be finite .*nan"),
-        (12_000, 12_300, {"loss": EVERY, **NO_NORM}, [12_000], "must be finite .*inf"),
         (5000, EVERY, {"input_share": 0.21}, [5200], "bottleneck.*21% of the time"),
         (5000, 5100, {"input_share": 0.5}, [], ""),
         (5000, EVERY, {"input_share": 0.19}, [], ""),
