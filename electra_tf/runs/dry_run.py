@@ -6,7 +6,7 @@ import math
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from electra_tf.batch import Batch
 from electra_tf.config import loader
-from electra_tf.model import original_flops
+from electra_tf.model import cost, original_flops
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.training.loop import distribute, malloc_trim, train_runner
@@ -25,16 +25,6 @@ _CPU_FLOPS, _DEVICE_FLOPS = 3e11, 1e13
 _SECONDS, _MIN_REPEATS = 3.0, 3
 _BYTES_PER_PARAMETER = 16  # float32: weight, two slots, gradient
 _STATUS, _MACHINE = "/proc/self/status", "/proc/meminfo"
-
-
-class Sample(NamedTuple):
-    """Measured step."""
-
-    rows: int
-    """Rows of a micro-batch on one replica."""
-    seconds: float
-    memory: int | None
-    """Peak in bytes; None: not measured here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +54,7 @@ def describe(
             raise MemoryError
         pretrainer = experiment.pretrainer(strategy)
         summary = load_weights(pretrainer)
-        estimate = measure_steps(pretrainer, strategy, experiment.step_flops)
+        estimate = measure_steps(pretrainer, strategy)
         lines += _describe_estimate(experiment, strategy, estimate)
     except (MemoryError, tf.errors.ResourceExhaustedError):
         lines.append(
@@ -76,7 +66,7 @@ def describe(
 
 
 def measure_steps(
-    pretrainer: Pretrainer, strategy: tf.distribute.Strategy, step_flops: int
+    pretrainer: Pretrainer, strategy: tf.distribute.Strategy
 ) -> StepEstimate:
     """Run steps of two small batches and extrapolate to the batch of the config.
 
@@ -87,7 +77,7 @@ def measure_steps(
     unit = replicas * config.training.accumulation
     rows = config.input.batch_size // unit
     limit = _CPU_FLOPS if runs_on_cpu(strategy) else replicas * _DEVICE_FLOPS
-    flops_per_row = step_flops / rows
+    flops_per_row = cost.step_flops(config) / rows
     large = min(rows, max(2, int(limit / flops_per_row)))
     measured = sorted({max(1, large // 2), large})
     stages = [
@@ -98,10 +88,10 @@ def measure_steps(
     for start, share in stages:
         if share > 0:
             pretrainer.begin(start)
-            samples = _measure_stage(pretrainer, strategy, measured, unit)
-            seconds += share * _extrapolate(samples, rows, "seconds")
-            if memory is not None and samples[0].memory is not None:
-                memory = max(memory, round(_extrapolate(samples, rows, "memory")))
+            times, peaks = _measure_stage(pretrainer, strategy, measured, unit)
+            seconds += share * _extrapolate(times, rows)
+            if memory is not None and peaks is not None:
+                memory = max(memory, round(_extrapolate(peaks, rows)))
             else:
                 memory = None
     return StepEstimate(seconds, memory, tuple(unit * n for n in measured))
@@ -112,8 +102,12 @@ def _measure_stage(
     strategy: tf.distribute.Strategy,
     measured: Iterable[int],
     unit: int,
-) -> list[Sample]:
-    """Measure steps of `unit` times each number of rows, in turns."""
+) -> tuple[dict[int, float], dict[int, int] | None]:
+    """Measure steps of `unit` times each number of rows, in turns.
+
+    Returns:
+        Seconds by the number, and the peak of memory in bytes; None: not measured here.
+    """
     steps, traces = {}, {}
     for rows in measured:
         before = _kernel_bytes(_STATUS, "VmRSS") or 0
@@ -122,9 +116,7 @@ def _measure_stage(
     for step in steps.values():  # allocates what later steps use again
         step()
     malloc_trim()
-    memory = {rows: _peak_memory(strategy, step) for rows, step in steps.items()}
-    # A run has one compiled step; here all exist during each measurement.
-    surplus = sum(traces.values()) - max(traces.values())
+    peaks = {rows: _peak_memory(strategy, step) for rows, step in steps.items()}
     seconds: dict[int, list[float]] = {rows: [] for rows in steps}
     begin = time.perf_counter()
     while (
@@ -135,14 +127,13 @@ def _measure_stage(
             start = time.perf_counter()
             step()
             seconds[rows].append(time.perf_counter() - start)
-    if not runs_on_cpu(strategy):
-        surplus = 0
-    return [
-        Sample(
-            rows, min(seconds[rows]), None if peak is None else max(0, peak - surplus)
-        )
-        for rows, peak in memory.items()
-    ]
+    times = {rows: min(several) for rows, several in seconds.items()}
+    if None in peaks.values():
+        return times, None
+    # A run has one compiled step; here all exist during each measurement.
+    is_shared = runs_on_cpu(strategy)
+    surplus = sum(traces.values()) - max(traces.values()) if is_shared else 0
+    return times, {rows: max(0, peak - surplus) for rows, peak in peaks.items()}
 
 
 def _compile(
@@ -169,13 +160,11 @@ def _synthetic_batch(pretrainer: Pretrainer, rows: int) -> Batch:
     return Batch(ids_BL, np.ones_like(ids_BL), np.zeros_like(ids_BL))
 
 
-def _extrapolate(samples: list[Sample], rows: int, name: str) -> float:
-    """Return the value at a number of rows of the line through the samples."""
-    first, last = samples[0], samples[-1]
-    start, end = getattr(first, name), getattr(last, name)
-    if first.rows == last.rows:
-        return end
-    return end + (end - start) / (last.rows - first.rows) * (rows - last.rows)
+def _extrapolate(values: Mapping[int, float], rows: int) -> float:
+    """Return the value at a number of rows of the line through those measured."""
+    (first, start), (last, end) = min(values.items()), max(values.items())
+    slope = (end - start) / (last - first) if last > first else 0.0
+    return end + slope * (rows - last)
 
 
 def _peak_memory(

@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from electra_tf.config import loader
 from electra_tf.runs import dry_run
-from electra_tf.runs.dry_run import Sample
 from runs.test_experiment import resolve
 
 NO_WEIGHTS = lambda pretrainer: None  # noqa: E731
@@ -68,14 +67,14 @@ def test_stages_are_weighted_by_their_steps(folder, monkeypatch):
     monkeypatch.setattr(
         dry_run,
         "_measure_stage",
-        lambda pretrainer, strategy, measured, unit: [
-            Sample(n, 10.0**pretrainer.stage + n, 100 * pretrainer.stage + n)
-            for n in measured
-        ],
+        lambda pretrainer, strategy, measured, unit: (
+            {n: 10.0**pretrainer.stage + n for n in measured},
+            {n: 100 * pretrainer.stage + n for n in measured},
+        ),
     )
     monkeypatch.setattr(dry_run, "_CPU_FLOPS", experiment.step_flops / 2)
     pretrainer, strategy = experiment.pretrainer(), tf.distribute.get_strategy()
-    estimate = dry_run.measure_steps(pretrainer, strategy, experiment.step_flops)
+    estimate = dry_run.measure_steps(pretrainer, strategy)
     share = experiment.config.generator_share
     assert share == 0.25
     assert estimate.seconds == share * (10 + 8) + (1 - share) * (100 + 8)

@@ -116,8 +116,8 @@ def estimate(options: argparse.Namespace) -> tuple[float, float]:
 
     from electra_tf.runs.dry_run import measure_steps
 
-    config, strategy, pretrainer = build(options)
-    result = measure_steps(pretrainer, strategy, step_flops(config))
+    _, strategy, pretrainer = build(options)
+    result = measure_steps(pretrainer, strategy)
     return result.seconds, (result.memory or 0) / 2**30
 
 
