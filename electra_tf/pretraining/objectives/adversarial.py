@@ -5,11 +5,9 @@ import tensorflow as tf
 from electra_tf.batch import CorruptedBatch, MaskedBatch
 from electra_tf.kernels.rng import RngStream
 from electra_tf.model.electra import gather
-from electra_tf.pretraining.losses import WeightedSum, masked_lm_loss, mlm_predictions
-from electra_tf.pretraining.metrics import masked_lm_metrics, sampled_metrics
+from electra_tf.pretraining.losses import WeightedSum, mlm_predictions
 from electra_tf.pretraining.objectives.common import Losses, encoder_inputs
 from electra_tf.pretraining.objectives.electra import ElectraObjective
-from electra_tf.pretraining.sampling import corrupt
 
 
 class AdversarialObjective(ElectraObjective):
@@ -46,13 +44,9 @@ class AdversarialObjective(ElectraObjective):
         )
         states_BMD = gather(x_BLD, masked.positions_BM)
         gen_logits_BMV = generator.logits(states_BMD, layer_ops)
-        predictions = mlm_predictions(
-            tf.stop_gradient(gen_logits_BMV), masked.labels_BM
+        corrupted, sampled = self._write_samples(
+            masked, tf.stop_gradient(gen_logits_BMV), rng, progress
         )
-        sampled_BM = self.sample_replacements(
-            gen_logits_BMV, predictions, masked.labels_BM, rng, progress
-        )
-        corrupted = corrupt(masked, sampled_BM)
         disc_logits_BL = self.model.discriminator(
             corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
         )
@@ -65,12 +59,7 @@ class AdversarialObjective(ElectraObjective):
             disc_logits_BL,
         )
         disc = self.discriminator_losses(disc_logits_BL, masked, corrupted, progress)
-        masked_lm = masked_lm_loss(predictions, masked.weights_BM)
-        metrics = {
-            **masked_lm_metrics(predictions, masked, masked_lm),
-            **sampled_metrics(sampled_BM, masked),
-            **self._schedules(progress),
-        }
+        metrics = sampled.metrics | self._schedules(progress)
         return policy | disc | Losses({}, {}, metrics)
 
     def _policy_losses(

@@ -148,16 +148,26 @@ class ElectraObjective(Objective):
         """
         if self._is_frozen:
             layer_ops = self.layer_ops(rng, False)
-        gen_logits_BMV = self._generator_logits(masked, layer_ops)
-        predictions = mlm_predictions(gen_logits_BMV, masked.labels_BM)
+        logits_BMV = self._generator_logits(masked, layer_ops)
+        return self._write_samples(masked, logits_BMV, rng, progress)
+
+    def _write_samples(
+        self,
+        masked: MaskedBatch,
+        logits_BMV: tf.Tensor,
+        rng: RngStream,
+        progress: tf.Tensor | float,
+    ) -> tuple[CorruptedBatch, Losses]:
+        """Replace the masked tokens by samples of logits; return their loss too."""
+        predictions = mlm_predictions(logits_BMV, masked.labels_BM)
         masked_lm = masked_lm_loss(predictions, masked.weights_BM)
         sampled_BM = self.sample_replacements(
-            gen_logits_BMV, predictions, masked.labels_BM, rng, progress
+            logits_BMV, predictions, masked.labels_BM, rng, progress
         )
         # Without a network the loss is constant, which `health.py` would report as a
         # stalled generator.
         metrics = {}
-        if self.model.generator is not None:
+        if self.settings.has_generator:
             metrics = masked_lm_metrics(predictions, masked, masked_lm)
         factors = {"masked_lm": self.settings.generator_weight}
         return corrupt(masked, sampled_BM), Losses(

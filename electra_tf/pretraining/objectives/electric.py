@@ -4,15 +4,13 @@ import math
 
 import tensorflow as tf
 
-from electra_tf.batch import CorruptedBatch, MaskedBatch
+from electra_tf.batch import MaskedBatch
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.kernels.rng import RngStream
-from electra_tf.pretraining.losses import WeightedSum, masked_lm_loss, mlm_predictions
+from electra_tf.pretraining.losses import WeightedSum
 from electra_tf.pretraining.masking import SpecialTokens, mark_masked, maskable
-from electra_tf.pretraining.metrics import masked_lm_metrics, sampled_metrics
 from electra_tf.pretraining.objectives.common import Losses, encoder_inputs
 from electra_tf.pretraining.objectives.electra import ElectraObjective
-from electra_tf.pretraining.sampling import corrupt
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
 
 
@@ -57,8 +55,10 @@ class ElectricObjective(ElectraObjective):
         # 1. The generator reads the text itself and predicts each of its tokens.
         hidden_XE = cloze(masked.input_ids_BL, **inputs, layer_ops=layer_ops)
         # 2. Samples of its distribution replace the tokens at the drawn positions.
-        predictions, sampled_BM = self._sample(masked, hidden_XE, rng, progress)
-        noisy = self._label_noise(masked, sampled_BM)
+        corrupted, sampled = self._write_samples(
+            masked, self._drawn_logits(masked, hidden_XE), rng, progress
+        )
+        noisy = corrupted._replace(is_fake_BL=mark_masked(masked))
         # 3. q of the original tokens is trained on; q of the present ones is a number.
         log_q = log_probabilities(
             hidden_XE,
@@ -78,27 +78,19 @@ class ElectricObjective(ElectraObjective):
         )
         logits_BL = energy_BL + tf.reshape(log_q.other_X, energy_BL.shape)
         logits_BL += self._log_odds
-        masked_lm = masked_lm_loss(predictions, masked.weights_BM)
         generated = Losses(
             {"cloze": cloze_loss},
             {"cloze": self.settings.generator_weight},
             {
-                **masked_lm_metrics(predictions, masked, masked_lm),
+                **sampled.metrics,
                 "cloze_loss": cloze_loss,
-                **sampled_metrics(sampled_BM, masked),
                 **self._schedules(progress),
             },
         )
         return generated | self.discriminator_losses(logits_BL, masked, noisy, progress)
 
-    def _sample(
-        self,
-        masked: MaskedBatch,
-        hidden_XE: tf.Tensor,
-        rng: RngStream,
-        progress: tf.Tensor | float,
-    ) -> tuple:
-        """Return the predictions at the drawn positions, and a sample of each."""
+    def _drawn_logits(self, masked: MaskedBatch, hidden_XE: tf.Tensor) -> tf.Tensor:
+        """Return the logits at the drawn positions, without gradient."""
         rows, slots = masked.positions_BM.shape
         length, width = masked.input_ids_BL.shape[1], hidden_XE.shape[-1]
         hidden_BLE = tf.reshape(tf.stop_gradient(hidden_XE), [rows, length, width])
@@ -110,15 +102,4 @@ class ElectricObjective(ElectraObjective):
         )
         logits_XV += tf.convert_to_tensor(self.model.cloze.head.logit_bias)
         logits_BMV = tf.reshape(tf.stop_gradient(logits_XV), [rows, slots, -1])
-        logits_BMV = tf.ensure_shape(logits_BMV, [rows, slots, logits_XV.shape[-1]])
-        predictions = mlm_predictions(logits_BMV, masked.labels_BM)
-        sampled_BM = self.sample_replacements(
-            logits_BMV, predictions, masked.labels_BM, rng, progress
-        )
-        return predictions, sampled_BM
-
-    def _label_noise(
-        self, masked: MaskedBatch, sampled_BM: tf.Tensor
-    ) -> CorruptedBatch:
-        """Return the text with the samples, and 1 at every drawn position."""
-        return corrupt(masked, sampled_BM)._replace(is_fake_BL=mark_masked(masked))
+        return tf.ensure_shape(logits_BMV, [rows, slots, logits_XV.shape[-1]])

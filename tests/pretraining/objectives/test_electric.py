@@ -34,15 +34,22 @@ def test_losses_labels_and_gradients_equal_the_original(fixture, monkeypatch):
         "sample_replacements",
         lambda *_: tf.constant(fixture["sampled_ids"]),
     )
-    noisy = objective._label_noise(masked, tf.constant(fixture["sampled_ids"]))
-    np.testing.assert_array_equal(
-        noisy.corrupted_ids_BL, fixture["corrupted_input_ids"]
-    )
-    np.testing.assert_array_equal(noisy.is_fake_BL, fixture["is_fake"])
+    read, discriminator_losses = [], objective.discriminator_losses
+
+    def keep_input(logits_BL, masked, noisy, progress):
+        read.append(noisy)
+        return discriminator_losses(logits_BL, masked, noisy, progress)
+
+    monkeypatch.setattr(objective, "discriminator_losses", keep_input)
     variables = [v.value for v in fixture.variables.values()]
     with tf.GradientTape() as tape:
         losses = objective.losses(masked, rng(), training=False)
         loss = losses.combined(objective.weights(masked))
+    (noisy,) = read
+    np.testing.assert_array_equal(
+        noisy.corrupted_ids_BL, fixture["corrupted_input_ids"]
+    )
+    np.testing.assert_array_equal(noisy.is_fake_BL, fixture["is_fake"])
     for name in ("cloze", "disc"):
         total, weight = losses.parts[name]
         np.testing.assert_allclose(total / weight, fixture[f"{name}_loss"], rtol=1e-5)
