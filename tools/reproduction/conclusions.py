@@ -36,17 +36,34 @@ def conclusions(results: Results) -> list[str]:
 
 
 def _advice(results: Results) -> Iterator[str]:
-    """Yield for each rung the systems that no other one is ahead of."""
+    """Yield for each rung what to use, for the mean of the tasks and for each task."""
     for rung in results.rungs:
         scored = [s for s in results.systems if results.finished(s, rung, PRIMARY)]
-        worse = set()
-        for pair in itertools.permutations(scored, 2):
-            found = results.difference(pair, rung, PRIMARY)
-            if found and interval(found[0])[1] > 0:
-                worse.add(pair[1])
-        if len(scored) > 1:
-            best = " or ".join(system for system in scored if system not in worse)
-            yield f"- With the compute of {rung} positions of masked LM, use {best}."
+        if len(scored) < 2:
+            continue
+        best = _best(results, scored, rung, PRIMARY)
+        text = f"for the mean of the tasks {' or '.join(best)}"
+        equal = []
+        for task in PRIMARY:
+            best = _best(results, scored, rung, [task])
+            if len(best) < len(scored):
+                text += f", for {task} {' or '.join(best)}"
+            else:
+                equal.append(task)
+        none = f" No difference is shown for {', '.join(equal)}." if equal else ""
+        yield f"- With the compute of {rung} positions of masked LM, use {text}.{none}"
+
+
+def _best(
+    results: Results, systems: Sequence[str], rung: str, names: Sequence[str]
+) -> list[str]:
+    """Return the systems that no other one is ahead of."""
+    worse = set()
+    for pair in itertools.permutations(systems, 2):
+        found = results.difference(pair, rung, names)
+        if found and interval(found[0])[1] > 0:
+            worse.add(pair[1])
+    return [system for system in systems if system not in worse]
 
 
 def _conclusion(
