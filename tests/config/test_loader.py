@@ -171,8 +171,9 @@ def test_error_suggests_the_nearest_name(elsewhere, name, hint):
         ("records: &r {seed: 4}\ninput: {<<: *r, batch_size: 8}\n", r"an alias \(\*\)"),
         ("records: &a {seed: *a}\n", r"an alias \(\*\)"),
         ("a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]\n", r"an alias \(\*\)"),
-        ("[" * 100_000, "100 levels"),
-        ("a: " + "{" * 2000, "100 levels"),
+        # PyYAML 6.0.4 has a limit of its own for brackets.
+        ("[" * 100_000, "100 levels|nesting depth"),
+        ("a: " + "{" * 2000, "100 levels|nesting depth"),
         ("- " * 300_000, "100 levels"),
         ("#" * (2**20 + 1), "1,048,576 characters"),
         ("".join(f"{' ' * n}a:\n" for n in range(1400)), "100 levels"),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from generated_texts import random_texts
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
@@ -14,7 +15,6 @@ from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from text.plain_tokenizer import tokenize
-from text.test_tokenizer import fuzzed
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_offsets_of_wordpieces(wide):
 def test_offsets_equal_those_of_the_python_tokenizer(wide, lower_case, strip_accents):
     settings = TokenizationConfig(lower_case=lower_case, strip_accents=strip_accents)
     tokenizer = Tokenizer(wide[0].vocabulary, settings)
-    texts = [text.decode("utf-8", "ignore") for text in fuzzed(400, 3)]
+    texts = random_texts(400, seed=3)
     # Characters that become none, two, or two words.
     texts += ["İßŉ≠ǅ豈각\u0903\u200b\u0488", "x" * 201 + "\u0301x"]
     offsets = tokenizer.graph().encode_with_offsets(texts)
