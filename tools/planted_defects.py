@@ -38,8 +38,9 @@ class Defect(NamedTuple):
 _TABLE = (
     ("masking", "pretraining/masking.py", "pretraining/test_masking.py",
      ("| (ids_BL == tokens.sep)", "| (ids_BL == tokens.cls)"),
-     ("math.ceil(rate * n)", "math.floor(rate * n)"),
      ("(size_B <= remaining_B)", "(remaining_B > 0)")),
+    ("masking", "config/pretraining.py", "pretraining/test_masking.py",
+     ("math.ceil(fractions", "math.floor(fractions")),
     ("sampling", "pretraining/sampling.py", "pretraining/test_sampling.py",
      ("(tokens_BMW, uniform_BM2[..., 1])", "(tokens_BMW, uniform_BM2[..., 0])"),
      ("!= masked.input_ids_BL", "!= masked.masked_ids_BL")),
