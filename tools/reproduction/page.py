@@ -3,6 +3,7 @@
 import json
 import pathlib
 import statistics
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 import plots
@@ -33,8 +34,17 @@ def write(grid: Grid, folder: pathlib.Path, output: pathlib.Path) -> None:
         "## Rates of fine-tuning",
         _rates(folder),
     ]
-    (output / "results.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    text = "\n".join(map(_wrap, "\n\n".join(parts).split("\n")))
+    (output / "results.md").write_text(f"{text}\n", encoding="utf-8")
     plots.draw(results, output)
+
+
+def _wrap(line: str) -> str:
+    """Break a line of prose as in the other pages."""
+    if line.startswith(("#", "|", "!")):
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return textwrap.fill(line, 120, subsequent_indent=indent, break_long_words=False)
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
