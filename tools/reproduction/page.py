@@ -44,7 +44,7 @@ def _wrap(line: str) -> str:
     if line.startswith(("#", "|", "!")):
         return line
     indent = "  " if line.startswith("- ") else ""
-    return textwrap.fill(line, 120, subsequent_indent=indent, break_long_words=False)
+    return textwrap.fill(line, 120, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
