@@ -306,7 +306,8 @@ def check_output(flag: str, path: str | None, overwrite: bool = True) -> None:
         remedy = f"Create the folder, or pass another --{flag}"
     else:
         return
-    rule = f"--{flag} must be {'a' if overwrite else 'a new'} file in a folder"
+    kind = "a file" if overwrite else "a new file"
+    rule = f"--{flag} must be {kind} in a folder that exists"
     raise InputError(rule, f"{path!r}, {reason}", remedy)
 
 

@@ -86,7 +86,7 @@ class HeadOptions:
     labels: tuple[str, ...] = ()
     """Names of its classes or tags; empty: those of the source."""
     pairs: bool = False
-    """Whether the model takes pairs of texts; files of other libraries do not say."""
+    """Whether the model takes pairs of texts, which other libraries do not store."""
 
 
 def renamed(head: TaskHead, labels: tuple[str, ...], source: str) -> TaskHead:

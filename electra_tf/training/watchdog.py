@@ -96,7 +96,7 @@ class Watchdog:
 def no_limit(
     operation: str, usual: float | None = None
 ) -> contextlib.AbstractContextManager:
-    """Stand in for `Watchdog.expect` in a process without other workers."""
+    """Return a context without a limit, for a process without other workers."""
     return contextlib.nullcontext()
 
 

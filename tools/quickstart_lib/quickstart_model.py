@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     """Wordpiece in the input of the discriminator."""
 
     space: str
-    """What precedes it in the text."""
+    """Characters of the text between the wordpiece before and this one."""
     text: str
     original: str | None
     """The original word, if the generator replaced it; at its first piece."""
