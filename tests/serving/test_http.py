@@ -271,7 +271,7 @@ def test_a_client_that_does_not_read_is_closed(monkeypatch):
     monkeypatch.setattr(http_server, "ANSWER_SECONDS", 0.5)
     spec = {"x": tf.TensorSpec([None], tf.int32, "x")}
     signature = ServableSignature(
-        spec, {"y": spec["x"]}, lambda x: {"y": tf.ones([2**21])}
+        spec, {"y": spec["x"]}, lambda x: {"y": tf.fill([2**13], "y" * 1000)}
     )
     servable = Servable("sst2", 1, {"serving_default": signature}, {})
     body = b'{"inputs": [1]}'
