@@ -9,6 +9,7 @@ from bootstrap import crossings, interval
 from results import PRIMARY, Results, cell
 
 _AGREE = 3  # of the tasks, for a system that wins
+_SEEDS = 2  # of pre-training, at least, for any conclusion
 
 
 def conclusions(results: Results) -> list[str]:
@@ -18,27 +19,32 @@ def conclusions(results: Results) -> list[str]:
         budgets = {
             rung: float(results.grid.content["rungs"][rung]["positions"])
             for rung in results.rungs
-            if results.difference((first, second), rung, PRIMARY)
+            if (found := results.difference((first, second), rung, PRIMARY))
+            and found[1] >= _SEEDS
         }
         if budgets:
             lines.append(f"- {_conclusion(results, first, second, budgets)}")
     reading = (
         "A system wins at a budget if the interval of its difference is above 0, at "
         f"least {_AGREE} of the {len(PRIMARY)} tasks agree, and the difference is not "
-        "smaller than at the budget before."
+        "smaller than at the budget before. One pre-training seed concludes nothing."
     )
     lines += _advice(results)
     return [
         "## What holds",
         reading,
-        "\n".join(lines) or "No rung has two systems yet.",
+        "\n".join(lines) or "No rung has two systems with two seeds yet.",
     ]
 
 
 def _advice(results: Results) -> Iterator[str]:
     """Yield for each rung what to use, for the mean of the tasks and for each task."""
     for rung in results.rungs:
-        scored = [s for s in results.systems if results.finished(s, rung, PRIMARY)]
+        scored = [
+            system
+            for system in results.systems
+            if len(results.finished(system, rung, PRIMARY)) >= _SEEDS
+        ]
         if len(scored) < 2:
             continue
         best = _best(results, scored, rung, PRIMARY)
@@ -98,7 +104,7 @@ def _verdict(
     agree = sum(side * difference > 0 for difference in tasks)
     figures = f"{cell(values, '+')}, {agree} of {len(PRIMARY)} tasks agree"
     if (seeds := results.difference(pair, rung, PRIMARY)[1]) < 3:
-        figures += f", {seeds} seeds"
+        figures += f", {seeds} seed{'s' * (seeds > 1)}"
     if low <= 0 <= high:
         return f"no difference shown ({figures})"
     name = pair[0] if side > 0 else pair[1]

@@ -10,9 +10,9 @@ A grid file has these keys:
                 rest begins), `discriminator_start` (a share of the steps), or `steps`
                 and `seeds` instead of rungs
     scores      names of the evaluations, see `scores.py`
-    finetune    `seeds`, `flags` of finetune, `rates` to choose from (of equal ones the
-                first), and the rung `tuned_at`, whose seed 0 chooses; one rate needs
-                no choice
+    finetune    `seeds`, `flags` of finetune, and `rates`: of these, seed 0 of each
+                system and rung chooses (of equal ones the first); one rate needs no
+                choice
 """
 
 import dataclasses
@@ -105,35 +105,21 @@ class Grid:
     def rates(self) -> list[float]:
         return [float(rate) for rate in self.content["finetune"]["rates"]]
 
-    def tuned(self, system: str) -> Run | None:
-        """Return the run that chooses a system's rates; None: there is one rate."""
-        if len(self.rates) == 1:
-            return None
-        rungs = self.content["finetune"]["tuned_at"], ""
+    def chooser(self, run: Run) -> Run:
+        """Return the run that chooses the rates of a run: seed 0 of its rung."""
         return next(
-            run
-            for run in self.runs
-            if run.system == system and run.rung in rungs and not run.seed
+            other
+            for other in self.runs
+            if (other.system, other.rung, other.seed) == (run.system, run.rung, 0)
         )
 
     def units(self) -> Iterator[tuple[Run, str, str]]:
-        """Yield the pieces of work (run, kind, task) in their order.
-
-        First the runs of the first rung are trained, then those that choose the rates,
-        then the rates are chosen; from there on each run is trained and scored.
-        """
-        systems = self.content["systems"]
-        first = [run for run in self.runs if run.rung in (*self.content["rungs"],)[:1]]
-        first += [run for run in self.runs if not run.rung]
-        choosing = [run for run in map(self.tuned, systems) if run]
-        for run in dict.fromkeys((*first, *choosing)):
-            yield run, "pretrain", ""
-        for run in choosing:
-            for task in self.tasks:
-                yield run, "tune", task
+        """Yield the pieces of work (run, kind, task) in their order."""
         for run in self.runs:
-            if run not in first and run not in choosing:
-                yield run, "pretrain", ""
+            yield run, "pretrain", ""
+            if len(self.rates) > 1 and run == self.chooser(run):
+                for task in self.tasks:
+                    yield run, "tune", task
             for name in self.content["scores"]:
                 yield run, "finetune" if name in scores.TASKS else name, name
 

@@ -32,7 +32,7 @@ def write(grid: Grid, folder: pathlib.Path, output: pathlib.Path) -> None:
         "## Differences",
         _table(["rung", "difference", "over", "primary", *PRIMARY], _pairs(results)),
         "## Rates of fine-tuning",
-        _rates(folder),
+        _rates(grid, folder),
     ]
     text = "\n".join(map(_wrap, "\n\n".join(parts).split("\n")))
     (output / "results.md").write_text(f"{text}\n", encoding="utf-8")
@@ -111,17 +111,18 @@ def _pairs(results: Results) -> Iterator[Sequence[str]]:
                 yield rung, " - ".join(pair), over, *cells
 
 
-def _rates(folder: pathlib.Path) -> str:
+def _rates(grid: Grid, folder: pathlib.Path) -> str:
     path = folder / "rates.json"
     if not path.exists():
         return "None are chosen yet."
-    systems = json.loads(path.read_text(encoding="utf-8"))["systems"]
-    tasks = [*dict.fromkeys(task for chosen in systems.values() for task in chosen)]
+    runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    found = {run.name: runs[run.name] for run in grid.runs if run.name in runs}
+    tasks = grid.tasks
     lines = [
-        [system, *(f"{chosen[t]['rate']:g}" if t in chosen else "" for t in tasks)]
-        for system, chosen in systems.items()
+        [name, *(f"{chosen[t]['rate']:g}" if t in chosen else "" for t in tasks)]
+        for name, chosen in found.items()
     ]
-    return _table(["system", *tasks], lines)
+    return _table(["chosen by", *tasks], lines)
 
 
 def _missing(results: Results) -> list[str]:

@@ -142,23 +142,22 @@ class Runner:
             )
         return content
 
-    def _rates(self, system: str) -> dict[str, float]:
+    def _rates(self, run: Run) -> dict[str, float]:
         if len(self._grid.rates) == 1:
             return dict.fromkeys(self._grid.tasks, self._grid.rates[0])
         found = self._read(self._options.rows / "rates.json") or {}
-        chosen = found.get("systems", {}).get(system, {})
+        chosen = found.get("runs", {}).get(self._grid.chooser(run).name, {})
         return {task: entry["rate"] for task, entry in chosen.items()}
 
     def _is_done(self, run: Run, kind: str, name: str) -> bool:
         row = self._row(run)
         if kind == "tune":
-            return name in self._rates(run.system)
+            return name in self._rates(run)
         if kind != "pretrain":
             return bool(row) and name in row["done"]
         # Without its checkpoint, a run is done only if nothing is left to score.
-        is_tuned = self._grid.tuned(run.system) != run or all(
-            task in self._rates(run.system) for task in self._grid.tasks
-        )
+        is_chosen = set(self._grid.tasks) <= self._rates(run).keys()
+        is_tuned = is_chosen or self._grid.chooser(run) != run
         names = set(self._grid.content["scores"])
         is_scored = bool(row) and names <= set(row["done"])
         return bool(row) and (self._checkpoint(run) or (is_scored and is_tuned))
@@ -169,8 +168,8 @@ class Runner:
             return ""
         if not (self._row(run) and self._checkpoint(run)):
             return "its training"
-        if kind == "finetune" and name not in self._rates(run.system):
-            return f"the rates that {self._grid.tuned(run.system).name} chooses"
+        if kind == "finetune" and name not in self._rates(run):
+            return f"the rates that {self._grid.chooser(run).name} chooses"
         return ""
 
     def _checkpoint(self, run: Run) -> str | None:
@@ -237,8 +236,8 @@ class Runner:
             _mean(name, self._finetune(run, name, rate, tenth=True)) for rate in rates
         ]
         path = self._options.rows / "rates.json"
-        content = self._read(path) or {"package": self._package, "systems": {}}
-        content["systems"].setdefault(run.system, {})[name] = {
+        content = self._read(path) or {"package": self._package, "runs": {}}
+        content["runs"].setdefault(run.name, {})[name] = {
             "rate": rates[means.index(max(means))],
             "tuning_scores": {f"{r:g}": m for r, m in zip(rates, means, strict=True)},
         }
@@ -248,7 +247,7 @@ class Runner:
         row, log = self._row(run), self._options.work / run.name / "log.txt"
         row["done"][name] = datetime.date.today().isoformat()
         if name in scores.TASKS:
-            rate = self._rates(run.system)[name]
+            rate = self._rates(run)[name]
             rows = self._finetune(run, name, rate, tenth=False)
             path = self._rows_path(run)
             found = (
