@@ -86,7 +86,7 @@ class HeadOptions:
     labels: tuple[str, ...] = ()
     """Names of its classes or tags; empty: those of the source."""
     pairs: bool = False
-    """Whether the model takes pairs of texts, which other libraries do not store."""
+    """True: the model takes pairs of texts. Files of other libraries lack this."""
 
 
 def renamed(head: TaskHead, labels: tuple[str, ...], source: str) -> TaskHead:

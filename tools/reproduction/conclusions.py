@@ -19,8 +19,7 @@ def conclusions(results: Results) -> list[str]:
         budgets = {
             rung: float(results.grid.content["rungs"][rung]["positions"])
             for rung in results.rungs
-            if (found := results.difference((first, second), rung, PRIMARY))
-            and found[1] >= _SEEDS
+            if _difference(results, (first, second), rung, PRIMARY) is not None
         }
         if budgets:
             lines.append(f"- {_conclusion(results, first, second, budgets)}")
@@ -40,13 +39,14 @@ def conclusions(results: Results) -> list[str]:
 def _advice(results: Results) -> Iterator[str]:
     """Yield for each rung what to use, for the mean of the tasks and for each task."""
     for rung in results.rungs:
-        scored = [
-            system
-            for system in results.systems
-            if len(results.finished(system, rung, PRIMARY)) >= _SEEDS
+        pairs = [
+            pair
+            for pair in results.pairs
+            if _difference(results, pair, rung, PRIMARY) is not None
         ]
-        if len(scored) < 2:
+        if not pairs:
             continue
+        scored = [s for s in results.systems if any(s in pair for pair in pairs)]
         best = _best(results, scored, rung, PRIMARY)
         text = f"for the mean of the tasks {' or '.join(best)}"
         equal = []
@@ -66,10 +66,18 @@ def _best(
     """Return the systems that no other one is ahead of."""
     worse = set()
     for pair in itertools.permutations(systems, 2):
-        found = results.difference(pair, rung, names)
-        if found and interval(found[0])[1] > 0:
+        values = _difference(results, pair, rung, names)
+        if values is not None and interval(values)[1] > 0:
             worse.add(pair[1])
     return [system for system in systems if system not in worse]
+
+
+def _difference(
+    results: Results, pair: Sequence[str], rung: str, names: Sequence[str]
+) -> np.ndarray | None:
+    """Return the first system minus the second; None: too few common seeds."""
+    found = results.difference(pair, rung, names)
+    return found[0] if found and found[1] >= _SEEDS else None
 
 
 def _conclusion(
@@ -104,7 +112,7 @@ def _verdict(
     agree = sum(side * difference > 0 for difference in tasks)
     figures = f"{cell(values, '+')}, {agree} of {len(PRIMARY)} tasks agree"
     if (seeds := results.difference(pair, rung, PRIMARY)[1]) < 3:
-        figures += f", {seeds} seed{'s' * (seeds > 1)}"
+        figures += f", {seeds} seeds"
     if low <= 0 <= high:
         return f"no difference shown ({figures})"
     name = pair[0] if side > 0 else pair[1]
