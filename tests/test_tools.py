@@ -137,6 +137,74 @@ def test_find_largest_batch(compiler, monkeypatch, capsys, first, fails_to_compi
     assert 600 < fits <= 700 < fails <= fits + fits // 8
 
 
+def device_train(*arguments):
+    return python(ROOT / "tools/device_checks/device_train.py", *arguments)
+
+
+@pytest.fixture(scope="module")
+def half_run(folder, tmp_path_factory):
+    """Return a run of 6 steps, and a copy that has completed 3 of them."""
+    from tiny import SETS
+
+    whole, half = tmp_path_factory.mktemp("moved") / "whole", "half"
+    settings = (
+        *("training.steps=6", "training.save_every=3", "training.keep_at=[0.5]"),
+        *("training.log_every=2", "optimizer.warmup_steps=2", "input.batch_size=8"),
+    )
+    result = python(
+        *("-m", "electra_tf.pretrain", "--config=tiny", f"--model_dir={whole}"),
+        *(f"--data={folder}", *(f"--set={item}" for item in (*SETS, *settings))),
+    )
+    assert result.returncode == 0, result.stderr
+    half = shutil.copytree(whole, whole.with_name("half"))
+    shutil.rmtree(half / "checkpoints/step_00000006")
+    return whole, half
+
+
+@pytest.mark.slow
+def test_a_run_that_was_moved_equals_one_that_stayed(folder, half_run, tmp_path):
+    from safetensors.numpy import load_file
+
+    pytest.importorskip("jax", reason="needs the extra tpu-check or gpu-check")
+    whole, run = half_run[0], shutil.copytree(half_run[1], tmp_path / "run")
+    options = f"--run={run}", f"--folder={tmp_path / 'step'}"
+    result = device_train("export", f"--data={folder}", *options)
+    assert result.returncode == 0, result.stderr
+    result = device_train("import", *options)
+    assert "must have trained on" in result.stderr
+    result = run_without_tensorflow(tmp_path / "step")
+    assert result.returncode == 0, result.stderr
+    lines = (tmp_path / "step/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [5, 6]
+    result = device_train("import", *options)
+    assert result.returncode == 0, result.stderr
+    assert (run / "checkpoints/step_00000003").exists()  # a milestone
+    for name in ("weights", "optimizer"):
+        path = f"checkpoints/step_00000006/{name}.safetensors"
+        stayed, moved = load_file(whole / path), load_file(run / path)
+        start = load_file(run / path.replace("6/", "3/"))
+        assert stayed.keys() == moved.keys()
+        # Only rounding errors move the biases of keys.
+        for key in (key for key in stayed if not key.endswith("key/bias")):
+            np.testing.assert_allclose(moved[key], stayed[key], atol=1e-5, err_msg=key)
+        assert any(np.abs(start[key] - stayed[key]).max() > 1e-4 for key in stayed)
+
+
+def test_only_the_records_of_a_run_move_with_it(
+    half_run, corpus_file, vocabulary, tmp_path
+):
+    from tiny import build_records
+
+    others = tmp_path / "others"
+    build_records(corpus_file, others, vocabulary, max_length=32, shards=4)
+    result = device_train(
+        *("export", f"--run={half_run[1]}", f"--data={others}"),
+        f"--folder={tmp_path / 'step'}",
+    )
+    assert result.returncode == 1
+    assert "must be those of the run" in result.stderr
+
+
 @pytest.mark.parametrize("topology", ["v5e:2x2", "h100"])
 def test_batch_that_does_not_fit(compiler, monkeypatch, topology):
     def measure(options):
@@ -226,6 +294,7 @@ fi
         ("test -m slow", ".venv-test"),
         ("serve_check", ".venv-test"),
         ("device_compile", ".venv-test"),
+        ("device_train", ".venv-test"),
         ("quickstart", ".venv"),
     ],
 )

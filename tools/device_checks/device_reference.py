@@ -42,7 +42,7 @@ def write_reference(options: argparse.Namespace, folder: pathlib.Path) -> None:
     programs = {}
     for precision in PRECISIONS:
         pretrainer = _experiment(options, precision, "on").pretrainer()
-        program, programs[precision] = _step_program(pretrainer, batches[0])
+        program, programs[precision] = step_program(pretrainer, batches[0])
         (folder / f"{precision}.hlo").write_bytes(program)
     description = _run_reference(experiment, batches, folder) | {"programs": programs}
     text = json.dumps(description, indent=1)
@@ -54,7 +54,7 @@ def _run_reference(
 ) -> dict[str, Any]:
     """Run TensorFlow's steps; write the initial values' program and final weights."""
     pretrainer, seed = experiment.pretrainer(), experiment.config.training.seed
-    variables = _variables(pretrainer)
+    variables = variables_of(pretrainer)
     initial = _initial_values(variables)
     program = _program(initial, tf.constant(seed, tf.int64))
     (folder / "initial.hlo").write_bytes(program)
@@ -87,7 +87,7 @@ def _experiment(options: argparse.Namespace, precision: str, xla: str) -> Experi
     )
 
 
-def _variables(pretrainer: Pretrainer) -> Variables:
+def variables_of(pretrainer: Pretrainer) -> Variables:
     """Return the weights and the optimizer's variables by path."""
     variables = [*pretrainer.trainable_variables, *pretrainer.optimizer.variables]
     return {variable.path: variable.value for variable in variables}
@@ -122,7 +122,7 @@ def _program(function: Callable, *arguments: Any) -> bytes:
     return compiled.experimental_get_compiler_ir(*arguments)(stage="hlo_serialized")
 
 
-def _step_program(
+def step_program(
     pretrainer: Pretrainer, batch: np.ndarray
 ) -> tuple[bytes, dict[str, list[str]]]:
     """Return the step as a program, with the names of its state and metrics.
@@ -140,7 +140,7 @@ def _step_program(
 
     fields = [tf.constant(field) for field in batch]
     program = step.experimental_get_compiler_ir(*fields)(stage="hlo_serialized")
-    paths = {id(v.handle): path for path, v in _variables(pretrainer).items()}
+    paths = {id(v.handle): path for path, v in variables_of(pretrainer).items()}
     captured = step.get_concrete_function(*fields).captured_inputs
     return program, {
         "state": [paths[id(handle)] for handle in captured],

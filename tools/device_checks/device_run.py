@@ -19,6 +19,8 @@ from typing import Any
 import jax
 import numpy as np
 
+_SECONDS = 2  # at least, to measure the time of a step
+
 Reference = dict[str, Any]
 State = dict[str, jax.Array]
 
@@ -47,20 +49,26 @@ def load_step(folder: pathlib.Path, reference: Reference, precision: str) -> Any
 
 def run_steps(
     step: Any, state: State, batches: np.ndarray
-) -> tuple[State, dict[str, list[float]], float]:
-    """Run all steps; return state, metrics, and seconds of a step after the first."""
+) -> tuple[State, dict[str, list[float]]]:
+    """Run all steps; return state and metrics."""
     rows = []
-    for number, batch in enumerate(batches):
-        if number == 1:
-            jax.block_until_ready(state)
-            start = time.perf_counter()
+    for batch in batches:
         state, metrics = step(state, batch)
         rows.append(metrics)
+    return state, {name: [float(r[name]) for r in rows] for name in rows[0]}
+
+
+def time_steps(step: Any, state: State, batches: np.ndarray) -> float:
+    """Repeat the compiled steps for some seconds; return the seconds of one."""
+    batches = jax.block_until_ready([jax.numpy.asarray(batch) for batch in batches])
     jax.block_until_ready(state)
-    seconds = float("nan")
-    if len(batches) > 1:
-        seconds = (time.perf_counter() - start) / (len(batches) - 1)
-    return state, {name: [float(r[name]) for r in rows] for name in rows[0]}, seconds
+    start, count = time.perf_counter(), 0
+    while count == 0 or time.perf_counter() - start < _SECONDS:
+        for batch in batches:
+            state, _ = step(state, batch)
+        jax.block_until_ready(state)
+        count += len(batches)
+    return (time.perf_counter() - start) / count
 
 
 def compare(
@@ -101,9 +109,10 @@ def measure(
     with jax.default_device(device):
         step = load_step(folder, reference, precision)
         state = initial_state(folder, reference)
-        state, metrics, seconds = run_steps(step, state, batches)
-    differences, moved = compare(folder, reference, state, metrics)
-    tokens = batches[1:, 1].sum() / max(1, len(batches) - 1)
+        state, metrics = run_steps(step, state, batches)
+        differences, moved = compare(folder, reference, state, metrics)
+        seconds = time_steps(step, state, batches)
+    tokens = batches[:, 1].sum() / len(batches)
     flops = reference["programs"][precision]["matmul_flops"]
     return {
         "device": device.device_kind,
@@ -135,7 +144,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cpu", choices=("cpu", "gpu", "tpu"))
-    parser.add_argument("--tolerance", type=float, help="default: 1e-4 on a CPU, 1e-2")
+    parser.add_argument("--tolerance", type=float, help="default: 1e-4 on a CPU, 5e-2")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)  # the step number is int64
     if options.device == "cpu":
@@ -151,7 +160,7 @@ def main() -> None:
         print(json.dumps(results), flush=True)
         worst[precision] = max(results["differences"].values())
     # GPUs and TPUs round the operands of float32 matmuls.
-    tolerance = options.tolerance or (1e-4 if options.device == "cpu" else 1e-2)
+    tolerance = options.tolerance or (1e-4 if options.device == "cpu" else 5e-2)
     if not worst["float32"] <= tolerance:
         sys.exit(
             f"error: float32 differs by {worst['float32']:.1e} from TensorFlow's step"
