@@ -62,7 +62,7 @@ def _run_tables(results: Results) -> list[str]:
             continue
         title = " ".join(name).strip()
         steps = " + ".join(f"{stage['steps']:,}" for stage in rows[0]["stages"])
-        spent = [f"{statistics.median(row[c] for row in rows):.3g}" for c in _COSTS]
+        spent = [_median([row[c] for row in rows]) for c in _COSTS]
         primary = [p for row in rows if (p := primary_of(row)) is not None]
         median = f"{statistics.median(primary):.1f}" if primary else ""
         cells = [
@@ -93,6 +93,12 @@ def _run_tables(results: Results) -> list[str]:
         "Without fine-tuning, with the range over the seeds:",
         _table(["run", *_OTHERS], others),
     ]
+
+
+def _median(costs: Iterable[float | None]) -> str:
+    """Return the median of known costs: the GPU runs have no CPU seconds."""
+    known = [cost for cost in costs if cost is not None]
+    return f"{statistics.median(known):.3g}" if known else ""
 
 
 def _pairs(results: Results) -> Iterator[Sequence[str]]:

@@ -37,7 +37,8 @@ def _draw_scores(axis: Any, results: Results, cost: str) -> None:
     """Draw a point for each run, and a line through the means of the rungs."""
     points: dict[str, dict[str, list]] = {}
     for run, row in results.rows.items():
-        if (value := primary_of(row)) is not None:
+        value = primary_of(row)
+        if value is not None and row[cost] is not None:
             group = points.setdefault(run.system, {}).setdefault(run.rung, [])
             group.append((row[cost], value))
     for number, (system, rungs) in enumerate(points.items()):

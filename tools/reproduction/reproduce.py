@@ -48,7 +48,9 @@ def main() -> None:
     parser.add_argument("--rows", type=pathlib.Path, required=True, help="Result rows.")
     parser.add_argument("--page", type=pathlib.Path, help="Folder of the page.")
     parser.add_argument("--only", default="", help="Runs whose name has this pattern.")
-    parser.add_argument("--minutes", type=float, help="Start nothing after these.")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="Start nothing after these."
+    )
     parser.add_argument("--list", action="store_true", help="Print the runs, no more.")
     parser.add_argument("--report_only", action="store_true", help="Run nothing.")
     options = parser.parse_args()
@@ -95,7 +97,7 @@ class Runner:
             folder.mkdir(parents=True, exist_ok=True)
         for path in self._options.rows.glob("*.json"):
             self._read(path)  # all are of one package
-        begin, minutes = time.monotonic(), self._options.minutes or math.inf
+        begin, minutes = time.monotonic(), self._options.minutes
         carry_out = {"pretrain": self._pretrain, "tune": self._tune}
         for run, kind, name in self._grid.units():
             is_chosen = re.search(self._options.only, run.name)
