@@ -146,7 +146,7 @@ def half_run(folder, tmp_path_factory):
     """Return a run of 6 steps, and a copy that has completed 3 of them."""
     from tiny import SETS
 
-    whole, half = tmp_path_factory.mktemp("moved") / "whole", "half"
+    whole = tmp_path_factory.mktemp("moved") / "whole"
     settings = (
         *("training.steps=6", "training.save_every=3", "training.keep_at=[0.5]"),
         *("training.log_every=2", "optimizer.warmup_steps=2", "input.batch_size=8"),

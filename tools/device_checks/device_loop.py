@@ -13,6 +13,7 @@ import argparse
 import json
 import pathlib
 import signal
+import threading
 import time
 from typing import Any
 
@@ -58,18 +59,6 @@ def read_batch(records: State, numbers_B: jax.Array) -> tuple[jax.Array, ...]:
     return ids_BL, is_real_BL.astype(jnp.int32), is_second_BL.astype(jnp.int32)
 
 
-class Stop:
-    """Whether a signal has asked to stop."""
-
-    def __init__(self):
-        self.asked = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask)
-
-    def _ask(self, *_: Any) -> None:
-        self.asked = True
-
-
 def save(folder: pathlib.Path, state: State) -> None:
     """Replace the state in one move."""
     partial = folder / "state.partial.npz"
@@ -80,7 +69,9 @@ def save(folder: pathlib.Path, state: State) -> None:
 def train(folder: pathlib.Path) -> None:
     """Train until the last step or a signal."""
     text = (folder / "description.json").read_text(encoding="utf-8")
-    description, stop = json.loads(text), Stop()
+    description, stop = json.loads(text), threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
     with np.load(folder / "state.npz") as file:
         state = {name: jnp.asarray(file[name]) for name in file.files}
     with np.load(folder / "records.npz") as file:
@@ -88,7 +79,7 @@ def train(folder: pathlib.Path) -> None:
     numbers_SB = np.load(folder / "order.npy", mmap_mode="r")
     steps = make_steps(folder, description)
     step, saved = int(state[description["step"]]), time.monotonic()
-    while step < description["steps"] and not stop.asked:
+    while step < description["steps"] and not stop.is_set():
         size = min(description["log_every"], description["steps"] - step)
         first = step - description["first_step"]
         rows = jnp.asarray(numbers_SB[first : first + size])
