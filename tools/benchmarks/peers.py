@@ -95,6 +95,8 @@ class Peer:
             for threads in ("OMP_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP"):
                 os.environ[f"{threads}_THREADS"] = str(options.threads)
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        # Without it, the first peer of TensorFlow takes the memory of the others.
+        os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         process = SPAWN.Process(target=_run, args=(serve, channel, options))
         process.start()
         other.close()
