@@ -19,10 +19,10 @@ _LAST = ("config.json", MODEL, MANIFEST)
 FLAGS = flags.FlagValues()
 flags.DEFINE_string(
     "from", None,
-    "Required: a checkpoint or run of pretrain, a Hugging Face folder, a TensorFlow 1 "
-    "or Model Garden checkpoint, a KerasHub preset, an --output of finetune, or an id "
-    "of the Hugging Face hub; "
-    "or DISCRIMINATOR,GENERATOR.",
+    "Required: a checkpoint or run of pretrain, a name of `electra-tf presets`, a "
+    "Hugging Face folder, a TensorFlow 1 or Model Garden checkpoint, a KerasHub "
+    "preset, an --output of finetune, or an id of the Hugging Face hub; or "
+    "DISCRIMINATOR,GENERATOR.",
     flag_values=FLAGS,
 )  # fmt: skip
 cli.define(

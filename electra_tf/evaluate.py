@@ -44,8 +44,8 @@ cli.define(
     None,
     data="Required: records, or labelled data of a task (for --model also a folder "
     "with dev and test).",
-    checkpoint="A checkpoint or run of pretrain, or a pre-trained model of another "
-    "library.",
+    checkpoint="A checkpoint or run of pretrain, a name of `electra-tf presets`, or a "
+    "pre-trained model of another library.",
     model="The --output of finetune, or a .keras file.",
     label_column="With --model: column of the label or score, or key of the tags in "
     "JSON. Default: that of training.",

@@ -32,8 +32,8 @@ cli.define(
     FLAGS,
     flags.DEFINE_string,
     None,
-    model="Required: the --output of finetune, a checkpoint or run of pretrain, or a "
-    "pre-trained model of another library.",
+    model="Required: the --output of finetune, a checkpoint or run of pretrain, a name "
+    "of `electra-tf presets`, or a pre-trained model of another library.",
     output="Required: folder for the versions of the model.",
 )
 flags.DEFINE_integer(

@@ -45,8 +45,9 @@ cli.define(
     flags.DEFINE_string,
     None,
     data="Required: file or folder of the task, or tfds:NAME.",
-    checkpoint="Required: a checkpoint or run of pretrain, or a model of another "
-    "library (Hugging Face folder or hub id, TensorFlow 1, KerasHub, Model Garden).",
+    checkpoint="Required: a checkpoint or run of pretrain, a name of `electra-tf "
+    "presets`, or a model of another library (Hugging Face folder or hub id, "
+    "TensorFlow 1, KerasHub, Model Garden).",
     output="Required: output folder.",
     report="HTML file with curves, scores of classes and the worst mistakes.",
 )

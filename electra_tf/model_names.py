@@ -1,5 +1,6 @@
 """Names of models: which exist, without reading a file or starting TensorFlow."""
 
+import difflib
 import glob
 import os
 
@@ -15,7 +16,9 @@ def check_exists(name: str | os.PathLike | None) -> None:
     for part in split_pair(os.fspath(name or "")):
         check_package(part)
         if part and not _exists(part):
-            raise no_model(part, "which does not exist", "Check the path")
+            near = difflib.get_close_matches(part, preset_names(), 1, 0.8)
+            remedy = f"Did you mean {near[0]!r}?" if near else "Check the path"
+            raise no_model(part, "which does not exist", remedy)
 
 
 def no_model(name: str, state: str, remedy: str) -> InputError:

@@ -39,9 +39,9 @@ cli.define(
     evaluation_data="Held-out records for evaluation during training.",
     vocab="The vocabulary, if it is not in the --data folder: a file with one entry "
     "per line, a tokenizer.json, or a folder with one of them.",
-    init_checkpoint="Weights of a new run: a checkpoint or run directory, a Hugging "
-    "Face folder, a TensorFlow 1 or Model Garden checkpoint, or a KerasHub preset; or "
-    "DISCRIMINATOR,GENERATOR.",
+    init_checkpoint="Weights of a new run: a checkpoint or run directory, a name of "
+    "`electra-tf presets`, a Hugging Face folder, a TensorFlow 1 or Model Garden "
+    "checkpoint, or a KerasHub preset; or DISCRIMINATOR,GENERATOR.",
 )
 cli.define(
     FLAGS,

@@ -22,8 +22,8 @@ cli.define(
     FLAGS,
     flags.DEFINE_string,
     None,
-    checkpoint="Required: a checkpoint or run of pretrain, or a pre-trained model of "
-    "another library.",
+    checkpoint="Required: a checkpoint or run of pretrain, a name of `electra-tf "
+    "presets`, or a pre-trained model of another library.",
     input="A file, also .gz or .xz. Default: standard input.",
     output="A file, which is replaced. Default: standard output.",
 )

@@ -18,6 +18,19 @@ CONFIGS = sorted(
     path.relative_to(ROOT / "configs").as_posix()
     for path in (ROOT / "configs").rglob("*.yaml")
 )
+PRESET_FILES = {
+    path.relative_to(ROOT).as_posix()
+    for path in (PACKAGE / "preset_files").glob("*/*")
+    if path.is_file() and path.parent.name != "__pycache__"
+}
+FIRST_CLASSIFIER = """
+from electra_tf import TextClassifier
+
+texts, labels = ["good film", "bad film"] * 8, [1, 0] * 8
+model = TextClassifier.from_preset("electra_wiki_en", num_classes=2)
+model.fit(texts, labels, epochs=1)
+print(model.evaluate(texts, labels))
+"""
 # Distribution names that differ from the imported module's.
 DISTRIBUTION = {
     "absl": "absl-py",
@@ -142,6 +155,8 @@ def test_a_wheel_has_all_modules_and_configs(wheel):
     assert modules <= files
     assert {f"electra_tf/configs/{name}" for name in CONFIGS} <= files
     assert "electra_tf/py.typed" in files
+    assert PRESET_FILES  # else the next line compares nothing
+    assert files >= PRESET_FILES
     assert not [
         name for name in files if name.startswith(("tests", "tools", "configs"))
     ]
@@ -175,6 +190,8 @@ def test_the_wheel_runs_in_an_empty_environment(
     assert "site-packages" in run(python, "-c", print_path, cwd=tmp_path).stdout
     commands = run(environment / "electra-tf", cwd=tmp_path).stdout
     assert "pretrain" in commands
+    assert "electra_wiki_en" in run(environment / "electra-tf", "presets").stdout
+    run(python, "-c", FIRST_CLASSIFIER, cwd=tmp_path)
 
     # An editable install of a checkout has the same commands.
     run(environment / "pip", "install", "--quiet", "--no-deps", "-e", checkout)

@@ -309,6 +309,7 @@ LADDER = (
     GRID.replace("cola, probe", "chunking, sst2, cola, stsb, mnli, blimp")
     .replace("1.0e+6, seeds: 2", "1.0e+6, seeds: 3")
     .replace("4.0e+6, seeds: 1", "4.0e+6, seeds: 2")
+    .replace("steps: 2, seeds: 1", "steps: 2, seeds: 2")
 )
 
 
@@ -378,6 +379,7 @@ def test_the_page_says_what_holds_and_what_is_missing(run_tool, rows, tmp_path):
     assert "4k positions of masked LM, use for the mean of the tasks electra, " in words
     assert "for sst2 electra" in words
     assert "for mnli mlm" in words
+    assert "None is shown to be better than untrained on mnli." in words
     assert "| untrained |" in text
     drawn = (output / "results.svg").read_bytes()
     assert b"electra 4k" in drawn
@@ -395,6 +397,17 @@ def test_the_page_says_what_holds_and_what_is_missing(run_tool, rows, tmp_path):
         path.unlink()
     run_tool(TOOL / "reproduce.py", tmp_path / "grid.yaml", *flags)
     assert "No rung has two systems with two" in (output / "results.md").read_text()
+
+
+def test_a_report_reads_the_rows_beside_its_grid(run_tool, rows, tmp_path, capsys):
+    pytest.importorskip("matplotlib", reason="needs the extra `quickstart`")
+    flags = tmp_path / "grid.yaml", f"--page={tmp_path / 'page'}", "--report_only"
+    with pytest.raises(SystemExit):
+        run_tool(TOOL / "reproduce.py", *flags)
+    assert "--rows must contain rows of runs" in capsys.readouterr().err
+    rows.rename(tmp_path / "grid_rows")
+    run_tool(TOOL / "reproduce.py", *flags)
+    assert "electra wins" in (tmp_path / "page" / "results.md").read_text()
 
 
 def given(path, tmp_path, folder):

@@ -2,14 +2,16 @@
 
     python tools/score_preset.py --rows=tools/reproduction/preset_rows \\
         --data=data --work=work \\
-        trained=electra_wiki_en untrained=untrained masked_lm=mlm_64
+        electra_wiki_en=electra_wiki_en untrained=untrained masked_lm=mlm_64
     python tools/score_preset.py --rows=tools/reproduction/preset_rows
 
-Fine-tunes each checkpoint on each task with the same settings, and stores what each row
-of dev got, without text, in `rows` (`NAME.rows.json.xz`). Rows that exist are kept, so
-the same command resumes after a stop. Prints the scores in percent, made from these
-files alone; without checkpoints it prints them only. `sst2_1000` has three samples of
-1,000 rows of SST-2; TF-IDF with logistic regression is trained on the same rows.
+Chooses each checkpoint's learning rate for each task: trained on a tenth of the
+training data, scored on another tenth (`rates.json`). Then fine-tunes it on all of them
+and stores what each row of dev got, without text (`NAME.rows.json.xz`). Rates and rows
+that exist are kept, so the same command resumes after a stop. Prints scores in percent
+and rates, made from these files alone; without checkpoints it prints them only.
+`sst2_1000` has three samples of 1,000 rows of SST-2; TF-IDF with logistic regression is
+trained on the same rows.
 """
 
 import argparse
@@ -38,6 +40,7 @@ SETTINGS = (
     "--set=training.precision=mixed_bfloat16",
 )
 NAMES = FEW, *scores.TASKS
+RATES = "3e-4", "1e-4", "6e-4"
 EPOCHS = {FEW: 20, "cola": 10, "stsb": 10, "mrpc": 10, "rte": 10}
 """Of tasks with few rows; of others those of `SETTINGS`."""
 
@@ -53,10 +56,14 @@ def main() -> None:
     parser.add_argument("--work", type=pathlib.Path, help="A folder for models.")
     parser.add_argument("--tasks", nargs="*", default=NAMES, choices=NAMES)
     parser.add_argument("--trials", type=int, default=1, help="Of each task.")
-    parser.add_argument("--rate", default="3e-4", help="Learning rate.")
+    parser.add_argument("--rate", help="A learning rate, instead of a choice.")
     options = parser.parse_args()
     if options.systems and not (options.data and options.work):
         parser.error("--data and --work must be set to score a checkpoint")
+    if wrong := [system for system in options.systems if "=" not in system]:
+        parser.error(f"a checkpoint must have a name. Received: {wrong[0]}")
+    if not options.systems and not options.rows.is_dir():
+        parser.error(f"--rows must be a folder that exists. Received: {options.rows}")
     options.rows.mkdir(parents=True, exist_ok=True)
     for task in options.tasks if options.systems else ():
         for system in options.systems:
@@ -65,31 +72,73 @@ def main() -> None:
 
 
 def fill(task: str, system: str, checkpoint: str, options: Any) -> None:
-    """Fine-tune a checkpoint on a task, unless its rows exist."""
+    """Fine-tune a checkpoint on a task, unless its rows of this rate exist."""
     path = options.rows / f"{system}.rows.json.xz"
-    rows = read(path)
-    if task in rows:
+    rate = options.rate or choose(task, system, checkpoint, options)
+    if read(path).get(task, {}).get("rate") == float(rate):
         return
     source = options.work / "data" / task.removesuffix("_1000")
     scores.prepare(source.name, options.data, source, tenth=False)
     output = options.work / f"{system}-{task}"
-    flags = *SETTINGS, f"--set=optimizer.learning_rate={options.rate}"
-    if task in EPOCHS:
-        flags = *flags, f"--set=training.epochs={EPOCHS[task]}"
-    if task == FEW:
-        rows[task] = few_rows(checkpoint, source, output, flags)
-        baseline = options.rows / "tfidf.rows.json.xz"
+    baseline = options.rows / "tfidf.rows.json.xz"
+    if task != FEW:
+        flags = settings(task, rate)
+        rows = scores.finetune(task, checkpoint, source, output, flags, options.trials)
+    else:
+        rows = few_rows(checkpoint, source, output, rate)
         if not baseline.exists():
             write(baseline, {FEW: tfidf(source)})
-    else:
-        rows[task] = scores.finetune(
-            task, checkpoint, source, output, flags, options.trials
-        )
-    write(path, rows)
+    write(path, read(path) | {task: rows | {"rate": float(rate)}})
+
+
+def settings(task: str, rate: str) -> tuple[str, ...]:
+    """Return the flags of a fine-tuning."""
+    flags = *SETTINGS, f"--set=optimizer.learning_rate={rate}"
+    if task in EPOCHS:
+        flags = *flags, f"--set=training.epochs={EPOCHS[task]}"
+    return flags
+
+
+def choose(task: str, system: str, checkpoint: str, options: Any) -> str:
+    """Return the rate with the best score on training rows kept apart."""
+    path = options.rows / "rates.json"
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    chosen = content.setdefault(system, {})
+    if task not in chosen:
+        name = task.removesuffix("_1000")
+        source = options.work / "tenth" / task
+        if task == FEW:
+            kept_apart(options, source)
+        else:
+            scores.prepare(name, options.data, source, tenth=True)
+        found = {}
+        for rate in RATES:
+            output = options.work / f"{system}-{task}-{rate}"
+            flags = settings(task, rate)
+            rows = scores.finetune(name, checkpoint, source, output, flags, 1)
+            found[rate] = round(score(task, rows)[0], 2)
+        best = max(found, key=lambda rate: found[rate])
+        chosen[task] = {"rate": best, "tuning_scores": found}
+        durable_files.write(path, f"{json.dumps(content, indent=1)}\n")
+    return chosen[task]["rate"]
+
+
+def kept_apart(options: Any, folder: pathlib.Path) -> None:
+    """Write the first sample of SST-2 and, to choose a rate, 2,000 other rows."""
+    source = options.work / "data" / "sst2"
+    scores.prepare(source.name, options.data, source, tenth=False)
+    head, lines = _lines(source / "train.tsv")
+    train = few(lines, 0)
+    others = sorted(set(lines) - set(train))
+    dev = random.Random(0).sample(others, 2000)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in ("train", train), ("dev", dev):
+        text = "\n".join((head, *rows, ""))
+        (folder / f"{name}.tsv").write_text(text, encoding="utf-8")
 
 
 def few_rows(
-    checkpoint: str, source: pathlib.Path, output: pathlib.Path, flags: tuple[str, ...]
+    checkpoint: str, source: pathlib.Path, output: pathlib.Path, rate: str
 ) -> dict[str, Any]:
     """Fine-tune on each sample of SST-2."""
     results = []
@@ -101,8 +150,8 @@ def few_rows(
         (folder / "train.tsv").write_text(text, encoding="utf-8")
         dev = (source / "dev.tsv").read_text(encoding="utf-8")
         (folder / "dev.tsv").write_text(dev, encoding="utf-8")
-        more = *flags, f"--set=training.seed={sample}"
-        results.append(scores.finetune("sst2", checkpoint, folder, output, more, 1))
+        flags = *settings(FEW, rate), f"--set=training.seed={sample}"
+        results.append(scores.finetune("sst2", checkpoint, folder, output, flags, 1))
     predicted = [result["predicted"][0] for result in results]
     return {"gold": results[0]["gold"], "predicted": predicted}
 
@@ -156,14 +205,19 @@ def score(task: str, rows: Mapping[str, Any]) -> list[float]:
 
 
 def table(folder: pathlib.Path) -> str:
-    """Return a Markdown table of all rows: means, and the range of the seeds."""
+    """Return Markdown tables: means and the range of the seeds, and rates."""
     paths = sorted(folder.glob("*.rows.json.xz"))
     systems = {path.name.removesuffix(".rows.json.xz"): read(path) for path in paths}
-    lines = [f"| | {' | '.join(NAMES)} |", "|---" * (len(NAMES) + 1) + "|"]
+    head = [f"| | {' | '.join(NAMES)} |", "|---" * (len(NAMES) + 1) + "|"]
+    lines, rates = list(head), list(head)
     for system, rows in systems.items():
         cells = [cell(score(n, rows[n])) if n in rows else "" for n in NAMES]
         lines.append(f"| {system} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells = [
+            f"{rows[n]['rate']:g}" if "rate" in rows.get(n, ()) else "" for n in NAMES
+        ]
+        rates.append(f"| {system} | {' | '.join(cells)} |")
+    return "\n".join((*lines, "", "Learning rates:", "", *rates))
 
 
 def cell(values: list[float], digits: int = 1) -> str:

@@ -57,7 +57,24 @@ def _advice(results: Results) -> Iterator[str]:
             else:
                 equal.append(task)
         none = f" No difference is shown for {', '.join(equal)}." if equal else ""
+        for baseline in results.baselines:
+            if tasks := _no_gain(results, scored, rung, baseline):
+                none += f" None is shown to be better than {baseline} on "
+                none += f"{', '.join(tasks)}."
         yield f"- With the compute of {rung} positions of masked LM, use {text}.{none}"
+
+
+def _no_gain(
+    results: Results, systems: Sequence[str], rung: str, baseline: str
+) -> list[str]:
+    """Return the tasks on which no system's difference from a baseline is above 0."""
+    tasks = []
+    for task in PRIMARY:
+        found = [_difference(results, (s, baseline), rung, [task]) for s in systems]
+        lows = [interval(values)[1] for values in found if values is not None]
+        if lows and max(lows) <= 0:
+            tasks.append(task)
+    return tasks
 
 
 def _best(

@@ -21,10 +21,10 @@ def write(grid: Grid, folder: pathlib.Path, output: pathlib.Path) -> None:
     processors = sorted({row["processor"] for row in results.rows.values()})
     parts = [
         "# Results of the ladder",
-        "Made by `tools/reproduce GRID --report_only --rows=ROWS --page=PAGE`. Scores "
-        "are in percent. An interval is the 95% interval of a bootstrap over seeds, "
-        "seeds of fine-tuning and rows of dev; with two seeds or one, over the seeds "
-        f"of fine-tuning and the rows alone. Processor: {'; '.join(processors)}.",
+        "Made by `tools/reproduce GRID --report_only`. Scores are in percent. An "
+        "interval is the 95% interval of a bootstrap over seeds, seeds of fine-tuning "
+        "and rows of dev; with two seeds or one, over the seeds of fine-tuning and the "
+        f"rows alone. Processor: {'; '.join(processors)}.",
         "![Score against costs, and differences by task](results.svg)",
         *conclusions(results),
         *_missing(results),
@@ -97,8 +97,10 @@ def _run_tables(results: Results) -> list[str]:
 
 def _median(costs: Iterable[float | None]) -> str:
     """Return the median of known costs: the GPU runs have no CPU seconds."""
+    costs = list(costs)
     known = [cost for cost in costs if cost is not None]
-    return f"{statistics.median(known):.3g}" if known else ""
+    share = f" ({len(known)} of {len(costs)})" if len(known) < len(costs) else ""
+    return f"{statistics.median(known):.3g}{share}" if known else ""
 
 
 def _pairs(results: Results) -> Iterator[Sequence[str]]:

@@ -35,7 +35,8 @@ from electra_tf.training.checkpoint import saved_steps
 from electra_tf.training.metric_logger import read_metrics
 
 _CURVE = ("masked_lm_loss", "disc_auc")
-_INPUTS = ("records", "heldout", "data", "work")
+_INPUTS = ("records", "heldout", "data", "work", "rows")
+_DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 
 def main() -> None:
@@ -45,8 +46,16 @@ def main() -> None:
     parser.add_argument("--heldout", type=pathlib.Path, help="Held-out records.")
     parser.add_argument("--data", type=pathlib.Path, help="tagging, blimp and glue.")
     parser.add_argument("--work", type=pathlib.Path, help="Folder of the runs.")
-    parser.add_argument("--rows", type=pathlib.Path, required=True, help="Result rows.")
-    parser.add_argument("--page", type=pathlib.Path, help="Folder of the page.")
+    parser.add_argument(
+        "--rows",
+        type=pathlib.Path,
+        help="Result rows. Default of --report_only: GRID_rows beside the grid.",
+    )
+    parser.add_argument(
+        "--page",
+        type=pathlib.Path,
+        help="Folder of the page. Default of --report_only: docs/GRID.",
+    )
     parser.add_argument("--only", default="", help="Runs whose name has this pattern.")
     parser.add_argument(
         "--minutes", type=float, default=math.inf, help="Start nothing after these."
@@ -56,6 +65,8 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped by SIGTERM"))
     try:
+        if not options.grid.is_file():
+            parser.error(f"the grid must be a file. Received: {options.grid}")
         grid = Grid.read(options.grid)
         if options.list:
             for run in grid.runs:
@@ -66,8 +77,14 @@ def main() -> None:
                 flags = ", ".join(f"--{name}" for name in missing)
                 parser.error(f"a grid that runs must have {flags}")
             Runner(grid, options).run()
-        if options.page:
-            page.write(grid, options.rows, options.page)
+        rows, folder = options.rows, options.page
+        if options.report_only:
+            rows = rows or options.grid.with_name(f"{options.grid.stem}_rows")
+            folder = folder or _DOCS / options.grid.stem
+            if not any(rows.glob("*.json")):
+                parser.error(f"--rows must contain rows of runs. Received: {rows}")
+        if folder:
+            page.write(grid, rows, folder)
     except InputError as error:
         raise SystemExit(f"error: {error}") from error
 

@@ -30,6 +30,9 @@ class Results:
         }
         self.rungs = [*dict.fromkeys(run.rung for run in grid.runs if run.rung)]
         self.systems = [*dict.fromkeys(run.system for run in grid.runs if run.rung)]
+        self.baselines = [
+            *dict.fromkeys(run.system for run in grid.runs if not run.rung)
+        ]
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -64,11 +67,15 @@ class Results:
     def difference(
         self, pair: Sequence[str], rung: str, tasks: Sequence[str]
     ) -> tuple[np.ndarray, int] | None:
-        """Return the first system minus the second, and the number of their seeds."""
-        first, second = (self.finished(system, rung, tasks) for system in pair)
+        """Return the first system minus the second, and the number of their seeds.
+
+        A baseline is the same at each rung.
+        """
+        names = [(s, "" if s in self.baselines else rung) for s in pair]
+        first, second = (self.finished(*name, tasks) for name in names)
         if not (seeds := sorted(set(first) & set(second))):
             return None
-        a, b = (self.mean(system, rung, tasks, seeds) for system in pair)
+        a, b = (self.mean(*name, tasks, seeds) for name in names)
         return a - b, len(seeds)
 
     @functools.cache  # noqa: B019
