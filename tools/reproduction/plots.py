@@ -19,12 +19,10 @@ def draw(results: Results, output: pathlib.Path) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "ladder"
     figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
     costs = {"flops": "executed FLOPs", "positions": "positions",
-             "cpu_seconds": "CPU seconds"}  # fmt: skip
+             "cpu_seconds": "CPU seconds (CPU runs)"}  # fmt: skip
     for axis, (cost, label) in zip(axes.flat, costs.items(), strict=False):
         _draw_scores(axis, results, cost)
-        axis.set(
-            xlabel=f"{label} of pre-training", ylabel="primary score", xscale="log"
-        )
+        axis.set(xlabel=f"{label} of pre-training", ylabel="primary score")
     _draw_tasks(axes[1, 1], results)
     for axis, place in zip(axes.flat, [(0, 1)] * 3 + [(1, 1)], strict=True):
         if axis.get_legend_handles_labels()[0]:
@@ -41,6 +39,11 @@ def _draw_scores(axis: Any, results: Results, cost: str) -> None:
         if value is not None and row[cost] is not None:
             group = points.setdefault(run.system, {}).setdefault(run.rung, [])
             group.append((row[cost], value))
+    axis.set_xscale("log")
+    if reference := points.get(results.grid.content["reference"]):
+        marks = [np.mean(group, 0)[0] for group in reference.values()]
+        axis.set_xticks(marks, [f"{mark:.3g}" for mark in marks])
+        axis.minorticks_off()
     for number, (system, rungs) in enumerate(points.items()):
         color = f"C{number}"
         if "" in rungs:
