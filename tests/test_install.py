@@ -28,7 +28,7 @@ from electra_tf import TextClassifier
 
 texts, labels = ["good film", "bad film"] * 8, [1, 0] * 8
 model = TextClassifier.from_preset("electra_wiki_en", num_classes=2)
-model.fit(texts, labels, epochs=1)
+model.fit(texts, labels, epochs=3)
 print(model.evaluate(texts, labels))
 """
 # Distribution names that differ from the imported module's.
