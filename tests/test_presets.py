@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from electra_tf import preset_files
+from electra_tf import model_names, preset_files
+from electra_tf.errors import InputError
 from electra_tf.preset_files import preset_folder
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.tasks.classifier import TextClassifier
@@ -133,3 +134,8 @@ def test_a_shipped_preset_is_above_tfidf(name, data, tmp_path):
         for stored in [score_preset.read(rows / f"{system}.rows.json.xz")]
     }
     assert scores["trained"] >= scores["tfidf"] + 1
+
+
+def test_a_name_like_that_of_a_preset_gets_a_suggestion():
+    with pytest.raises(InputError, match="Did you mean 'electra_wiki_en'"):
+        model_names.check_exists("electra_wiki_ne")
