@@ -6,12 +6,13 @@
     python tools/score_preset.py --rows=tools/reproduction/preset_rows
 
 Chooses each checkpoint's learning rate for each task: trained on a tenth of the
-training data, scored on another tenth (`rates.json`). Then fine-tunes it on all of them
-and stores what each row of dev got, without text (`NAME.rows.json.xz`). Rates and rows
-that exist are kept, so the same command resumes after a stop. Prints scores in percent
-and rates, made from these files alone; without checkpoints it prints them only.
-`sst2_1000` has three samples of 1,000 rows of SST-2; TF-IDF with logistic regression is
-trained on the same rows.
+training data, scored on another tenth; for `sst2_1000` on the first sample and on 2,000
+other rows (`rates.json`). Then fine-tunes it on all of the data and stores what each
+row of dev got, without text (`NAME.rows.json.xz`). Rates and rows that exist are kept,
+so the same command resumes after a stop. Prints scores in percent and rates, made from
+these files alone; without checkpoints it prints them only. `sst2_1000` has three
+samples of 1,000 rows of SST-2; TF-IDF with logistic regression is trained on the same
+rows.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import pathlib
 import random
 import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -127,14 +128,10 @@ def kept_apart(options: Any, folder: pathlib.Path) -> None:
     """Write the first sample of SST-2 and, to choose a rate, 2,000 other rows."""
     source = options.work / "data" / "sst2"
     scores.prepare(source.name, options.data, source, tenth=False)
-    head, lines = _lines(source / "train.tsv")
+    lines = _lines(source / "train.tsv")[1]
     train = few(lines, 0)
     others = sorted(set(lines) - set(train))
-    dev = random.Random(0).sample(others, 2000)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, rows in ("train", train), ("dev", dev):
-        text = "\n".join((head, *rows, ""))
-        (folder / f"{name}.tsv").write_text(text, encoding="utf-8")
+    _write_split(folder, train, random.Random(0).sample(others, 2000))
 
 
 def few_rows(
@@ -142,14 +139,10 @@ def few_rows(
 ) -> dict[str, Any]:
     """Fine-tune on each sample of SST-2."""
     results = []
+    train, dev = (_lines(source / f"{name}.tsv")[1] for name in ("train", "dev"))
     for sample in range(SAMPLES):
         folder = output.with_name(f"data-{FEW}-{sample}")
-        folder.mkdir(parents=True, exist_ok=True)
-        head, lines = _lines(source / "train.tsv")
-        text = "\n".join((head, *few(lines, sample), ""))
-        (folder / "train.tsv").write_text(text, encoding="utf-8")
-        dev = (source / "dev.tsv").read_text(encoding="utf-8")
-        (folder / "dev.tsv").write_text(dev, encoding="utf-8")
+        _write_split(folder, few(train, sample), dev)
         flags = *settings(FEW, rate), f"--set=training.seed={sample}"
         results.append(scores.finetune("sst2", checkpoint, folder, output, flags, 1))
     predicted = [result["predicted"][0] for result in results]
@@ -175,6 +168,16 @@ def tfidf(source: pathlib.Path) -> dict[str, Any]:
         model.fit(*_columns(few(lines, sample)))
         predicted.append("".join(model.predict(texts)))
     return {"gold": "".join(gold), "predicted": predicted}
+
+
+def _write_split(
+    folder: pathlib.Path, train: Sequence[str], dev: Sequence[str]
+) -> None:
+    """Write rows of SST-2 to train and to score."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in ("train", train), ("dev", dev):
+        text = "\n".join(("sentence\tlabel", *rows, ""))
+        (folder / f"{name}.tsv").write_text(text, encoding="utf-8")
 
 
 def _lines(path: pathlib.Path) -> tuple[str, list[str]]:

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Without it, the first peer of TensorFlow takes the GPU's memory from the others.
+os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 OURS, TORCH, COMPILED = "electra_tf", "torch", "torch.compile"
@@ -95,8 +97,6 @@ class Peer:
             for threads in ("OMP_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP"):
                 os.environ[f"{threads}_THREADS"] = str(options.threads)
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        # Without it, the first peer of TensorFlow takes the memory of the others.
-        os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         process = SPAWN.Process(target=_run, args=(serve, channel, options))
         process.start()
         other.close()

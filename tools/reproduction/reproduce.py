@@ -85,6 +85,7 @@ def main() -> None:
                 parser.error(f"--rows must contain rows of runs. Received: {rows}")
         if folder:
             page.write(grid, rows, folder)
+            print(f"page: {folder / 'results.md'}")
     except InputError as error:
         raise SystemExit(f"error: {error}") from error
 
