@@ -11,6 +11,7 @@ from pydantic import Field
 from electra_tf.config.fields import Count, Positive, Rate, Seed, Share, Weight, section
 
 Pooler = Literal["none", "gelu", "tanh"]
+Pooling = Literal["cls", "mean", "pair"]
 
 
 @section()
@@ -76,10 +77,14 @@ class TaskModelConfig:
     attention_dropout: Rate = 0.1
     """Dropout rate of attention probabilities."""
     head_dropout: Rate = 0.1
-    """Dropout rate of the [CLS] vector."""
+    """Dropout rate of the vector of a text."""
+    pooling: Pooling = "cls"
+    """Classes and scores of texts: vector of a text. `cls`: that of [CLS], as in the
+    original. `mean`: the mean of all positions. `pair`: the means u and v of the two
+    texts, |u - v| and u * v; for single texts the mean."""
     pooler: Pooler = "none"
-    """Classes and scores of texts: hidden layer of the head, between the [CLS] vector
-    and the output. `none`: as in the original. `gelu`: the head of transformers'
+    """Classes and scores of texts: hidden layer of the head, between the vector of the
+    text and the output. `none`: as in the original. `gelu`: the head of transformers'
     ElectraForSequenceClassification. `tanh`: of BertForSequenceClassification."""
     start_n_top: Positive = 20
     """SQuAD: candidates for the start of an answer, and for the end of each start."""

@@ -196,6 +196,7 @@ def _head(name: str, arguments: Mapping[str, Any]) -> TaskHead | None:
     text = {}
     if role in ("classifier", "regressor"):
         text["pooler"] = chosen.get("pooler", "none")
+        text["pooling"] = chosen.get("pooling", "cls")
         text["dropout"] = chosen.get("head_dropout")
     return TaskHead(
         role,

@@ -203,17 +203,17 @@ MASKED_LM_HEAD = (
     ),
 )
 CLASSIFICATION_HEADS: Mapping[Pooler, tuple[Row, ...]] = {
-    "none": _dense("width units", "head/dense", "dense", None),
+    "none": _dense("pooled units", "head/dense", "dense", None),
     "gelu": (
-        *_dense("width width", "head/pooler", None, "classifier.dense"),
+        *_dense("pooled width", "head/pooler", None, "classifier.dense"),
         *_dense("width units", "head/dense", None, "classifier.out_proj"),
     ),
     "tanh": (
-        *_dense("width width", "head/pooler", None, "bert.pooler.dense"),
+        *_dense("pooled width", "head/pooler", None, "bert.pooler.dense"),
         *_dense("width units", "head/dense", None, "classifier"),
     ),
 }
-"""On [CLS], by the hidden layer: the original's, Hugging Face's ELECTRA, and BERT."""
+"""On a pooled text, by the hidden layer: the original's, Hugging Face's ELECTRA, BERT."""
 TOKEN_HEAD = _dense("width units", "head/dense", "dense", "classifier")
 SPAN_HEAD = (
     *_dense("width one", "head/start", "dense", "qa_outputs[0]"),

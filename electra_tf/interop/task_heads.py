@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from electra_tf.config.finetuning import Pooler
+from electra_tf.config.finetuning import Pooler, Pooling
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.names import (
     ANSWERABLE,
@@ -19,6 +19,7 @@ from electra_tf.interop.names import (
     Format,
     Row,
 )
+from electra_tf.model.heads import POOLED_VECTORS
 
 TaskRole = Literal["classifier", "regressor", "token_classifier", "question_answerer"]
 TASK_ROLES: tuple[TaskRole, ...] = get_args(TaskRole)
@@ -39,6 +40,8 @@ class TaskHead:
     """Whether another layer predicts that there is no answer."""
     pooler: Pooler = "none"
     """Hidden layer of a classifier or regressor."""
+    pooling: Pooling = "cls"
+    """Vector of a text, of a classifier or regressor; other libraries have [CLS]."""
     dropout: float | None = None
     """Dropout rate of a classifier or regressor; None: the default."""
     name: str = ""
@@ -64,6 +67,7 @@ class TaskHead:
     def sizes(self, width: int) -> dict[str, int]:
         """Return sizes of the rows beside those of the encoder."""
         return {
+            "pooled": POOLED_VECTORS[self.pooling] * width,
             "units": 1 if self.role == "regressor" else len(self.labels),
             "end": _SPAN_HIDDEN if self.joint_prediction else width,
             "hidden": _SPAN_HIDDEN,
@@ -72,6 +76,8 @@ class TaskHead:
 
     def exists_in(self, format: Format) -> bool:
         """Return whether a library has the same head."""
+        if self.pooling != "cls":
+            return False
         return all(getattr(row, format) is not None for row in self.rows)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from electra_tf.config.finetuning import Pooler
+from electra_tf.config.finetuning import Pooler, Pooling
 from electra_tf.config.model import EncoderConfig
 from electra_tf.model.calls import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps, Tensor, gelu
@@ -19,6 +19,8 @@ from electra_tf.model.transformer import InitializerFactory, layer_norm
 _EXCLUDED = -1e9  # a logit whose softmax is exactly 0
 _OUTSIDE = -1000.0  # added to the logits of positions outside the context
 _HIDDEN = 512  # width of the hidden layers of `SpanHead`
+POOLED_VECTORS: dict[Pooling, int] = {"cls": 1, "mean": 1, "pair": 4}
+"""Width of a pooled text, in widths of the hidden states."""
 
 
 class MaskedLMHead(keras.layers.Layer):
@@ -113,10 +115,13 @@ class ReplacedTokenHead(keras.layers.Layer):
 
 
 class ClassificationHead(keras.layers.Layer):
-    """Dense layer on the [CLS] vector, for `units` classes or, with 1, regression.
+    """Dense layer on one vector of a text, for `units` classes or, with 1, regression.
 
-    `pooler` adds a hidden layer before it: none in the original, gelu in Hugging Face's
-    ELECTRA, tanh in BERT.
+    `pooling` makes the vector: `cls`, that of [CLS]; `mean`, the mean over positions
+    without padding; `pair`, with the means u and v of segments 0 and 1, the
+    concatenation of u, v, |u - v| and u * v (Reimers and Gurevych, 2019), where all but
+    u are 0 for a single text. `pooler` adds a hidden layer: none in the original, gelu
+    in Hugging Face's ELECTRA, tanh in BERT.
     """
 
     def __init__(
@@ -126,9 +131,12 @@ class ClassificationHead(keras.layers.Layer):
         dropout: float = 0.1,
         seed: int = 0,
         pooler: Pooler = "none",
+        pooling: Pooling = "cls",
     ):
         super().__init__(name="head", dtype="float32")
-        self._width, self._pooler_kind = width, pooler
+        self._width = POOLED_VECTORS[pooling] * width
+        self._hidden = width if pooler != "none" else self._width
+        self._pooler_kind, self._pooling = pooler, pooling
         seeds = InitializerFactory(seed)
         self.dropout = keras.layers.Dropout(dropout, dtype="float32")
         self.dense = _dense("dense", units, seeds)
@@ -143,18 +151,24 @@ class ClassificationHead(keras.layers.Layer):
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights."""
-        self.dense.build((None, self._width))
+        self.dense.build((None, self._hidden))
         if self.pooler is not None:
             self.pooler.build((None, self._width))
 
     def call(
         self,
         x_BLD: Tensor,
+        segment_ids: Tensor | None = None,
+        padding_mask: Tensor | None = None,
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
-        """Return logits, float32 [B, C], of hidden states [B, L, D]."""
-        layer_ops, x_BD = layer_ops or LayerOps(training), _float32(x_BLD[:, 0])
+        """Return logits, float32 [B, C], of hidden states [B, L, D].
+
+        `segment_ids` and `padding_mask`, int32 [B, L], are not used by `cls`.
+        """
+        layer_ops = layer_ops or LayerOps(training)
+        x_BD = _pool(self._pooling, x_BLD, segment_ids, padding_mask)
         if self._pooler_kind != "tanh":  # BERT has no dropout before its pooler
             x_BD = layer_ops.dropout(x_BD, self.dropout)
         if self.pooler is not None:
@@ -329,6 +343,29 @@ def _outside(segment_ids_BL: Tensor) -> Tensor:
     first_L = _float32(ops.arange(ops.shape(segment_ids_BL)[1]) == 0)
     inside_BL = _float32(segment_ids_BL) + first_L
     return (1.0 - inside_BL) * _OUTSIDE
+
+
+def _pool(
+    pooling: Pooling, x_BLD: Tensor, segment_ids_BL: Tensor, padding_mask_BL: Tensor
+) -> Tensor:
+    """Return the vector of each text, float32 [B, D] or, of `pair`, [B, 4 D]."""
+    if pooling == "cls":
+        return _float32(x_BLD[:, 0])
+    x_BLD, real_BL = _float32(x_BLD), _float32(padding_mask_BL)
+    if pooling == "mean":
+        return _mean(x_BLD, real_BL)
+    second_BL = real_BL * _float32(segment_ids_BL)
+    u_BD, v_BD = _mean(x_BLD, real_BL - second_BL), _mean(x_BLD, second_BL)
+    is_pair_B1 = ops.max(second_BL, axis=1, keepdims=True)
+    return ops.concatenate(
+        [u_BD, v_BD, is_pair_B1 * ops.abs(u_BD - v_BD), u_BD * v_BD], axis=-1
+    )
+
+
+def _mean(x_BLD: Tensor, weights_BL: Tensor) -> Tensor:
+    """Return the weighted means over positions [B, D], 0 without any weight."""
+    sums_BD = ops.matmul(ops.expand_dims(weights_BL, 1), x_BLD)[:, 0]
+    return sums_BD / ops.maximum(ops.sum(weights_BL, axis=1, keepdims=True), 1.0)
 
 
 def _dense(name: str, units: int, seeds: InitializerFactory) -> keras.layers.Dense:

@@ -150,6 +150,8 @@ def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
     if head is not None and (difference := _other_head(model.main, format)):
         why, remedy = difference
         setting = f" with model.pooler={head.pooler}" * (head.pooler != "none")
+        if head.pooling != "cls":
+            setting = f" with model.pooling={head.pooling}"
         if head.joint_prediction or head.answerable:
             setting = " with joint_prediction or answerable"
         raise InputError(
@@ -168,6 +170,11 @@ def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
 def _other_head(network: Network, format: Format) -> tuple[str, str] | None:
     """Return how a library's head of this kind differs, and what to do; None: equal."""
     head, shape = network.head, network.shape
+    if head.pooling != "cls" and format in ("huggingface", "tf1"):
+        return (
+            "its head takes the vector of [CLS]",
+            f"Fine-tune with --set=model.pooling=cls for such a head, or pass {_DROP}",
+        )
     if format == "huggingface" and head.pooler == "tanh" and network.has_projection:
         return (
             "this is the head of a BERT, whose embeddings are as wide as its hidden "
@@ -176,13 +183,13 @@ def _other_head(network: Network, format: Format) -> tuple[str, str] | None:
         )
     if head.exists_in(format):
         return None
+    if format not in ("huggingface", "tf1"):
+        return "no heads", f"Pass {_DROP}"
     if format == "tf1":
         return (
             "its head has no hidden layer",
             f"Pass --format=huggingface, which has this head, or {_DROP}",
         )
-    if format != "huggingface":
-        return "no heads", f"Pass {_DROP}"
     if head.role == "question_answerer":
         return (
             "it predicts the start and end of an answer independently, without a logit "

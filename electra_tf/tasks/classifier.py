@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import ClassificationHead
+from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.tasks.examples import EncodedExamples, check_num_targets
+from electra_tf.tasks.examples import EncodedExamples, Inputs, check_num_targets
 from electra_tf.tasks.labels import SEPARATOR, label_sets, multi_hot
 from electra_tf.tasks.losses import (
     Loss,
@@ -28,8 +29,31 @@ from electra_tf.text.encoding import encode_rows
 from electra_tf.text.tokenizer import Tokenizer
 
 
+class _PooledTextModel(TextModel):
+    """Base class of models with one vector for each text or pair of texts."""
+
+    def text_head(self, units: int, seed: int) -> ClassificationHead:
+        """Return a head with a number of outputs."""
+        chosen = self.settings.model
+        return ClassificationHead(
+            self.shape.width,
+            units,
+            chosen.head_dropout,
+            seed,
+            chosen.pooler,
+            chosen.pooling,
+        )
+
+    def head_outputs(
+        self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
+    ) -> Any:
+        """Compute the logits of the pooled texts."""
+        masks = inputs["segment_ids"], inputs["padding_mask"]
+        return self.head(x_BLD, *masks, layer_ops=layer_ops)
+
+
 @keras.saving.register_keras_serializable("electra_tf")
-class TextClassifier(TextModel):
+class TextClassifier(_PooledTextModel):
     """Classifier of texts or of pairs of texts.
 
     Args:
@@ -143,10 +167,7 @@ class TextClassifier(TextModel):
 
     def make_head(self, seed: int) -> ClassificationHead:
         """Return a head with one logit per class."""
-        chosen, units = self.settings.model, len(self.labels)
-        return ClassificationHead(
-            self.shape.width, units, chosen.head_dropout, seed, chosen.pooler
-        )
+        return self.text_head(len(self.labels), seed)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Compute the cross-entropy and the number of correct predictions."""
@@ -267,7 +288,7 @@ class TextClassifier(TextModel):
 
 
 @keras.saving.register_keras_serializable("electra_tf")
-class TextRegressor(TextModel):
+class TextRegressor(_PooledTextModel):
     """Regressor of texts or of pairs of texts.
 
     Args:
@@ -336,10 +357,7 @@ class TextRegressor(TextModel):
 
     def make_head(self, seed: int) -> ClassificationHead:
         """Return a head with one output."""
-        chosen = self.settings.model
-        return ClassificationHead(
-            self.shape.width, 1, chosen.head_dropout, seed, chosen.pooler
-        )
+        return self.text_head(1, seed)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Compute the squared error.

@@ -133,7 +133,7 @@ def _check_head_settings(given: Any, own: Any, path: str) -> None:
     """Raise an error for settings of another head than that of the weights."""
     differing = [
         f"model.{name}={getattr(given, name)!r} for {getattr(own, name)!r}"
-        for name in ("pooler", "joint_prediction", "answerable")
+        for name in ("pooler", "pooling", "joint_prediction", "answerable")
         if getattr(given, name) != getattr(own, name)
     ]
     if differing:
@@ -164,7 +164,7 @@ def _arguments(head: TaskHead, shape: EncoderConfig) -> Mapping[str, Any]:
         chosen["joint_prediction"] = head.joint_prediction
         chosen["answerable"] = head.answerable
     if head.role in ("classifier", "regressor"):
-        chosen["pooler"] = head.pooler
+        chosen |= {"pooler": head.pooler, "pooling": head.pooling}
         if head.dropout is not None:
             chosen["head_dropout"] = head.dropout
     low, high = _STS_RANGE if head.name == "sts" else (0.0, 1.0)

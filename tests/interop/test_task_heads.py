@@ -253,6 +253,9 @@ def models():
         "gelu_regressor": TextRegressor(
             tiny.start(), 1.0, 7.0, tiny.settings(model_pooler="gelu"), 3
         ),
+        "mean": electra_tf.TextClassifier(
+            tiny.start(), ["no", "yes"], tiny.settings(model_pooling="mean"), 3
+        ),
         "tagger": electra_tf.TokenClassifier(
             tiny.start(), ["B-X", "E-X", "I-X", "O", "S-X"], tiny.settings(), 3, "IOB2"
         ),
@@ -310,6 +313,8 @@ def test_models_of_this_package_return_with_weights_and_settings(
         ("classifier", "huggingface", "model.pooler=gelu"),
         ("tanh", "huggingface", "model.pooler=gelu"),
         ("gelu", "tf1", "--format=huggingface"),
+        ("mean", "tf1", "model.pooling=cls"),
+        ("mean", "huggingface", "model.pooling=cls"),
         ("spans", "huggingface", "model.joint_prediction=false"),
         ("regressor", "keras_hub", "--drop_head"),
     ],

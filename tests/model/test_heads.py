@@ -333,6 +333,37 @@ def test_symbolic_and_dynamic_lengths_equal_eager():
                 np.testing.assert_allclose(outputs[name], value, rtol=1e-4, atol=1e-4)
 
 
+def pooled_by_hand(pooling, x_LD, segments_L, mask_L):
+    """Return the vector of one text, with a loop over its positions."""
+    if pooling == "cls":
+        return x_LD[0]
+    real = [n for n in range(LENGTH) if mask_L[n]]
+    if pooling == "mean":
+        return np.mean([x_LD[n] for n in real], 0)
+    u_D = np.mean([x_LD[n] for n in real if not segments_L[n]], 0)
+    second = [x_LD[n] for n in real if segments_L[n]]
+    if not second:
+        return np.concatenate([u_D, np.zeros(3 * WIDTH)])
+    v_D = np.mean(second, 0)
+    return np.concatenate([u_D, v_D, abs(u_D - v_D), u_D * v_D])
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "pair"])
+@pytest.mark.parametrize("pooler", ["none", "tanh"])
+def test_classification_pools_real_positions(pooling, pooler):
+    head = make("class", values=True, pooling=pooling, pooler=pooler)
+    mask_BL = np.array([[1] * 6 + [0], [1] * 5 + [0] * 2, [1] * LENGTH], np.int32)
+    segments_BL = SEGMENTS_BL * [[1], [1], [0]]  # the last one is a single text
+    inputs = X_BLD, segments_BL.astype(np.int32), mask_BL
+    x_BD = np.stack(
+        [pooled_by_hand(pooling, *row) for row in zip(*inputs, strict=True)]
+    )
+    if pooler == "tanh":
+        x_BD = np.tanh(x_BD @ head.pooler.kernel.numpy() + head.pooler.bias.numpy())
+    expected_BC = x_BD @ head.dense.kernel.numpy() + head.dense.bias.numpy()
+    np.testing.assert_allclose(head(*inputs), expected_BC, rtol=1e-4, atol=1e-5)
+
+
 def test_classification_has_dropout_in_training():
     single = ClassificationHead(4, 1)
     single.build()

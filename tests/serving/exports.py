@@ -30,7 +30,12 @@ def settings(**changes):
 MODELS = {
     "classifier": lambda: TextClassifier(tiny.start(), LABELS, settings()),
     "pairs": lambda: TextClassifier(tiny.start(), LABELS, settings(), pairs=True),
-    "regressor": lambda: TextRegressor(tiny.start(), 1, 5, settings()),
+    "pooled_pairs": lambda: TextClassifier(
+        tiny.start(), LABELS, settings(model_pooling="pair"), pairs=True
+    ),
+    "regressor": lambda: TextRegressor(
+        tiny.start(), 1, 5, settings(model_pooling="mean", model_pooler="gelu")
+    ),
     # `predict` and texts have other tags than the learned ones, which ids have.
     "tagger": lambda: TokenClassifier(
         tiny.start(), ("B-X", "I-X", "O"), settings(), scheme="IOB1"

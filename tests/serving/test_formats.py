@@ -17,7 +17,7 @@ from electra_tf.serving.signatures import IDS
 from electra_tf.serving.validate import max_difference
 from serving.exports import exported, model
 
-HEADS = ("tagger", "answerer", "separate_spans")
+HEADS = ("tagger", "answerer", "separate_spans", "pooled_pairs", "regressor")
 SHAPES = [(1, 5), (3, 17), (1, 32), (3, 32), (0, 5), (1, 5)]
 
 
@@ -80,7 +80,7 @@ def test_int8_is_smaller_and_close(files, kind):
         files[number + 1]
     )
     outputs, expected = run(ids), outputs_of(ids)
-    for name in ("tagger_logits", "separate_spans_start_logits"):
+    for name in "tagger_logits", "separate_spans_start_logits", "pooled_pairs_logits":
         assert 1e-5 < np.abs(outputs[name] - expected[name]).max() < 0.1, name
 
 

@@ -26,6 +26,7 @@ from serving.exports import (
 TEXT_OUTPUTS = {
     "classifier": {"probabilities", "logits", "label", "pieces_cut"},
     "pairs": {"probabilities", "logits", "label", "pieces_cut"},
+    "pooled_pairs": {"probabilities", "logits", "label", "pieces_cut"},
     "regressor": {"score", "pieces_cut"},
     "tagger": {"words", "labels", "probabilities"},
     "answerer": {"answer", "start", "end", "score", "null_odds", "pieces_cut"},
