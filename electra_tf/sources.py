@@ -92,6 +92,8 @@ class PretrainedEncoder:
     """Checksum of the weights."""
     trained_length: int | None = None
     """Positions of the records that it was trained on; None: not known."""
+    trained_positions: int | None = None
+    """Positions of all batches that it was trained on; None: not known."""
 
     def untrained(self) -> "PretrainedEncoder":
         """Return the same shape and tokenizer without weights."""
@@ -179,18 +181,18 @@ class Source:
         """The encoder: that of the discriminator, or of the only network."""
         if self.kind == "config":
             return _read_config(self.path, self.vocabulary)
-        model, length = self.pretrained, None
+        model, trained = self.pretrained, (None, None)
         tokenizer, weights = model.require_tokenizer(), model.main.encoder_weights
         if self.own_checkpoint:
             identity = self.weights_hash()
-            length = _trained_length(self.own_checkpoint)
+            trained = _trained(self.own_checkpoint)
         else:
             digest = hashlib.sha256()
             for name in sorted(weights):
                 digest.update(weights[name].tobytes())
             identity = digest.hexdigest()
         return PretrainedEncoder(
-            model.main.shape, tokenizer, weights, model.path, identity, length
+            model.main.shape, tokenizer, weights, model.path, identity, *trained
         )
 
     @contextlib.contextmanager
@@ -424,10 +426,16 @@ def _common_tokenizer(models: Sequence[PretrainedModel]) -> Tokenizer | None:
     return next(iter(tokenizers), None)
 
 
-def _trained_length(checkpoint: Checkpoint) -> int | None:
-    """Return the length of the run's records; weights from elsewhere may know more."""
-    origins = map(checkpoint.metadata.get, ("init_checkpoint", "source"))
-    return None if any(origins) else checkpoint.config().records.max_length
+def _trained(checkpoint: Checkpoint) -> tuple[int | None, int | None]:
+    """Return the length of the run's records, and the positions of all its batches.
+
+    None for weights that came from elsewhere, which may know more.
+    """
+    if any(map(checkpoint.metadata.get, ("init_checkpoint", "source"))):
+        return None, None
+    config = checkpoint.config()
+    length = config.records.max_length
+    return length, checkpoint.step * config.input.batch_size * length
 
 
 # Models that are not local.

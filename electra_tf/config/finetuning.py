@@ -1,7 +1,8 @@
 """Settings of fine-tuning as frozen dataclasses; see `fields.py`.
 
-configs/finetune_*.yaml contain the published settings of each model size,
-`runs/finetuning.py` those of each task. Both override these defaults.
+These values are for encoders of the size of the paper's base. `tasks/defaults.py`
+replaces them by those of the encoder at hand, `runs/finetuning.py` adds the published
+ones of each task, and configs/finetune_*.yaml have the paper's for each size.
 """
 
 from typing import Annotated, Literal
@@ -129,8 +130,9 @@ class TaskOptimizerConfig:
 class FitConfig:
     """Epochs, batches, precision and selection of weights."""
 
-    epochs: Positive = 3
-    """Passes over the training data."""
+    epochs: Positive | None = None
+    """Passes over the training data; null: 3, or more for few rows, by
+    `tasks/defaults.py`."""
     batch_size: Positive = 32
     """Examples per update, over all replicas."""
     seed: Seed = 0

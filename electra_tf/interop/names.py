@@ -213,7 +213,7 @@ CLASSIFICATION_HEADS: Mapping[Pooler, tuple[Row, ...]] = {
         *_dense("width units", "head/dense", None, "classifier"),
     ),
 }
-"""On a pooled text, by the hidden layer: the original's, Hugging Face's ELECTRA, BERT."""
+"""On the vector of a text, by hidden layer: none, Hugging Face's ELECTRA, and BERT."""
 TOKEN_HEAD = _dense("width units", "head/dense", "dense", "classifier")
 SPAN_HEAD = (
     *_dense("width one", "head/start", "dense", "qa_outputs[0]"),

@@ -12,8 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf import sources
-from electra_tf.config.finetuning import FinetuningConfig, TaskOptimizerConfig
-from electra_tf.config.model import EncoderConfig
+from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.runs.html_report import Section, write_report
@@ -21,6 +20,12 @@ from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import glue
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.datasets import read_task
+from electra_tf.tasks.defaults import (
+    default_settings,
+    describe_settings,
+    is_published,
+    longest,
+)
 from electra_tf.tasks.score import Mistake
 from electra_tf.tasks.trials import (
     STATISTICS,
@@ -38,18 +43,14 @@ from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.training.run_directory import run_lock
 
 RESULTS = "results.json"
-# Settings that the original publishes for each task, equal for all model sizes.
-_PUBLISHED_SETTINGS: dict[str, dict[str, Any]] = {
-    **{name: {"training.epochs": row.epochs} for name, row in glue.TASKS.items()},
-    "squad1": {"training.epochs": 2, "data.max_length": 512},
-    "squad2": {"training.epochs": 2, "data.max_length": 512},
-    "chunking": {"data.max_length": 256},
+# Epochs that the original publishes for each task, equal for all model sizes.
+_PUBLISHED_EPOCHS = {
+    **{name: row.epochs for name, row in glue.TASKS.items()},
+    "squad1": 2,
+    "squad2": 2,
+    "chunking": 3,
 }
-# Learning rate and layer decay of the paper's small, base and large, and those measured
-# for 2 x 128: of encoders from this size, and of smaller ones.
-_PUBLISHED_RATES = ((3e-4, 0.8), (1e-4, 0.8), (5e-5, 0.9))
-_TINY_RATES = (6e-4, 1.0)
-_MIN_DEPTH, _MIN_WIDTH = 6, 256
+_PUBLISHED_LENGTHS = {"squad1": 512, "squad2": 512, "chunking": 256}
 _DATA_ERRORS, _GLUE_TABLE, _SUBMISSION = "problems.txt", "glue.txt", "submission.zip"
 _DATA_RULE = "The data must have the format of its task"
 
@@ -72,9 +73,6 @@ def run_finetuning(
     `report`: path of an HTML file for the best trial of each task.
     """
     pretrained = sources.open_pretrained(checkpoint).encoder
-    settings = make_config({})
-    _warn_of_rates(pretrained.shape, settings.optimizer)
-    _warn_of_length(pretrained.trained_length, settings.data.max_length)
     run = functools.partial(
         run_task,
         data=data,
@@ -124,25 +122,6 @@ def _section(task: str, trials: list[Trial], folder: str) -> Section:
             for name, rows in report["mistakes"].items()
         },
         curves=curves,
-    )
-
-
-def _warn_of_rates(shape: EncoderConfig, optimizer: TaskOptimizerConfig) -> None:
-    """Warn if an encoder is to be trained with rates of much larger or smaller ones."""
-    rates = optimizer.learning_rate, optimizer.layer_decay
-    is_small = shape.depth < _MIN_DEPTH or shape.width < _MIN_WIDTH
-    if is_small and rates in _PUBLISHED_RATES:
-        size, other = f"at least {_MIN_DEPTH} layers of width {_MIN_WIDTH}", "tiny"
-    elif not is_small and rates == _TINY_RATES:
-        size, other = "2 layers of width 128, and larger ones may diverge", "small"
-    else:
-        return
-    print(
-        f"warning: optimizer.learning_rate={rates[0]:g} with "
-        f"optimizer.layer_decay={rates[1]:g} is for encoders of {size}. This one has "
-        f"depth {shape.depth} and width {shape.width}: compare "
-        f"--config=finetune_{other}, and see the rates by size in docs/finetuning.md.",
-        file=sys.stderr,
     )
 
 
@@ -203,6 +182,17 @@ def _run_glue(
     return trials_by_task
 
 
+def _task_defaults(name: str, pretrained: PretrainedEncoder) -> dict[str, Any]:
+    """Return the defaults of the encoder, with the published ones of the task."""
+    defaults = default_settings(pretrained)
+    if name in _PUBLISHED_LENGTHS:
+        length = longest(pretrained, _PUBLISHED_LENGTHS[name])
+        defaults["data.max_length"] = length
+    if is_published(pretrained) and name in _PUBLISHED_EPOCHS:
+        defaults["training.epochs"] = _PUBLISHED_EPOCHS[name]
+    return defaults
+
+
 def run_task(
     name: str,
     data: str,
@@ -213,11 +203,9 @@ def run_task(
     devices: tf.distribute.Strategy,
 ) -> list[Trial]:
     """Fine-tune and evaluate on one task; write the scores."""
-    published = {"data.max_length": 128, **_PUBLISHED_SETTINGS.get(name, {})}
-    length, limit = published["data.max_length"], pretrained.shape.max_positions
-    settings = make_config(published | {"data.max_length": min(length, limit)})
-    if settings.data.max_length == limit < length:
-        print(f"{name}: data.max_length is {limit}, the encoder's limit, not {length}")
+    settings = make_config(_task_defaults(name, pretrained))
+    print(f"{name}: {describe_settings(pretrained, settings)}")
+    _warn_of_length(pretrained.trained_length, settings.data.max_length)
     os.makedirs(output, exist_ok=True)
     path = os.path.join(output, _DATA_ERRORS)
     log = DataErrorLog(settings.data.on_error, path, _DATA_RULE)

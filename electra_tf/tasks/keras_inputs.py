@@ -15,7 +15,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.examples import (
@@ -278,8 +277,8 @@ def to_weights(weights: Any, count: int, exact: bool = True) -> np.ndarray | Non
     return values
 
 
-def positive_or_default(name: str, value: Any, default: int) -> int:
-    """Return a whole number of 1 or more."""
+def positive_or_default(name: str, value: Any, default: int | None) -> int | None:
+    """Return a whole number of 1 or more, or the default."""
     if value is None:
         return default
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
@@ -287,7 +286,7 @@ def positive_or_default(name: str, value: Any, default: int) -> int:
         raise InputError(
             f"{name} must be a whole number of 1 or more",
             f"{name}={value!r:.80}",
-            f"Leave it out to use the settings' value, {default}",
+            "Leave it out to use the settings' value" + f", {default}" * bool(default),
         )
     return int(value)
 
@@ -363,9 +362,10 @@ def check_length(length: int | None, max_positions: int) -> None:
         )
 
 
-def checked_settings(settings: Any, max_positions: int, dtype: Any) -> FinetuningConfig:
-    """Return the settings, or the defaults, with the precision of a dtype policy."""
-    settings = loader.to_config(settings, FinetuningConfig)
+def checked_settings(
+    settings: FinetuningConfig, max_positions: int, dtype: Any
+) -> FinetuningConfig:
+    """Return the settings with the precision of a dtype policy."""
     if settings.data.max_length > max_positions:
         setting = f"data.max_length={max_positions}"
         raise InputError(

@@ -20,6 +20,7 @@ from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import TaskHead
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.sources import PretrainedEncoder, Source
+from electra_tf.tasks.defaults import complete_settings, describe_settings, longest
 from electra_tf.tasks.saved_file import load_keras_model, unknown_class
 from electra_tf.training.checkpoint import assign
 
@@ -88,7 +89,8 @@ def build_model(
     `resolve`: function from the model's own settings, as `base`, to those to use.
     """
     network, tokenizer = model.main, model.require_tokenizer()
-    head = network.head
+    head, weights = network.head, network.encoder_weights
+    start = PretrainedEncoder(network.shape, tokenizer, weights, model.path)
     config = {
         "shape": dataclasses.asdict(network.shape),
         "vocabulary": tokenizer.vocabulary.text,
@@ -97,7 +99,7 @@ def build_model(
         "tags": head.labels,
     }
     with _reading_settings(kind, model.path):
-        config |= _arguments(head, network.shape)
+        config |= _arguments(head, start)
     if resolve is not None:
         with _reading_settings(kind, model.path):
             own = loader.to_config(config["settings"], FinetuningConfig)
@@ -106,8 +108,6 @@ def build_model(
         config["settings"] = dataclasses.asdict(settings)
     with _reading_settings(kind, model.path), weights_of_zeros():
         built = kind.from_config(config)
-    weights = network.encoder_weights
-    start = PretrainedEncoder(network.shape, tokenizer, weights, model.path)
     start.load_into(built.encoder)
     own = {f"head/{v.path.split('head/', 1)[1]}": v for v in built.head.weights}
     arrays = {name: network.weights[name] for name in network.weights.keys() & own}
@@ -145,7 +145,7 @@ def _check_head_settings(given: Any, own: Any, path: str) -> None:
         )
 
 
-def _arguments(head: TaskHead, shape: EncoderConfig) -> Mapping[str, Any]:
+def _arguments(head: TaskHead, start: PretrainedEncoder) -> Mapping[str, Any]:
     """Return the arguments of the model, with defaults for other libraries' models."""
     stored = {
         name: head.settings[name]
@@ -155,10 +155,8 @@ def _arguments(head: TaskHead, shape: EncoderConfig) -> Mapping[str, Any]:
     settings = stored.get("settings")
     if settings is None:
         # Padding is dynamic, so a long limit costs nothing for short texts.
-        length = min(_LONGEST, shape.max_positions)
-        settings = {"data": {"max_length": length}, "model": {}}
-        settings["model"]["dropout"] = shape.dropout
-        settings["model"]["attention_dropout"] = shape.attention_dropout
+        length = {"data.max_length": longest(start, _LONGEST)}
+        settings = dataclasses.asdict(complete_settings(length, start))
     chosen = dict(settings.get("model", {}))
     if head.role == "question_answerer":
         chosen["joint_prediction"] = head.joint_prediction
@@ -192,9 +190,11 @@ def from_source(
     resolve()  # before other settings can be wrong
     model = _saved_model(kind, source, head, resolve)
     if model is None:
-        own_settings = resolve(base=_default_settings(source.encoder.shape))
+        own_settings = complete_settings(settings, source.encoder, length)
         own = _new_arguments(kind, head, source)
-        return kind(source.encoder, settings=own_settings, **own, **options)
+        model = kind(source.encoder, settings=own_settings, **own, **options)
+        model.settings_note = describe_settings(source.encoder, own_settings)
+        return model
     seed, dtype = options["seed"] or None, options["dtype"]
     given = {"settings": resolve(base=model.settings), "seed": seed}
     given["dtype"] = dtype and keras.dtype_policies.get(dtype).name
@@ -215,14 +215,6 @@ def from_source(
     model.name = options["name"] or model.name
     model.trainable = model.trainable and options["trainable"]
     return model
-
-
-def _default_settings(shape: EncoderConfig) -> FinetuningConfig:
-    """Return the defaults, with texts no longer than the encoder's positions."""
-    settings = FinetuningConfig()
-    length = min(settings.data.max_length, shape.max_positions)
-    data = dataclasses.replace(settings.data, max_length=length)
-    return dataclasses.replace(settings, data=data)
 
 
 def _new_arguments(kind: Any, head: Mapping[str, Any], source: Source) -> Any:

@@ -15,12 +15,19 @@ import keras
 import tensorflow as tf
 
 from electra_tf import sources
+from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.calls import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
+from electra_tf.tasks.defaults import (
+    complete_settings,
+    default_epochs,
+    describe_epochs,
+    describe_settings,
+)
 from electra_tf.tasks.examples import EncodedExamples, Inputs, eval_dataset
 from electra_tf.tasks.inference import INPUTS, compiled, outputs_by_row
 from electra_tf.tasks.keras_inputs import (
@@ -87,6 +94,8 @@ class TextModel(keras.Model, TaskMethods):
     rematerialized_call = call_as_it_is
     has_own_optimizer = False
     """Whether `compile` got an optimizer, which each `fit` continues to use."""
+    settings_note = ""
+    """Line that `fit` prints: defaults that were chosen for the encoder."""
     _user_metrics = CompiledMetrics("", None, num_outputs=1)
     """Metrics of `compile`, none before it."""
 
@@ -106,6 +115,9 @@ class TextModel(keras.Model, TaskMethods):
     ):
         words = re.sub("(?<=[a-z])(?=[A-Z])", "_", type(self).__name__)
         super().__init__(name=name or words.lower(), dtype="float32")
+        if not isinstance(settings, FinetuningConfig):
+            settings = complete_settings(settings, start)
+            self.settings_note = describe_settings(start, settings)
         self.settings = checked_settings(settings, start.shape.max_positions, dtype)
         self.tokenizer = start.tokenizer
         chosen = self.settings.model
@@ -206,6 +218,9 @@ class TextModel(keras.Model, TaskMethods):
         same effect as two copies in the batch. The weight of a sentence applies to
         each of its words, the weight of a question to each of its windows.
 
+        The first lines it prints, unless `verbose` is 0, name the settings that were
+        chosen for the encoder, and the epochs.
+
         Args:
             x: A list, array or Series of texts or pairs, a tuple of two for pairs, a
                 data set of (texts, targets) or (texts, targets, weights) batches,
@@ -213,7 +228,8 @@ class TextModel(keras.Model, TaskMethods):
             y: The target of each text; for classes also one-hot rows [N, C]; with
                 `multi_label` lists of names, or rows of zeros and ones.
             batch_size: Examples per batch; None: the settings' value.
-            epochs: Passes over the texts; None: the settings' value.
+            epochs: Passes over the texts; None: the settings' value, or enough for
+                about 1,000 updates.
             validation_data: (x, y) or (x, y, weights), or x alone.
             validation_split: Share of the texts, the last ones, to validate on;
                 ignored if `validation_data` is set, as in Keras.
@@ -232,13 +248,16 @@ class TextModel(keras.Model, TaskMethods):
                 a list of texts.
         """
         size = self._batch_size(batch_size)
-        epochs = positive_or_default("epochs", epochs, self.settings.training.epochs)
+        given = positive_or_default("epochs", epochs, self.settings.training.epochs)
         targets = y, sample_weight, class_weight
         arguments, pairs = prepare_fit(
             self, size, validation_data, validation_split, arguments, x, *targets
         )
         self.pairs = self.pairs if pairs is None else pairs
         steps = steps_per_epoch(arguments)
+        epochs = given or default_epochs(steps)
+        if arguments.get("verbose", "auto") and self.settings_note:
+            print(f"{self.settings_note}\n{describe_epochs(steps, epochs)}")
         prepare_optimizer(self, steps, arguments.get("initial_epoch", 0), epochs)
         check_callbacks(arguments.get("callbacks"), self.optimizer)
         with self.distribute_strategy.scope():  # for callbacks that restore its slots

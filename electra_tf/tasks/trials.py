@@ -37,6 +37,7 @@ from electra_tf.interop.keras_file import SETTINGS as CONFIG
 from electra_tf.interop.keras_file import TRAINING_ROWS
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import PretrainedEncoder
+from electra_tf.tasks.defaults import default_epochs, describe_epochs
 from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.predictions import csv_lines
@@ -121,7 +122,7 @@ class Trials:
         self._output, self._devices, self._log = pathlib.Path(output), devices, log
         self._model: TextModel | None = None
         self._examples: EncodedExamples | None = None
-        self._epoch_steps = 0
+        self._epoch_steps = self._epochs = 0
 
     def run(self, count: int) -> list[Trial]:
         """Train and evaluate with one seed after the other."""
@@ -188,7 +189,7 @@ class Trials:
         if not (self._output / TRAINING_ROWS).exists():
             with durable_files.replacing(self._output / TRAINING_ROWS, "wb") as file:
                 np.save(file, text_hashes(model, self._task.splits["train"].items))
-        checkpoint, epochs = self._checkpoint(number), self._settings.training.epochs
+        checkpoint, epochs = self._checkpoint(number), self._epochs
         if first := checkpoint.resume(model):
             done = pluralize(first, "epoch")
             self._log(f"{self._task.name} trial {number}: resuming after {done}")
@@ -225,12 +226,13 @@ class Trials:
                 prediction_batch_indices(self._examples.lengths, training.batch_size)
             )
             self._epoch_steps = batches
-            steps, depth = batches * training.epochs, model.shape.depth
+            self._epochs = training.epochs or default_epochs(batches)
+            steps, depth = batches * self._epochs, model.shape.depth
             model.compile(create_optimizer(self._settings.optimizer, steps, depth))
             model.optimizer.build(model.trainable_variables)
         self._log(
             f"{task.name}: {len(self._examples):,} training examples, "
-            f"{steps:,} steps in {pluralize(training.epochs, 'epoch')}; "
+            f"{describe_epochs(batches, self._epochs)}; "
             + ", ".join(f"{n} {len(s):,}" for n, s in task.eval_splits.items())
         )
         if task.label_counts:

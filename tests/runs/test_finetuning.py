@@ -53,15 +53,12 @@ def run(pretrained, tmp_path, monkeypatch):
         data="",
         trials=1,
         config=None,
-        trains=True,
         sets=(),
         report=None,
         **changes,
     ):
         source = mock.Mock(encoder=dataclasses.replace(pretrained, **changes))
         monkeypatch.setattr(finetuning.sources, "open", lambda *_: source)
-        if not trains:
-            monkeypatch.setattr(finetuning, "run_task", lambda *_, **__: None)
         make, output = settings(*sets, config=config), str(tmp_path / "out")
         devices = tf.distribute.get_strategy()
         finetuning.run_finetuning(name, data, "", output, trials, make, devices, report)
@@ -70,9 +67,10 @@ def run(pretrained, tmp_path, monkeypatch):
 
 
 def task_config(name, pretrained, *sets, config=None, **shape):
-    """Return the config of a task, with published settings and `sets`."""
+    """Return the config of a task for a published encoder, with `sets`."""
+    shape = {"depth": 12, "width": 256} | shape
     pretrained = dataclasses.replace(
-        pretrained, shape=dataclasses.replace(SHAPE, **shape)
+        pretrained, shape=dataclasses.replace(SHAPE, **shape), weights={"x": None}
     )
     configs = []
 
@@ -103,12 +101,13 @@ def test_each_task_has_its_published_settings(pretrained, name, epochs, length):
     assert task_config(name, pretrained).data.max_length == 64  # of the encoder
     config = task_config(name, pretrained, "training.epochs=4", "data.max_length=16")
     assert (config.training.epochs, config.data.max_length) == (4, 16)
+    small = task_config(name, pretrained, max_positions=512, depth=4)
+    assert (small.training.epochs, small.data.max_length) == (None, length)
 
 
 @pytest.mark.parametrize(
     ("size", "rates"),
     [
-        ("tiny", (6e-4, 1.0)),
         ("small", (3e-4, 0.8)),
         ("base", (1e-4, 0.8)),
         ("large", (5e-5, 0.9)),
@@ -121,38 +120,14 @@ def test_configs_of_all_sizes_keep_published_task_settings(size, rates, pretrain
     assert (optimizer.learning_rate, optimizer.layer_decay) == rates
 
 
-@pytest.mark.parametrize(
-    ("config", "depth", "width", "warns"),
-    [
-        (None, 2, 128, "tiny"),
-        (None, 4, 768, "tiny"),
-        (None, 12, 128, "tiny"),
-        ("finetune_small", 2, 128, "tiny"),
-        ("finetune_large", 2, 128, "tiny"),
-        ("finetune_tiny", 2, 128, None),
-        ("finetune_tiny", 6, 384, "small"),
-        (None, 6, 384, None),
-        ("finetune_small", 12, 256, None),
-    ],
-)
-def test_rates_of_encoders_of_another_size_give_a_warning(
-    run, capsys, config, depth, width, warns
-):
-    shape = dataclasses.replace(SHAPE, depth=depth, width=width)
-    run("sst2", config=config, trains=False, shape=shape)
-    message = capsys.readouterr().err
-    words = (f"--config=finetune_{warns}", f"depth {depth} and width {width}")
-    assert all((word in message) == bool(warns) for word in words)
-    assert ("rates by size" in message) == bool(warns)
-
-
-@pytest.mark.parametrize(
-    ("trained", "warns"), [(32, True), (128, False), (512, False), (None, False)]
-)
+@pytest.mark.parametrize(("length", "warns"), [(48, True), (32, False), (None, False)])
 def test_texts_longer_than_the_records_of_pretraining_give_a_warning(
-    run, capsys, trained, warns
+    run, capsys, tmp_path, length, warns
 ):
-    run("sst2", trains=False, trained_length=trained)
+    sets = ("training.epochs=1", "training.batch_size=8")
+    given = () if length is None else (f"data.max_length={length}",)
+    data = write_glue(tmp_path / "glue")
+    run("cola", data, sets=(*sets, *given), trained_length=32)
     assert ("data.max_length=32" in capsys.readouterr().err) == warns
 
 

@@ -1,0 +1,104 @@
+"""Defaults of fine-tuning, by the shape of the encoder and what its weights are.
+
+The page Defaults of the documentation has the measurements behind these numbers.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from electra_tf.config import loader
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.sources import PretrainedEncoder
+
+# Learning rate and layer decay by depth and width (paper, appendix B, table 7).
+_PUBLISHED = {(12, 256): (3e-4, 0.8), (12, 768): (1e-4, 0.8), (24, 1024): (5e-5, 0.9)}
+# Weights of these shapes that were trained on fewer positions, 6.25% of those of the
+# paper's small model, have the defaults of small encoders.
+_TRAINED = 1_000_000_000
+# Learning rates of other encoders up to a width.
+_RATES = ((128, 6e-4), (256, 3e-4), (512, 1e-4), (math.inf, 5e-5))
+_MOST_DROPOUT = 0.1
+_LENGTH = 128
+_UPDATES, _FEWEST_EPOCHS, _MOST_EPOCHS = 1000, 3, 30
+
+
+def is_published(start: PretrainedEncoder) -> bool:
+    """Return whether an encoder is one that the paper's settings are for."""
+    trained = start.trained_positions is None or start.trained_positions >= _TRAINED
+    shape = start.shape.depth, start.shape.width
+    return shape in _PUBLISHED and start.weights is not None and trained
+
+
+def default_settings(start: PretrainedEncoder) -> dict[str, Any]:
+    """Return values of settings by dotted name, for any task."""
+    shape = start.shape
+    if is_published(start):
+        rate, decay = _PUBLISHED[shape.depth, shape.width]
+        optimizer, pooling = "adam", "cls"
+    else:
+        rate = next(rate for width, rate in _RATES if shape.width <= width)
+        optimizer, decay, pooling = "adamw", 1.0, "pair"
+    return {
+        "optimizer.name": optimizer,
+        "optimizer.learning_rate": rate,
+        "optimizer.layer_decay": decay,
+        "model.dropout": min(_MOST_DROPOUT, shape.dropout),
+        "model.attention_dropout": min(_MOST_DROPOUT, shape.attention_dropout),
+        "model.pooling": pooling,
+        "data.max_length": longest(start, _LENGTH),
+    }
+
+
+def longest(start: PretrainedEncoder, length: int) -> int:
+    """Return a length, or the positions that an encoder has or was trained with."""
+    limit = start.trained_length or start.shape.max_positions
+    return min(length, limit, start.shape.max_positions)
+
+
+def default_epochs(steps: int) -> int:
+    """Return the epochs of a training without a given number.
+
+    `steps`: updates of an epoch; below 1: not known.
+    """
+    if steps < 1:
+        return _FEWEST_EPOCHS
+    return min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, math.ceil(_UPDATES / steps)))
+
+
+def describe_epochs(steps: int, epochs: int) -> str:
+    """Return the length of a training, and the default if that is longer."""
+    words = f"{epochs} epoch{'s' * (epochs > 1)}"
+    if steps < 1:
+        return words
+    line, default = f"{epochs * steps:,} steps in {words}", default_epochs(steps)
+    if epochs < default:
+        line += f" (default: {default * steps:,} in {default})"
+    return line
+
+
+def complete_settings(
+    settings: Any,
+    start: PretrainedEncoder,
+    overrides: Mapping[str, Any] | None = None,
+) -> FinetuningConfig:
+    """Return settings in any form of `loader.to_config`, completed by the defaults."""
+    base = loader.to_config(default_settings(start), FinetuningConfig)
+    return loader.to_config(settings, FinetuningConfig, base, overrides)
+
+
+def describe_settings(start: PretrainedEncoder, settings: FinetuningConfig) -> str:
+    """Return a line with the defaults of an encoder, and which were set otherwise."""
+    values = loader.flatten(dataclasses.asdict(settings))
+    defaults = default_settings(start)
+    chosen = [f"{n}={v:g}" if type(v) is float else f"{n}={v}"
+              for n, v in defaults.items() if values[n] == v]  # fmt: skip
+    changed = [f"{n}={values[n]} in place of {v}"
+               for n, v in defaults.items() if values[n] != v]  # fmt: skip
+    shape = f"{start.shape.depth} x {start.shape.width}"
+    kind = "as published" if is_published(start) else "measured, see the page Defaults"
+    parts = [f"defaults of a {shape} encoder ({kind}): {', '.join(chosen)}"]
+    if changed:
+        parts.append(f"set otherwise: {', '.join(changed)}")
+    return "; ".join(parts)

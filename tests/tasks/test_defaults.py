@@ -1,0 +1,131 @@
+"""Test which settings an encoder gets if none are given."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tiny
+
+import electra_tf
+from electra_tf.config import loader
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.tasks.defaults import (
+    complete_settings,
+    default_epochs,
+    default_settings,
+    describe_settings,
+)
+
+WEIGHTS = {"kernel": np.zeros(1)}
+TEXTS, LABELS = ["a film", "a list"] * 8, ["no", "yes"] * 8
+
+
+def encoder(depth, width, weights=WEIGHTS, **facts):
+    """Return an encoder of a shape; its weights are never used."""
+    start = tiny.start(max_positions=facts.pop("max_positions", 512))
+    dropout = facts.pop("dropout", 0.1)
+    shape = dataclasses.replace(
+        start.shape,
+        depth=depth,
+        width=width,
+        dropout=dropout,
+        attention_dropout=dropout,
+    )
+    return dataclasses.replace(start, shape=shape, weights=weights, **facts)
+
+
+@pytest.mark.parametrize(
+    ("depth", "width", "rate", "decay"),
+    [(12, 256, 3e-4, 0.8), (12, 768, 1e-4, 0.8), (24, 1024, 5e-5, 0.9)],
+)
+def test_published_sizes_have_the_settings_of_the_paper(depth, width, rate, decay):
+    chosen = default_settings(encoder(depth, width))
+    assert chosen["optimizer.learning_rate"] == rate
+    assert chosen["optimizer.layer_decay"] == decay
+    assert chosen["optimizer.name"] == "adam"  # no bias correction, as published
+    assert chosen["model.pooling"] == "cls"
+    assert chosen["data.max_length"] == 128
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        encoder(2, 128),
+        encoder(4, 256),
+        encoder(6, 384),
+        encoder(12, 256, weights=None),
+        encoder(12, 256, trained_positions=10_000_000),
+    ],
+)
+def test_other_encoders_have_bias_correction_and_pooling(start):
+    chosen = default_settings(start)
+    assert chosen["optimizer.name"] == "adamw"
+    assert chosen["optimizer.layer_decay"] == 1.0
+    assert chosen["model.pooling"] != "cls"
+
+
+def test_rates_fall_with_the_width():
+    widths = 64, 128, 256, 384, 512, 768
+    rates = [default_settings(encoder(6, n))["optimizer.learning_rate"] for n in widths]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > rates[-1]
+
+
+@pytest.mark.parametrize(("trained", "chosen"), [(0.0, 0.0), (0.05, 0.05), (0.3, 0.1)])
+def test_dropout_is_at_most_that_of_pretraining(trained, chosen):
+    settings = default_settings(encoder(4, 256, dropout=trained))
+    assert settings["model.dropout"] == settings["model.attention_dropout"] == chosen
+
+
+def test_texts_are_not_longer_than_the_records_of_pretraining():
+    lengths = {
+        default_settings(encoder(4, 256, **facts))["data.max_length"]: facts
+        for facts in (
+            {},
+            {"trained_length": 64},
+            {"trained_length": 512, "max_positions": 96},
+        )
+    }
+    assert {*lengths} == {128, 64, 96}
+
+
+def test_few_rows_have_more_epochs_up_to_a_limit():
+    epochs = [default_epochs(steps) for steps in (1, 10, 50, 200, 400, 10_000, -1)]
+    assert epochs == [*sorted(epochs[:-1], reverse=True), 3]
+    assert epochs[0] == epochs[1] > epochs[2] > epochs[3] > epochs[4] == 3
+    assert 900 < 50 * epochs[2] <= 1100
+
+
+def test_given_settings_win_and_are_named():
+    start = encoder(4, 256)
+    settings = complete_settings({"optimizer.learning_rate": 0.5}, start)
+    assert settings.optimizer.learning_rate == 0.5
+    assert settings.optimizer.name == "adamw"
+    line = describe_settings(start, settings)
+    assert "4 x 256" in line
+    assert "optimizer.name=adamw" in line
+    default = default_settings(start)["optimizer.learning_rate"]
+    assert f"optimizer.learning_rate=0.5 in place of {default:g}" in line
+    assert "in place of" not in describe_settings(start, complete_settings({}, start))
+    named = complete_settings("finetune_base", start)
+    assert named.optimizer.learning_rate == 1e-4
+
+
+def test_a_model_has_the_defaults_of_its_encoder_and_prints_them(capsys):
+    model = electra_tf.TextClassifier(tiny.start(), ["no", "yes"])
+    expected = loader.to_config(default_settings(tiny.start()), FinetuningConfig)
+    assert model.settings == expected
+    capsys.readouterr()
+    model.fit(TEXTS, LABELS, epochs=2, verbose=2)
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first == describe_settings(tiny.start(), expected)
+    assert "2 steps in 2 epochs" in second
+    assert f"{default_epochs(1)}" in second
+    model.fit(TEXTS, LABELS, epochs=2, verbose=0)
+    assert not capsys.readouterr().out
+
+
+def test_without_epochs_a_model_trains_for_the_default_number():
+    model = electra_tf.TextClassifier(tiny.start(), ["no", "yes"])
+    history = model.fit(TEXTS, LABELS, batch_size=1, verbose=0)
+    assert len(history.epoch) == default_epochs(16)
