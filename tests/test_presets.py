@@ -105,22 +105,22 @@ def test_scores_of_a_preset_come_from_its_rows_and_those_of_tfidf(tmp_path):
     table = "sentence\tlabel\n" + "".join(f"a {a} film\t{b}\n" for a, b in rows)
     for name in ("train.tsv", "dev.tsv"):
         (source / name).write_text(table)
-    baseline = score_preset.tfidf(source)
+    baseline = score_preset.tfidf(source, 1000)
     gold = "".join(str(label) for _, label in rows)
-    assert baseline == {"gold": gold, "predicted": [gold] * 3}
+    assert baseline == {"gold": gold, "predicted": [gold] * 5}
     score_preset.write(tmp_path / "tfidf.rows.json.xz", {"sst2_1000": baseline})
     other = {"gold": "0110", "predicted": ["0110", "0111", "0101"]}
     score_preset.write(tmp_path / "x.rows.json.xz", {"sst2_1000": other, "mrpc": other})
     lines = score_preset.table(tmp_path).splitlines()
-    assert lines[2].startswith("| tfidf | 100.0 (100.0 to 100.0) |")
-    assert lines[3].startswith("| x | 75.0 (50.0 to 100.0) |")
+    assert lines[2].startswith("| tfidf |  | 100.0 (100.0 to 100.0) |")
+    assert lines[3].startswith("| x |  | 75.0 (50.0 to 100.0) |")
     assert lines[3].count("75.0") == 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", preset_files.preset_names())
 def test_a_shipped_preset_is_above_tfidf(name, data, tmp_path):
-    """On 1,000 rows of SST-2, three samples, by a point."""
+    """On 1,000 rows of SST-2, with all defaults, five samples, by a point."""
     rows = tmp_path / "rows"
     command = (
         *(sys.executable, str(ROOT / "tools/score_preset.py"), f"--rows={rows}"),

@@ -1,18 +1,16 @@
-"""Score a preset beside other checkpoints of its shape, and beside TF-IDF.
+"""Score a preset with the defaults of fine-tuning, beside other systems.
 
     python tools/score_preset.py --rows=tools/reproduction/preset_rows \\
         --data=data --work=work \\
-        electra_wiki_en=electra_wiki_en untrained=untrained masked_lm=mlm_64
+        electra_wiki_en=electra_wiki_en untrained=electra_wiki_en --random untrained
     python tools/score_preset.py --rows=tools/reproduction/preset_rows
 
-Chooses each checkpoint's learning rate for each task: trained on a tenth of the
-training data, scored on another tenth; for `sst2_1000` on the first sample and on 2,000
-other rows (`rates.json`). Then fine-tunes it on all of the data and stores what each
-row of dev got, without text (`NAME.rows.json.xz`). Rates and rows that exist are kept,
-so the same command resumes after a stop. Prints scores in percent and rates, made from
-these files alone; without checkpoints it prints them only. `sst2_1000` has three
-samples of 1,000 rows of SST-2; TF-IDF with logistic regression is trained on the same
-rows.
+Fine-tunes each checkpoint with the command `finetune` and no setting but the precision,
+and stores what each row of dev got, without text (`NAME.rows.json.xz`). Rows that exist
+are kept, so the same command resumes after a stop. Prints scores in percent, made from
+these files alone; without checkpoints it prints them only. `sst2_300` and `sst2_1000`
+have five samples of so many rows of SST-2; TF-IDF of words and pairs of words with
+logistic regression is trained on the same rows.
 """
 
 import argparse
@@ -33,17 +31,11 @@ import scores
 
 from electra_tf import durable_files
 
-SAMPLES = 3
-FEW = "sst2_1000"
-SETTINGS = (
-    "--config=finetune_tiny",
-    "--set=data.max_length=64",
-    "--set=training.precision=mixed_bfloat16",
-)
-NAMES = FEW, *scores.TASKS
-RATES = "3e-4", "1e-4", "6e-4"
-EPOCHS = {FEW: 20, "cola": 10, "stsb": 10, "mrpc": 10, "rte": 10}
-"""Of tasks with few rows; of others those of `SETTINGS`."""
+SAMPLES = 5
+FEW = {"sst2_300": 300, "sst2_1000": 1000}
+NAMES = *FEW, *scores.TASKS
+_SETTINGS = ("--set=training.precision=mixed_bfloat16",)
+_RANDOM = ("--set=model.weights=random",)
 
 
 def main() -> None:
@@ -57,7 +49,9 @@ def main() -> None:
     parser.add_argument("--work", type=pathlib.Path, help="A folder for models.")
     parser.add_argument("--tasks", nargs="*", default=NAMES, choices=NAMES)
     parser.add_argument("--trials", type=int, default=1, help="Of each task.")
-    parser.add_argument("--rate", help="A learning rate, instead of a choice.")
+    parser.add_argument(
+        "--random", nargs="*", default=(), help="Systems with random weights."
+    )
     options = parser.parse_args()
     if options.systems and not (options.data and options.work):
         parser.error("--data and --work must be set to score a checkpoint")
@@ -73,88 +67,52 @@ def main() -> None:
 
 
 def fill(task: str, system: str, checkpoint: str, options: Any) -> None:
-    """Fine-tune a checkpoint on a task, unless its rows of this rate exist."""
+    """Fine-tune a checkpoint on a task, unless its rows exist."""
     path = options.rows / f"{system}.rows.json.xz"
-    rate = options.rate or choose(task, system, checkpoint, options)
-    if read(path).get(task, {}).get("rate") == float(rate):
+    if task in read(path):
         return
-    source = options.work / "data" / task.removesuffix("_1000")
-    scores.prepare(source.name, options.data, source, tenth=False)
+    name = "sst2" if task in FEW else task
+    source = options.work / "data" / name
+    scores.prepare(name, options.data, source, tenth=False)
     output = options.work / f"{system}-{task}"
-    baseline = options.rows / "tfidf.rows.json.xz"
-    if task != FEW:
-        flags = settings(task, rate)
+    flags = *_SETTINGS, *(_RANDOM if system in options.random else ())
+    if task not in FEW:
         rows = scores.finetune(task, checkpoint, source, output, flags, options.trials)
     else:
-        rows = few_rows(checkpoint, source, output, rate)
-        if not baseline.exists():
-            write(baseline, {FEW: tfidf(source)})
-    write(path, read(path) | {task: rows | {"rate": float(rate)}})
-
-
-def settings(task: str, rate: str) -> tuple[str, ...]:
-    """Return the flags of a fine-tuning."""
-    flags = *SETTINGS, f"--set=optimizer.learning_rate={rate}"
-    if task in EPOCHS:
-        flags = *flags, f"--set=training.epochs={EPOCHS[task]}"
-    return flags
-
-
-def choose(task: str, system: str, checkpoint: str, options: Any) -> str:
-    """Return the rate with the best score on training rows kept apart."""
-    path = options.rows / "rates.json"
-    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    chosen = content.setdefault(system, {})
-    if task not in chosen:
-        name = task.removesuffix("_1000")
-        source = options.work / "tenth" / task
-        if task == FEW:
-            kept_apart(options, source)
-        else:
-            scores.prepare(name, options.data, source, tenth=True)
-        found = {}
-        for rate in RATES:
-            output = options.work / f"{system}-{task}-{rate}"
-            flags = settings(task, rate)
-            rows = scores.finetune(name, checkpoint, source, output, flags, 1)
-            found[rate] = round(score(task, rows)[0], 2)
-        best = max(found, key=lambda rate: found[rate])
-        chosen[task] = {"rate": best, "tuning_scores": found}
-        durable_files.write(path, f"{json.dumps(content, indent=1)}\n")
-    return chosen[task]["rate"]
-
-
-def kept_apart(options: Any, folder: pathlib.Path) -> None:
-    """Write the first sample of SST-2 and, to choose a rate, 2,000 other rows."""
-    source = options.work / "data" / "sst2"
-    scores.prepare(source.name, options.data, source, tenth=False)
-    lines = _lines(source / "train.tsv")[1]
-    train = few(lines, 0)
-    others = sorted(set(lines) - set(train))
-    _write_split(folder, train, random.Random(0).sample(others, 2000))
+        rows = few_rows(task, checkpoint, source, output, flags)
+        baseline = options.rows / "tfidf.rows.json.xz"
+        if task not in read(baseline):
+            write(baseline, read(baseline) | {task: tfidf(source, FEW[task])})
+    write(path, read(path) | {task: rows})
 
 
 def few_rows(
-    checkpoint: str, source: pathlib.Path, output: pathlib.Path, rate: str
+    task: str,
+    checkpoint: str,
+    source: pathlib.Path,
+    output: pathlib.Path,
+    flags: Sequence[str],
 ) -> dict[str, Any]:
     """Fine-tune on each sample of SST-2."""
     results = []
     train, dev = (_lines(source / f"{name}.tsv")[1] for name in ("train", "dev"))
     for sample in range(SAMPLES):
-        folder = output.with_name(f"data-{FEW}-{sample}")
-        _write_split(folder, few(train, sample), dev)
-        flags = *settings(FEW, rate), f"--set=training.seed={sample}"
-        results.append(scores.finetune("sst2", checkpoint, folder, output, flags, 1))
+        folder = output.with_name(f"data-{task}-{sample}")
+        _write_split(folder, few(train, FEW[task], sample), dev)
+        seed = f"--set=training.seed={sample}"
+        results.append(
+            scores.finetune("sst2", checkpoint, folder, output, (*flags, seed), 1)
+        )
     predicted = [result["predicted"][0] for result in results]
     return {"gold": results[0]["gold"], "predicted": predicted}
 
 
-def few(lines: list[str], sample: int) -> list[str]:
-    """Return 1,000 rows, others for each sample."""
-    return random.Random(sample).sample(lines, 1000)
+def few(lines: list[str], count: int, sample: int) -> list[str]:
+    """Return some rows, others for each sample."""
+    return random.Random(sample).sample(lines, count)
 
 
-def tfidf(source: pathlib.Path) -> dict[str, Any]:
+def tfidf(source: pathlib.Path, count: int) -> dict[str, Any]:
     """Train TF-IDF with logistic regression on the same samples."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
@@ -164,8 +122,11 @@ def tfidf(source: pathlib.Path) -> dict[str, Any]:
     texts, gold = _columns(_lines(source / "dev.tsv")[1])
     predicted = []
     for sample in range(SAMPLES):
-        model = make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
-        model.fit(*_columns(few(lines, sample)))
+        model = make_pipeline(
+            TfidfVectorizer(ngram_range=(1, 2)),
+            LogisticRegression(C=10, max_iter=1000),
+        )
+        model.fit(*_columns(few(lines, count, sample)))
         predicted.append("".join(model.predict(texts)))
     return {"gold": "".join(gold), "predicted": predicted}
 
@@ -202,25 +163,30 @@ def write(path: pathlib.Path, rows: Mapping[str, Any]) -> None:
 
 def score(task: str, rows: Mapping[str, Any]) -> list[float]:
     """Return the score of each seed, in percent."""
-    name = task.removesuffix("_1000")
+    name = "sst2" if task in FEW else task
     ones = np.ones((1, len(metrics.arrays(rows)[0][0])))
     return [float(metrics.score(name, s, ones)[0]) for s in metrics.arrays(rows)]
 
 
+def degenerate(rows: Mapping[str, Any]) -> int:
+    """Return the number of seeds that predict one class for all rows."""
+    return sum(len(set(seed)) == 1 for seed in rows.get("predicted", ()))
+
+
 def table(folder: pathlib.Path) -> str:
-    """Return Markdown tables: means and the range of the seeds, and rates."""
+    """Return a Markdown table: means, and the range of the seeds."""
     paths = sorted(folder.glob("*.rows.json.xz"))
     systems = {path.name.removesuffix(".rows.json.xz"): read(path) for path in paths}
-    head = [f"| | {' | '.join(NAMES)} |", "|---" * (len(NAMES) + 1) + "|"]
-    lines, rates = list(head), list(head)
+    lines = [f"| | {' | '.join(NAMES)} |", "|---" * (len(NAMES) + 1) + "|"]
     for system, rows in systems.items():
         cells = [cell(score(n, rows[n])) if n in rows else "" for n in NAMES]
         lines.append(f"| {system} | {' | '.join(cells)} |")
-        cells = [
-            f"{rows[n]['rate']:g}" if "rate" in rows.get(n, ()) else "" for n in NAMES
-        ]
-        rates.append(f"| {system} | {' | '.join(cells)} |")
-    return "\n".join((*lines, "", "Learning rates:", "", *rates))
+    runs = sum(
+        len(r.get("predicted", ())) for s in systems.values() for r in s.values()
+    )
+    constant = sum(degenerate(r) for s in systems.values() for r in s.values())
+    lines += ["", f"{constant} of {runs} runs of classes or scores predict a constant."]
+    return "\n".join(lines)
 
 
 def cell(values: list[float], digits: int = 1) -> str:
