@@ -13,9 +13,8 @@ import os
 import posixpath
 import re
 import sys
-import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, Literal
 
@@ -194,19 +193,12 @@ class Source:
             model.main.shape, tokenizer, weights, model.path, identity, length
         )
 
-    @contextlib.contextmanager
-    def checkpoint(self) -> Iterator[Checkpoint]:
-        """Open a pre-trained model as a checkpoint.
-
-        A temporary one, for another library's model, exists within the `with` block
-        only.
-        """
+    @functools.cached_property
+    def run(self) -> checkpoint.TrainedRun:
+        """A pre-trained model as a run; its slots are those of its networks alone."""
         if self.own_checkpoint:
-            yield self.own_checkpoint
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            checkpoint.write(self.pretrained, folder)
-            yield open_checkpoint(folder)
+            return checkpoint.read_run(self.own_checkpoint)
+        return checkpoint.as_run(self.pretrained)
 
     def weights_hash(self) -> str:
         """Return a hash of all weights, independent of their path."""
