@@ -13,9 +13,8 @@ import os
 import posixpath
 import re
 import sys
-import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, Literal
 
@@ -37,6 +36,7 @@ from electra_tf.interop.hub import is_hub_id, local_folder
 from electra_tf.interop.huggingface import CONFIG
 from electra_tf.interop.names import Format
 from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.interop.sentence_modules import MODULES
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
 from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
 from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
@@ -195,19 +195,12 @@ class Source:
             model.main.shape, tokenizer, weights, model.path, identity, *trained
         )
 
-    @contextlib.contextmanager
-    def checkpoint(self) -> Iterator[Checkpoint]:
-        """Open a pre-trained model as a checkpoint.
-
-        A temporary one, for another library's model, exists within the `with` block
-        only.
-        """
+    @functools.cached_property
+    def run(self) -> checkpoint.TrainedRun:
+        """A pre-trained model as a run; its slots are those of its networks alone."""
         if self.own_checkpoint:
-            yield self.own_checkpoint
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            checkpoint.write(self.pretrained, folder)
-            yield open_checkpoint(folder)
+            return checkpoint.read_run(self.own_checkpoint)
+        return checkpoint.as_run(self.pretrained)
 
     def weights_hash(self) -> str:
         """Return a hash of all weights, independent of their path."""
@@ -240,6 +233,7 @@ class Source:
                 self.path,
                 step=model.step,
                 left_out={n: why for one in models for n, why in one.left_out.items()},
+                source_notes=tuple(n for one in models for n in one.source_notes),
             )
         if model.tokenizer is not None and self.format != "electra_tf":
             for line in entry_warnings(model.tokenizer):
@@ -366,6 +360,10 @@ def _describe_folder(path: str) -> tuple[str, str]:
         )
     if find_weights(path):
         return "without a config", f"Copy the model's {CONFIG} into {path}"
+    inner = glob.glob(f"{glob.escape(path)}/*_Transformer/{CONFIG}")
+    if inner and os.path.isfile(os.path.join(path, MODULES)):
+        folder = os.path.dirname(inner[0])
+        return "a model of sentence-transformers", f"Name its encoder, {folder}"
     if os.path.isfile(os.path.join(path, "metadata.json")):
         weights = keras_hub.WEIGHTS
         return f"without {weights}", f"Copy the preset's {weights} into {path}"

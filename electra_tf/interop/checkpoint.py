@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,17 +52,33 @@ _NOT_CONVERTED = {
 accepts = is_checkpoint
 
 
-def read(checkpoint: Checkpoint) -> PretrainedModel:
-    """Read a checkpoint's networks and optimizer slots."""
-    config = checkpoint.config()
-    tokenizer = Tokenizer(
-        Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY)), config.tokenization
-    )
-    tensors, slots = (
+class TrainedRun(NamedTuple):
+    """A run of pretrain, or what a run with another library's weights would have."""
+
+    config: PretrainingConfig
+    tokenizer: Tokenizer
+    weights: Mapping[str, np.ndarray]
+    """By the paths of the run's variables."""
+    slots: Mapping[str, np.ndarray]
+    """Of the optimizer, by slot and path."""
+    step: int
+
+
+def read_run(checkpoint: Checkpoint) -> TrainedRun:
+    """Read a checkpoint with all its variables."""
+    config, path = checkpoint.config(), os.path.join(checkpoint.path, VOCABULARY)
+    tokenizer = Tokenizer(Vocabulary.read(path), config.tokenization)
+    weights, slots = (
         read_safetensors(os.path.join(checkpoint.path, name))
         for name in (WEIGHTS, SLOTS)
     )
-    tensors = {n: t.astype(np.float32, copy=False) for n, t in tensors.items()}
+    weights = {n: w.astype(np.float32, copy=False) for n, w in weights.items()}
+    return TrainedRun(config, tokenizer, weights, slots, checkpoint.step)
+
+
+def read(checkpoint: Checkpoint) -> PretrainedModel:
+    """Read a checkpoint's networks and optimizer slots."""
+    config, tokenizer, tensors, slots, _ = read_run(checkpoint)
     shapes, tensors = plain_weights(config, checkpoint.step, tensors)
     details: Mapping[str, Any] = checkpoint.metadata.get("source", {})
     found = [
@@ -148,6 +164,28 @@ def _metrics(checkpoint: Checkpoint) -> dict[str, Mapping[str, Any]]:
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
     """Write a checkpoint that every command of this package takes, and read it."""
+    run = as_run(model)
+    vocabulary = run.tokenizer.vocabulary
+    files = {
+        CONFIG: loader.dump_config(run.config).encode(),
+        VOCABULARY: vocabulary.text.encode(),
+        settings_path(VOCABULARY).name: run.tokenizer.identity_text.encode(),
+    }
+    metadata = {
+        "vocabulary": vocabulary.sha256,
+        "source": {
+            "path": os.path.basename(os.path.normpath(model.path)),
+            "configs": {n.role: dict(n.config) for n in model.networks},
+            "dtypes": {n.role: dict(n.dtypes) for n in model.networks},
+        },
+    }
+    manager = CheckpointManager(path)
+    manager.save(run.step, run.weights, run.slots, files, metadata)
+    return [network.origin for network in read(open_checkpoint(path)).networks]
+
+
+def as_run(model: PretrainedModel) -> TrainedRun:
+    """Return a model's networks with the names, and the settings, of a run."""
     tokenizer, sharing = model.require_tokenizer(), model.sharing()
     weights: dict[str, np.ndarray] = {}
     slots: dict[str, np.ndarray] = {}
@@ -158,22 +196,7 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
         names = target.slot_names(_SLOT)
         slots |= {s: network.slots[n] for n, s in names if n in network.slots}
     config = pretraining_config(model, sharing)
-    files = {
-        CONFIG: loader.dump_config(config).encode(),
-        VOCABULARY: tokenizer.vocabulary.text.encode(),
-        settings_path(VOCABULARY).name: tokenizer.identity_text.encode(),
-    }
-    metadata = {
-        "vocabulary": tokenizer.vocabulary.sha256,
-        "source": {
-            "path": os.path.basename(os.path.normpath(model.path)),
-            "configs": {n.role: dict(n.config) for n in model.networks},
-            "dtypes": {n.role: dict(n.dtypes) for n in model.networks},
-        },
-    }
-    manager = CheckpointManager(path)
-    manager.save(model.step, weights, slots, files, metadata)
-    return [network.origin for network in read(open_checkpoint(path)).networks]
+    return TrainedRun(config, tokenizer, weights, slots, model.step)
 
 
 def _prefixes(network: Network, networks: int, sharing: str) -> Prefixes:

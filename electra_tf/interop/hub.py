@@ -5,6 +5,7 @@ import os
 import re
 
 from electra_tf.errors import InputError
+from electra_tf.interop.sentence_modules import MODULES, POOLING, SETTINGS
 from electra_tf.interop.tensor_files import find_weights
 from electra_tf.text.tokenizer_files import FILES
 
@@ -53,7 +54,7 @@ def local_folder(path: str) -> str:
             folder = snapshot_download(
                 match["name"],
                 revision=match["revision"],
-                allow_patterns=[*FILES, *weights],
+                allow_patterns=[*FILES, MODULES, SETTINGS, POOLING, *weights],
             )
         except (HfHubHTTPError, OSError, ValueError) as error:
             cause = str(error).strip().partition("\n")[0]

@@ -4,6 +4,7 @@ Sources: transformers configuration_electra.py, modeling_electra.py; published
 config.json files of google, hfl and others, which leave keys out.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -16,20 +17,25 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.finetuning import Pooler
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.model_card import model_card
-from electra_tf.interop.network import (
-    Activation,
-    Network,
-    Prefixes,
-    Role,
-    read_shape,
-    table_shape,
+from electra_tf.interop.huggingface_config import (
+    OWN,
+    SIZES,
+    Family,
+    first_position,
+    padding_note,
+    read_activation,
+    read_family,
+    read_sizes,
+    unknown_keys,
 )
+from electra_tf.interop.model_card import model_card
+from electra_tf.interop.network import Network, Prefixes, Role, table_shape
 from electra_tf.interop.pretrained import (
     PretrainedModel,
     choose_tokenizer,
     explain_left_out,
 )
+from electra_tf.interop.sentence_modules import sentence_notes
 from electra_tf.interop.task_heads import TaskHead
 from electra_tf.interop.tensor_files import (
     SAFETENSORS,
@@ -55,8 +61,6 @@ from electra_tf.training.checkpoint import folder_of, safetensors_parts
 TOKENIZATION = TokenizationConfig(max_word_characters=WORD_LIMIT)
 """Settings of transformers where a folder's files have none."""
 GENERATOR = "generator"  # the folder of a pair's generator
-_EXACT = ("gelu", "gelu_python")
-_TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
 _ARCHITECTURES: Mapping[Role, str] = {
     "discriminator": "ElectraForPreTraining",
     "generator": "ElectraForMaskedLM",
@@ -66,36 +70,14 @@ _ARCHITECTURES: Mapping[Role, str] = {
     "classifier": "ElectraForSequenceClassification",
     "regressor": "ElectraForSequenceClassification",
 }
-_SETTINGS = {
-    "depth": "num_hidden_layers",
-    "width": "hidden_size",
-    "embedding": "embedding_size",
-    "heads": "num_attention_heads",
-    "feed_forward": "intermediate_size",
-    "vocabulary_size": "vocab_size",
-    "max_positions": "max_position_embeddings",
-    "segments": "type_vocab_size",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "initializer_range": "initializer_range",
-    "layer_norm_epsilon": "layer_norm_eps",
-}
-# Of keys that published configs leave out.
-_DEFAULTS = {
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "initializer_range": 0.02,
-    "layer_norm_eps": 1e-12,
-}
-# Names below the model's own in a checkpoint of BERT, as electra's begin.
-_ENCODERS = ("electra.", "bert.", "")
+# Prefixes of an encoder's names; files of a bare encoder have none.
+_ENCODERS = ("electra.", "bert.", "roberta.", "")
 _TIED = "generator_lm_head.weight"
 _NOT_READ = {
     _TIED: "equal to the token table, which it is tied to",
     "position_ids": "a buffer, the numbers from 0 on",
     r"cls\.": "a head of BERT; only its encoder is read",
+    r"lm_head\.": "RoBERTa's masked-LM head; only its encoder is read",
     r"pooler\.": "BERT's pooler, which ELECTRA has not",
     r"classifier\.": "a head that predicts neither classes, one score, tags nor "
     "answers, or a part of one",
@@ -103,9 +85,15 @@ _NOT_READ = {
     r"qa_outputs\.": "a span head without two outputs",
 }
 _SPANS, _TAGS = "qa_outputs", "classifier"
+# Of the head of a RoBERTa classifier.
+_BERT_NAMES = {
+    f"{_TAGS}.dense": "bert.pooler.dense",
+    f"{_TAGS}.out_proj": _TAGS,
+}
 _MULTI_LABEL = "multi_label_classification"  # a value of `problem_type`
 _SCORE = "LABEL_0"  # transformers' name of a single output
-_OWN = "electra_tf"  # key of a config for this package's settings of a fine-tuned model
+_POSITIONS = "encoder/embeddings/position_embeddings"
+_SEGMENTS = "encoder/embeddings/segment_embeddings"
 
 
 def accepts(path: str) -> bool:
@@ -126,18 +114,27 @@ def _find(path: str) -> tuple[str, str | None]:
 def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read a folder; a generator may lie in its subfolder `generator`."""
     path, weights = _find(path)
-    network, left_out = _read_network(path, weights)
-    networks, inner = [network], os.path.join(path, GENERATOR)
+    network, family, left_out = _read_network(path, weights)
+    networks, inner, notes = [network], os.path.join(path, GENERATOR), []
     if accepts(inner):
-        network, more = _read_network(inner, find_weights(inner))
+        network, _, more = _read_network(inner, find_weights(inner))
         networks.append(network)
         left_out |= more
-    tokenizer = choose_tokenizer(vocab, path, TOKENIZATION)
-    return PretrainedModel.of_networks(networks, tokenizer, path, left_out=left_out)
+        notes += unknown_keys(network.config, inner)
+    tokenizer, config = choose_tokenizer(vocab, path, TOKENIZATION), networks[0].config
+    if tokenizer is not None:
+        entries = tokenizer.vocabulary.file_tokens
+        notes += padding_note(config, family, entries, path)
+    notes = [*unknown_keys(config, path), *notes, *sentence_notes(path)]
+    return PretrainedModel.of_networks(
+        networks, tokenizer, path, left_out=left_out, source_notes=tuple(notes)
+    )
 
 
-def _read_network(folder: str, weights: str | None) -> tuple[Network, dict[str, str]]:
-    """Return the network of a folder, and its tensors that are not read."""
+def _read_network(
+    folder: str, weights: str | None
+) -> tuple[Network, Family, dict[str, str]]:
+    """Return the network of a folder, its family, and its tensors that are not read."""
     config = read_json(os.path.join(folder, CONFIG))
     if weights is None:
         raise InputError(
@@ -147,20 +144,45 @@ def _read_network(folder: str, weights: str | None) -> tuple[Network, dict[str, 
         )
     tensors = read_tensors(weights)
     tensors = {_modern(name): array for name, array in tensors.items()}
-    encoder = _encoder_prefix(tensors, weights)
+    encoder = _encoder_prefix(config, tensors, weights)
+    family = read_family(config, encoder, folder)
+    if family == "roberta":
+        tensors = _with_bert_head(tensors)
     head = read_head(config, tensors, encoder, folder)
     role = head.role if head else _role(tensors)
     words = f"{encoder}embeddings.word_embeddings.weight"
-    shape = _shape(config, table_shape(tensors, words, folder), folder)
+    shape = read_sizes(config, table_shape(tensors, words, folder), folder)
+    first = first_position(config, family, folder)
     network = Network(
         role, shape, tensors, head, "huggingface", Prefixes(encoder, encoder),
-        _activation(config, folder), folder,
+        read_activation(config, folder), folder, first_position=first,
     )  # fmt: skip
     dtypes = {n: str(tensors[n].dtype) for n in network.names if n in tensors}
     if set(dtypes.values()) == {"float32"}:
         dtypes = {}
+    left_out = _left_out(network, words)
+    if first:
+        rows = f"{encoder}embeddings.position_embeddings.weight[:{first}]"
+        left_out[rows] = f"RoBERTa's first token has position {first}"
     ours = network.to_ours(config=config, dtypes=dtypes)
-    return ours, _left_out(network, words)
+    return _with_our_tables(ours, first), family, left_out
+
+
+def _with_our_tables(network: Network, first: int) -> Network:
+    """Return a network with positions from 0 on, and with two segments at least.
+
+    A model of one segment has the same one for both texts of a pair.
+    """
+    weights, shape = dict(network.weights), network.shape
+    weights[_POSITIONS] = weights[_POSITIONS][first:]
+    if shape.segments == 1:
+        weights[_SEGMENTS] = np.repeat(weights[_SEGMENTS], 2, axis=0)
+    shape = dataclasses.replace(
+        shape,
+        max_positions=shape.max_positions - first,
+        segments=max(2, shape.segments),
+    )
+    return dataclasses.replace(network, weights=weights, shape=shape)
 
 
 def _modern(name: str) -> str:
@@ -170,15 +192,31 @@ def _modern(name: str) -> str:
     return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _encoder_prefix(tensors: Mapping[str, np.ndarray], path: str) -> str:
+def _encoder_prefix(
+    config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], path: str
+) -> str:
     for prefix in _ENCODERS:
         if f"{prefix}embeddings.word_embeddings.weight" in tensors:
             return prefix
     raise InputError(
-        "A Hugging Face model must be an ELECTRA or a BERT",
-        f"{path!r} with {', '.join(sorted(tensors)[:3])}",
-        "Name a model with electra.embeddings.* or bert.embeddings.*",
+        "A Hugging Face model must be an ELECTRA, a BERT or a RoBERTa",
+        f"{path!r} of model_type {config.get('model_type')!r:.80} with "
+        f"{', '.join(sorted(tensors)[:3])}",
+        "Name a model with electra.embeddings.*, bert.embeddings.* or "
+        "roberta.embeddings.*",
     )
+
+
+def _with_bert_head(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return tensors whose classifier of texts, with tanh, has the names of BERT's."""
+    if f"{_TAGS}.out_proj.weight" not in tensors:
+        return dict(tensors)
+    names = {
+        f"{old}.{kind}": f"{new}.{kind}"
+        for old, new in _BERT_NAMES.items()
+        for kind in ("weight", "bias")
+    }
+    return {names.get(name, name): array for name, array in tensors.items()}
 
 
 def _role(tensors: Mapping[str, np.ndarray]) -> Role:
@@ -197,7 +235,7 @@ def read_head(
     folder: str,
 ) -> TaskHead | None:
     """Return the head of a fine-tuned model, if this package has the same network."""
-    own = config.get(_OWN)
+    own = config.get(OWN)
     settings = own if isinstance(own, dict) else {}
     spans, tags = (tensors.get(f"{name}.weight") for name in (_SPANS, _TAGS))
     bias = tensors.get(f"{_SPANS}.bias")
@@ -219,7 +257,7 @@ def read_head(
         return _text_head(config, "gelu", len(output), settings, folder)
     if tags is None or tags.ndim != 2:
         return None
-    if encoder == "bert." and kind.endswith("ForSequenceClassification"):
+    if encoder in ("bert.", "roberta.") and kind.endswith("ForSequenceClassification"):
         return _text_head(config, "tanh", len(tags), settings, folder)
     if not is_tagger:
         return None
@@ -261,36 +299,6 @@ def _labels(config: Mapping[str, Any], count: int, folder: str) -> tuple[str, ..
             f'Write it as {{"0": NAME, ...}}, with the keys "0" to "{count - 1}"',
         )
     return tuple(labels)
-
-
-def _shape(
-    config: Mapping[str, Any], words: tuple[int, ...], folder: str
-) -> EncoderConfig:
-    path, known = os.path.join(folder, CONFIG), {**_DEFAULTS, **config}
-    values = {ours: known.get(theirs) for ours, theirs in _SETTINGS.items()}
-    values["vocabulary_size"] = words[0]
-    if "embedding_size" not in config:
-        values["embedding"] = words[1]
-    if missing := [_SETTINGS[name] for name in values if values[name] is None]:
-        raise InputError(
-            f"{path} must have {missing[0]}",
-            "none",
-            "Add it, or download the file again",
-        )
-    return read_shape(path, **values)
-
-
-def _activation(config: Mapping[str, Any], folder: str) -> Activation:
-    name = config.get("hidden_act", "gelu")
-    if name in _EXACT:
-        return "gelu"
-    if name in _TANH:
-        return "gelu_tanh"
-    raise InputError(
-        f"hidden_act of {folder}/{CONFIG} must be gelu",
-        repr(name),
-        "Name a model with another activation: gelu, gelu_new or gelu_pytorch_tanh",
-    )
 
 
 def _left_out(network: Network, words: str) -> dict[str, str]:
@@ -360,7 +368,7 @@ def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
     kind = network.head.library if network.head else "electra"
     architecture = _ARCHITECTURES[network.role]
     own = {
-        **{theirs: getattr(network.shape, ours) for ours, theirs in _SETTINGS.items()},
+        **{theirs: getattr(network.shape, ours) for ours, theirs in SIZES.items()},
         "architectures": [architecture.replace("Electra", kind.capitalize())],
         "hidden_act": "gelu",
         "model_type": kind,
@@ -372,7 +380,7 @@ def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
         own["id2label"] = {str(n): label for n, label in enumerate(labels)}
         own["label2id"] = {label: n for n, label in enumerate(labels)}
     if network.head is not None and network.head.settings:
-        own[_OWN] = dict(network.head.settings)
+        own[OWN] = dict(network.head.settings)
     if network.role in ("classifier", "regressor"):
         own["classifier_dropout"] = network.head.dropout
         several = network.head.settings.get("multi_label")

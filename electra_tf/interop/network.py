@@ -91,6 +91,8 @@ class Network:
     """Path that it was read from; empty for a converted network."""
     pad_id: int = 0
     """Row of [PAD] in `weights`."""
+    first_position: int = 0
+    """Row of the first token in the position table; those before it are not used."""
     origin: "Network | None" = None
     """The network of another library or checkpoint that this one was read from."""
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -40,6 +40,8 @@ class PretrainedModel:
     """Whether each network of a pair has its own copy of the tables."""
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Tensors of the source that no target gets, with the reason."""
+    source_notes: tuple[str, ...] = ()
+    """Notes of the source's reader to print."""
     run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Settings, data and metrics of the training, as far as the source has them."""
 
@@ -99,11 +101,11 @@ class PretrainedModel:
 
     @property
     def notes(self) -> list[str]:
-        """Notes to print: changes to the vocabulary or the tables on reading."""
+        """Notes to print: the reader's, changes to the vocabulary or the tables."""
+        notes = list(self.source_notes)
         if self.tokenizer is None:
-            return []
+            return notes
         vocabulary, shape = self.tokenizer.vocabulary, self.main.shape
-        notes = []
         if pad_id := self.tokenizer.settings.pad_id:
             notes.append(
                 f"[PAD] has the id {pad_id} in files for other libraries, and 0 here: "

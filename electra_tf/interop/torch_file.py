@@ -1,8 +1,8 @@
 """Read a `pytorch_model.bin` without PyTorch, and without running what is in it.
 
-`torch.save` writes a pickle and the values of the tensors. Python's unpickler gets a
-closed list of constructors, after a scan that bounds its memory. What is read is never
-larger than the file itself, whatever sizes it declares.
+`torch.save` writes a pickle and the values of the tensors. The unpickler here has a
+closed list of operations and of constructors. What is read is never larger than the
+file itself, whatever sizes it declares.
 """
 
 import io
@@ -13,7 +13,7 @@ import pickletools
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import ml_dtypes
 import numpy as np
@@ -32,23 +32,18 @@ _DTYPES = {
     "ByteStorage": np.dtype("<u1"),
     "BoolStorage": np.dtype("?"),
 }
-# Operations that push a number, a string, an empty value, or what `find_class` returns
-# and builds; of tuples, none has another within.
-_PLAIN = {
-    "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT",
-    "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "EMPTY_DICT", "EMPTY_LIST",
-    "EMPTY_TUPLE", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BINPERSID",
-}  # fmt: skip
-_PUT, _GET = {"MEMOIZE", "BINPUT", "LONG_BINPUT"}, {"BINGET", "LONG_BINGET"}
-_OTHERS = {
-    "PROTO", "FRAME", "STOP", "MARK", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "APPEND",
-    "APPENDS", "SETITEM", "SETITEMS", "BUILD",
-}  # fmt: skip
-_FRAME = pickle.FRAME[0]
+# Of pickles of `torch.save`.
+_OPERATIONS = (
+    "PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT",
+    "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE",
+    "BINUNICODE8", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1",
+    "TUPLE2", "TUPLE3", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "MEMOIZE", "BINPUT",
+    "LONG_BINPUT", "BINGET", "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD",
+    "BINPERSID",
+)  # fmt: skip
 # The first object of a file that `torch.save` wrote before version 1.6.
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _MAX_PICKLE = 2**20  # bytes; a tensor takes about 200, an empty list 1, in memory 64
-_MAX_REPEATED = 16  # tuples that occur again
 _MAX_AXES = 32
 # A table and the output layer that is tied to it have two names for one storage.
 _NAMES_OF_A_STORAGE = 2
@@ -80,16 +75,6 @@ class _Tensor(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def __setstate__(self, state: Any) -> None:
-        """Ignore attributes of a parameter."""
-
-
-class _Dict(dict):
-    __slots__ = ()
-
-    def __setstate__(self, state: Any) -> None:
-        """Ignore the metadata of a state dict."""
-
 
 def read_torch_file(path: str) -> dict[str, np.ndarray]:
     """Read the state dict in a file of `torch.save`, of any version."""
@@ -108,46 +93,27 @@ def read_torch_file(path: str) -> dict[str, np.ndarray]:
         ) from error
 
 
-def _unpickle(stream: io.BytesIO) -> tuple[Any, dict[str, _Storage]]:
-    """Return the value of the next pickle of a stream, and its storages."""
-    unpickler = _Unpickler(io.BytesIO(_scan(stream)))
-    return unpickler.load(), unpickler.storages
+class _Operations(dict):
+    """Functions by the number of an operation; another one is an error."""
+
+    def __missing__(self, number: int) -> NoReturn:
+        operation = pickletools.code2op.get(chr(number))
+        if operation is None:
+            raise ValueError(f"an unknown operation {number}")
+        raise _ForbiddenError(f"the operation {operation.name}")
 
 
-def _scan(stream: io.BytesIO) -> bytes:
-    """Return the next pickle, which takes memory and time in proportion to its size.
+class _Unpickler(pickle._Unpickler):
+    """Builds dicts, lists, tuples, strings, numbers and `_Tensor` alone.
 
-    Python's unpickler allocates its memo up to the largest place, and hashes a tuple
-    within tuples once for each of its paths. Frames are left out, because it skips the
-    rest of a frame that ends within an operation, and then reads other operations.
+    The base is the unpickler in Python, since the one in C allocates its memo up to the
+    largest index, and goes on within an operation behind a frame that ends there.
     """
-    starts, memo, repeated = [], {}, 0
-    has_tuple = False  # whether the top of the stack may be a tuple with tuples
-    for count, (operation, argument, start) in enumerate(pickletools.genops(stream)):
-        name = operation.name
-        starts.append(start)
-        if name in _PUT:
-            place = len(memo) if argument is None else argument
-            if place > count:
-                raise ValueError(f"a value stored as {place:,} of {count:,}")
-            memo[place] = has_tuple
-        elif name in _GET:
-            has_tuple = memo.get(argument, False)
-            repeated += has_tuple
-        elif name in _PLAIN or name in _OTHERS:
-            if name not in ("PROTO", "FRAME"):
-                has_tuple = name in _OTHERS
-        else:
-            raise _ForbiddenError(f"the operation {name}")
-    if repeated > _MAX_REPEATED:
-        raise ValueError(f"{repeated:,} repetitions of tuples")
-    data, ends = stream.getbuffer(), [*starts[1:], stream.tell()]
-    pieces = zip(starts, ends, strict=True)
-    return b"".join(data[start:end] for start, end in pieces if data[start] != _FRAME)
 
-
-class _Unpickler(pickle.Unpickler):
-    """Builds dicts, lists, tuples, strings, numbers and `_Tensor` alone."""
+    dispatch = _Operations(
+        (number, pickle._Unpickler.dispatch[number])
+        for number in (getattr(pickle, name)[0] for name in _OPERATIONS)
+    )
 
     def __init__(self, stream: io.BytesIO):
         super().__init__(stream)
@@ -159,8 +125,25 @@ class _Unpickler(pickle.Unpickler):
         call = _CONSTRUCTORS.get(f"{module}.{name}")
         if call is None:
             raise _ForbiddenError(f"{module}.{name}")
-        # A new function each time, as BUILD may set attributes.
-        return lambda *arguments: call(*arguments)
+        return call
+
+    def load_build(self) -> None:
+        """Ignore attributes of a parameter, and the metadata of a state dict."""
+        self.stack.pop()
+
+    def load_setitem(self) -> None:
+        """Set one entry of a dict."""
+        _check_keys(self.stack[-2:-1])
+        super().load_setitem()
+
+    def load_setitems(self) -> None:
+        """Set entries of a dict."""
+        _check_keys(self.stack[::2])
+        super().load_setitems()
+
+    dispatch[pickle.BUILD[0]] = load_build
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
 
     def persistent_load(self, pid: Any) -> _Storage:
         _, kind, key, _, count, *view = pid
@@ -178,6 +161,19 @@ class _Unpickler(pickle.Unpickler):
         return storage
 
 
+def _check_keys(keys: list[Any]) -> None:
+    """Reject keys with a slow hash: that of tuples within tuples may take for ever."""
+    for key in keys:
+        if type(key) not in (str, int):
+            raise TypeError(f"a {type(key).__name__} as a key")
+
+
+def _unpickle(stream: io.BytesIO) -> tuple[Any, dict[str, _Storage]]:
+    """Return the value of the next pickle of a stream, and its storages."""
+    unpickler = _Unpickler(stream)
+    return unpickler.load(), unpickler.storages
+
+
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
     if not (
         isinstance(storage, _Storage)
@@ -191,7 +187,7 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Te
 
 
 _CONSTRUCTORS: Mapping[str, Callable] = {
-    "collections.OrderedDict": lambda: _Dict(),
+    "collections.OrderedDict": lambda: {},
     "torch._utils._rebuild_parameter": lambda tensor, *_: _tensor(*tensor),
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,

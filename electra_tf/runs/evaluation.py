@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import sys
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -16,7 +17,7 @@ from electra_tf.runs.experiment import Experiment
 from electra_tf.text.record_folder import record_length
 from electra_tf.text.record_set import reraise_bad_records
 from electra_tf.text.warnings import UnknownCounter
-from electra_tf.training.checkpoint import Checkpoint, restore_weights
+from electra_tf.training.checkpoint import assign
 
 
 def evaluate_checkpoint(
@@ -76,23 +77,25 @@ class _Run(NamedTuple):
 def _open(path: str, devices: tf.distribute.Strategy, data: str | None = None) -> _Run:
     """Read a checkpoint; one of another library gets the length of the records."""
     source = sources.open_pretrained(path)
-    with source.checkpoint() as checkpoint:
-        is_ours = source.kind == "checkpoint"
-        experiment = Experiment.from_checkpoint(checkpoint)
-        _check_complete(experiment, checkpoint, source.path)
-        if data is not None and not is_ours:
-            experiment = _with_length_of(experiment, data, source.path)
-        pretrainer = experiment.pretrainer(devices)
-        restore_weights(pretrainer, checkpoint)
-        pretrainer.optimizer.iterations.assign(checkpoint.step)
-        pretrainer.begin(checkpoint.step)
-        name = checkpoint.path if is_ours else source.path
-        return _Run(name, checkpoint.step, experiment, pretrainer)
+    run, own = source.run, source.own_checkpoint
+    if own is not None:
+        experiment = Experiment.from_checkpoint(own)
+    else:
+        experiment = Experiment(run.config, run.tokenizer)
+    _check_complete(experiment, run.weights, source.path)
+    if data is not None and own is None:
+        experiment = _with_length_of(experiment, data, source.path)
+    pretrainer = experiment.pretrainer(devices)
+    name = own.path if own else source.path
+    variables = {v.path: v for v in pretrainer.trainable_variables}
+    assign(variables, run.weights, name)
+    pretrainer.optimizer.iterations.assign(run.step)
+    pretrainer.begin(run.step)
+    return _Run(name, run.step, experiment, pretrainer)
 
 
-def _check_complete(experiment: Experiment, checkpoint: Checkpoint, path: str) -> None:
+def _check_complete(experiment: Experiment, names: Collection[str], path: str) -> None:
     """Reject an encoder, and a discriminator without its generator."""
-    names = checkpoint.weights()
     if not any("/head/" in name for name in names):
         raise InputError(
             "A model to evaluate must have the head that it was pre-trained with",

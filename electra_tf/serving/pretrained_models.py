@@ -228,8 +228,7 @@ def pretrained_export(
     """Return the functions of a pre-trained checkpoint, which compute in float32."""
     pretrained = source.encoder
     if output_kind == "encoder":
-        with source.checkpoint() as checkpoint:
-            config = checkpoint.config()
+        config = source.run.config
     else:
         networks = load_networks(source)
         config = networks.config

@@ -18,9 +18,7 @@ from electra_tf.model.electra import (
 from electra_tf.model.encoder import Encoder
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.sources import Source
-from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import Tokenizer
-from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import assign
 
 
@@ -46,10 +44,8 @@ class Networks(NamedTuple):
 
 def load_networks(source: Source) -> Networks:
     """Load the networks of a pre-trained model, without a generator if it has none."""
-    with source.checkpoint() as checkpoint:
-        config, step = checkpoint.config(), checkpoint.step
-        vocabulary = Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY))
-        shapes, weights = plain_weights(config, step, checkpoint.weights())
+    config, tokenizer, weights, _, step = source.run
+    shapes, weights = plain_weights(config, step, weights)
     objective = config.objective
     generators = "/generator/", "/cloze/"
     if objective.facts.head != "masked_lm" and not any(
@@ -70,7 +66,6 @@ def load_networks(source: Source) -> Networks:
             "Name a discriminator or a masked language model",
         )
     assign({v.path: v for v in model.weights}, weights, source.path)
-    tokenizer = Tokenizer(vocabulary, config.tokenization)
     return Networks(model, shapes, config, tokenizer, source.path, step)
 
 

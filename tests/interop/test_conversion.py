@@ -159,6 +159,16 @@ def test_huggingface_round_trip_keeps_keys_and_dtypes(tmp_path):
     assert before == config
 
 
+def test_a_run_of_another_library_is_the_checkpoint_that_is_written(converted):
+    theirs, ours = (sources.open(path).run for path in (PAIR, converted))
+    assert theirs.config == ours.config
+    assert theirs.tokenizer.identity_text == ours.tokenizer.identity_text
+    assert theirs.step == ours.step
+    assert theirs.weights.keys() == ours.weights.keys()
+    for name, array in ours.weights.items():
+        np.testing.assert_array_equal(theirs.weights[name], array)
+
+
 def test_unequal_copies_of_shared_tables_are_loaded_apart(tmp_path):
     name = "electra.embeddings.word_embeddings.weight"
     tensors = tiny.huggingface(

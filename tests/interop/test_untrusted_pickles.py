@@ -95,7 +95,7 @@ def test_torch_tensors_are_not_larger_than_their_file(pickled, size, kind, tmp_p
 
 
 ATTACKS = {
-    # The C unpickler allocates its memo up to the largest index.
+    # The unpickler in C allocates its memo up to the largest index.
     "memo": (b"\x80\x02Nr" + struct.pack("<I", 2**31) + b".", ""),
     "bytearray": (b"\x80\x05\x96" + struct.pack("<Q", 2**40) + b".", ""),
     "long string": (b"\x80\x04\x8d" + struct.pack("<Q", 2**40) + b"x.", ""),
@@ -103,6 +103,14 @@ ATTACKS = {
     "persistent id": (b"\x80\x02" + b"(" * 3 + b"tQ.", ""),
     "storage of tuples": (b"\x80\x02" + b"N" + b"\x85q\x00h\x00\x86" * 60 + b"Q.", ""),
     "tuple as a key": (b"\x80\x02}N\x85Ns.", ""),
+    "tuple among keys": (
+        b"\x80\x02}(" + string("a") + b"N" + b"N\x85" + b"Nu.", "tuple as a key"
+    ),
+    "tuples within tuples among keys": (
+        b"\x80\x02}(" + string("a") + b"N" + b"N\x85q\x00"
+        + b"h\x00\x86q\x00" * 60 + b"Nu.", ""
+    ),
+    "unknown operation": (b"\x80\x02\xff.", "255"),
     "instance": (b"\x80\x02(ios\nsystem\n.", "INST"),
     "eval": (b"\x80\x02" + global_("builtins", "eval") + b")R.", "builtins.eval"),
     "method": (

@@ -158,6 +158,14 @@ WEIGHTS = {
         lambda folder, name: tiny.huggingface(folder, hidden_act=name),
         *("relu", "gelu_pytorch_tanh"),
     ),
+    "a network of another library's family": of_config(
+        lambda folder, name: tiny.huggingface(folder, model_type=name),
+        *("mpnet", "bert"),
+    ),
+    "a decoder": of_config(
+        lambda folder, value: tiny.huggingface(folder, is_decoder=value),
+        *(True, None),
+    ),
     "an output layer that is not tied": of_config(
         lambda folder, shift: tiny.huggingface(
             folder, lambda t: t | {OUTPUT: t[TABLE] + shift}, "generator"

@@ -1,0 +1,202 @@
+"""Read the config.json of transformers: sizes, and what else decides a network.
+
+Every key is read, ignored by name, or stops the conversion; others are in a note.
+
+Sources: transformers configuration_{electra,bert,roberta,utils}.py; config.json files
+that google, hfl, klue and others published, which leave keys out.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from electra_tf.config.model import EncoderConfig
+from electra_tf.errors import InputError
+from electra_tf.interop.network import Activation, read_shape
+from electra_tf.text.huggingface_tokenizer import CONFIG
+
+Family = Literal["electra", "bert", "roberta"]
+"""`roberta`: a BERT whose first token has the position pad_token_id + 1."""
+OWN = "electra_tf"
+"""Key for this package's settings of a fine-tuned model."""
+SIZES = {
+    "depth": "num_hidden_layers",
+    "width": "hidden_size",
+    "embedding": "embedding_size",
+    "heads": "num_attention_heads",
+    "feed_forward": "intermediate_size",
+    "vocabulary_size": "vocab_size",
+    "max_positions": "max_position_embeddings",
+    "segments": "type_vocab_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "initializer_range": "initializer_range",
+    "layer_norm_epsilon": "layer_norm_eps",
+}
+"""Keys of an encoder's shape."""
+# Of keys that published configs leave out.
+_DEFAULTS = {
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+}
+_ROBERTA_PAD = 1  # the default of pad_token_id there
+_EXACT = ("gelu", "gelu_python")
+_TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
+_READ = {
+    *SIZES.values(), OWN, "model_type", "architectures", "hidden_act", "pad_token_id",
+    "id2label", "problem_type", "classifier_dropout",
+}  # fmt: skip
+# The only values that this network has beside null, and what others mean.
+_FIXED: Mapping[str, tuple[Any, str]] = {
+    "is_decoder": (False, "each token attends to those before it alone"),
+    "is_encoder_decoder": (False, "there is a decoder too"),
+    "add_cross_attention": (False, "there is attention to another encoder"),
+    "position_embedding_type": ("absolute", "positions are part of the attention"),
+    "use_task_id": (False, "there is a table of tasks"),
+    "pruned_heads": ({}, "layers have different numbers of heads"),
+    "quantization_config": ({}, "the weights are no floating-point numbers"),
+    "auto_map": ({}, "the network is computed by code of its own, which is not run"),
+}
+# Of files and versions, of training, of other heads than those that are read, of
+# memory and the form of outputs, and of the generation of texts.
+_IRRELEVANT = """
+_name_or_path name_or_path transformers_version torch_dtype dtype tokenizer_class
+_num_labels num_labels label2id finetuning_task task_specific_params
+gradient_checkpointing generator_size directionality
+pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+pooler_size_per_head pooler_type summary_activation summary_first_dropout
+summary_last_dropout summary_proj_to_labels summary_type summary_use_proj
+tie_word_embeddings tie_encoder_decoder torchscript use_bfloat16 use_cache
+chunk_size_feed_forward return_dict output_attentions output_hidden_states
+output_past xla_device attn_implementation _attn_implementation
+_attn_implementation_autoset _attn_implementation_internal
+bos_token_id eos_token_id eos_token_ids sep_token_id cls_token_id
+decoder_start_token_id cross_attention_hidden_size do_sample early_stopping
+length_penalty max_length min_length num_beams num_beam_groups diversity_penalty
+num_return_sequences repetition_penalty temperature top_k top_p typical_p
+no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
+forced_bos_token_id forced_eos_token_id remove_invalid_values
+exponential_decay_length_penalty suppress_tokens begin_suppress_tokens
+return_dict_in_generate output_scores prefix
+"""
+
+
+def read_family(config: Mapping[str, Any], prefix: str, folder: str) -> Family:
+    """Return the family of a model, and reject a config of another network.
+
+    `prefix` is that of the encoder's tensors, which decides without a `model_type`.
+    """
+    path, kind = os.path.join(folder, CONFIG), config.get("model_type")
+    named, classes = prefix.removesuffix("."), config.get("architectures")
+    if kind is None and not named and str(classes).startswith("['Roberta"):
+        kind = "roberta"
+    kind = kind or named or "bert"
+    if kind not in ("electra", "bert", "roberta"):
+        raise InputError(
+            f"model_type of {path} must be electra, bert or roberta",
+            f"{kind!r:.80}, another network",
+            "Name a model of these families",
+        )
+    if prefix and "roberta" in (kind, named) and kind != named:
+        raise InputError(
+            f"{path} and the weights must be of the same model",
+            f"model_type {kind!r} with tensors {prefix}*",
+            "Download both again",
+        )
+    for key, (value, meaning) in _FIXED.items():
+        if config.get(key) not in (None, value):
+            raise InputError(
+                f"{key} of {path} must be {value!r}, or left out",
+                f"{config[key]!r:.80}: {meaning}",
+                "Name another model; electra, bert and roberta without this setting "
+                "are read",
+            )
+    return kind
+
+
+def first_position(config: Mapping[str, Any], family: Family, folder: str) -> int:
+    """Return the row of the position table that belongs to the first token."""
+    if family != "roberta":
+        return 0
+    pad_id = config.get("pad_token_id", _ROBERTA_PAD)
+    rows = config.get("max_position_embeddings", 0)
+    if type(pad_id) is int and type(rows) is int and 0 <= pad_id < rows - 1:
+        return pad_id + 1
+    raise InputError(
+        f"pad_token_id of {folder}/{CONFIG} must leave positions, which begin after it "
+        "in a RoBERTa",
+        f"{pad_id!r:.80} of max_position_embeddings {rows!r:.80}",
+        "Download the file again",
+    )
+
+
+def read_sizes(
+    config: Mapping[str, Any], words: tuple[int, ...], folder: str
+) -> EncoderConfig:
+    """Return the shape of the encoder whose token table has the shape `words`."""
+    path, known = os.path.join(folder, CONFIG), {**_DEFAULTS, **config}
+    values = {ours: known.get(theirs) for ours, theirs in SIZES.items()}
+    values["vocabulary_size"] = words[0]
+    if "embedding_size" not in config:
+        values["embedding"] = words[1]
+    if missing := [SIZES[name] for name in values if values[name] is None]:
+        raise InputError(
+            f"{path} must have {missing[0]}",
+            "none",
+            "Add it, or download the file again",
+        )
+    return read_shape(path, **values)
+
+
+def read_activation(config: Mapping[str, Any], folder: str) -> Activation:
+    """Return how gelu is computed."""
+    name = config.get("hidden_act", "gelu")
+    if name in _EXACT:
+        return "gelu"
+    if name in _TANH:
+        return "gelu_tanh"
+    raise InputError(
+        f"hidden_act of {folder}/{CONFIG} must be gelu",
+        repr(name),
+        "Name a model with another activation: gelu, gelu_new or gelu_pytorch_tanh",
+    )
+
+
+def unknown_keys(config: Mapping[str, Any], folder: str) -> list[str]:
+    """Return a note about keys of no known meaning; those of null have none."""
+    known = {*_READ, *_FIXED, *_IRRELEVANT.split()}
+    names = sorted(n for n in config.keys() - known if config[n] is not None)
+    if not names:
+        return []
+    listed = ", ".join(f"{name}: {config[name]!r:.40}" for name in names[:8])
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return [f"keys of {folder}/{CONFIG} that are not read: {listed}{more}"]
+
+
+def padding_note(
+    config: Mapping[str, Any], family: Family, entries: tuple[str, ...], folder: str
+) -> list[str]:
+    """Return a note where pad_token_id is another entry than [PAD].
+
+    `entries`: the vocabulary in the order of its file.
+    """
+    default = _ROBERTA_PAD if family == "roberta" else None
+    number, pad_id = config.get("pad_token_id", default), entries.index("[PAD]")
+    if number in (None, pad_id):
+        return []
+    known = type(number) is int and 0 <= number < len(entries)
+    entry = entries[number] if known else "no entry"
+    note = (
+        f"pad_token_id of {folder}/{CONFIG} is {number!r:.80}, which is {entry} in the "
+        f"vocabulary; [PAD] is {pad_id}, and counts here"
+    )
+    if family == "roberta":
+        note += (
+            f". transformers counts no position for {entry}: its outputs differ for "
+            "texts that contain it"
+        )
+    return [note]

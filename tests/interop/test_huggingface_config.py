@@ -1,0 +1,358 @@
+"""What a folder's config.json and modules.json say about its network."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tiny
+from conftest import GOLDEN
+
+import electra_tf
+from electra_tf import sources
+from electra_tf.errors import InputError
+from electra_tf.interop import numpy_forward
+from electra_tf.runs.conversion import convert_checkpoint
+
+WIDTH, POSITIONS, PAD = 12, 10, 1
+# As klue's: [PAD] has the id that pad_token_id names.
+ENTRIES = ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *"abcdefgh")
+CONFIG = {
+    "model_type": "roberta",
+    "architectures": ["RobertaModel"],
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 16,
+    "max_position_embeddings": POSITIONS,
+    "type_vocab_size": 1,
+    "vocab_size": len(ENTRIES),
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-5,
+    "pad_token_id": PAD,
+    "position_embedding_type": "absolute",
+    "transformers_version": "4.57.0",
+}
+LAYER = {
+    "attention.self.query": (WIDTH, WIDTH),
+    "attention.self.key": (WIDTH, WIDTH),
+    "attention.self.value": (WIDTH, WIDTH),
+    "attention.output.dense": (WIDTH, WIDTH),
+    "intermediate.dense": (16, WIDTH),
+    "output.dense": (WIDTH, 16),
+}
+IDS = np.array([[2, 5, 6, 7, 8, 3]])
+
+
+def encoder_tensors(positions=POSITIONS, segments=1):
+    """Return random tensors of a bare encoder of two layers, by its own names."""
+    random = np.random.default_rng(0)
+
+    def values(*shape):
+        return random.normal(size=shape).astype(np.float32)
+
+    tensors = {
+        "embeddings.word_embeddings.weight": values(len(ENTRIES), WIDTH),
+        "embeddings.position_embeddings.weight": values(positions, WIDTH),
+        "embeddings.token_type_embeddings.weight": values(segments, WIDTH),
+    }
+    norms = ["embeddings.LayerNorm"]
+    for number in range(2):
+        layer = f"encoder.layer.{number}."
+        for name, shape in LAYER.items():
+            tensors[f"{layer}{name}.weight"] = values(*shape)
+            tensors[f"{layer}{name}.bias"] = values(shape[0])
+        norms += [f"{layer}{part}.LayerNorm" for part in ("attention.output", "output")]
+    for norm in norms:
+        tensors[f"{norm}.weight"] = 1 + values(WIDTH) / 10
+        tensors[f"{norm}.bias"] = values(WIDTH)
+    return tensors
+
+
+def write(folder, tensors=None, prefix="", entries=ENTRIES, **config):
+    """Write a folder and return its path; keys of its config that are None are out."""
+    folder.mkdir(parents=True)
+    tensors = encoder_tensors() if tensors is None else tensors
+    heads = ("classifier", "lm_head")
+    named = {n if n.startswith(heads) else prefix + n: a for n, a in tensors.items()}
+    safetensors.numpy.save_file(named, folder / "model.safetensors")
+    stored = {n: v for n, v in {**CONFIG, **config}.items() if v is not None}
+    (folder / "config.json").write_text(json.dumps(stored))
+    (folder / "vocab.txt").write_text("\n".join(entries) + "\n")
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return str(folder)
+
+
+def hidden_states(path, ids=IDS, segments=0):
+    encoder = electra_tf.Encoder.from_preset(path)
+    segment_ids = np.full_like(ids, segments)
+    outputs = encoder(ids, segment_ids, np.ones_like(ids), output_hidden_states=True)
+    return [np.asarray(one) for one in outputs["hidden_states"]]
+
+
+def layer_norm(x, tensors, name):
+    centred = x - x.mean(-1, keepdims=True)
+    scaled = centred / np.sqrt(x.var(-1, keepdims=True) + CONFIG["layer_norm_eps"])
+    return scaled * tensors[f"{name}.weight"] + tensors[f"{name}.bias"]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "config"),
+    [
+        ("", {}),
+        ("roberta.", {}),
+        ("roberta.", {"model_type": None}),
+        ("", {"model_type": None}),
+        ("roberta.", {"pad_token_id": None}),
+    ],
+)
+def test_positions_of_a_roberta_begin_after_the_padding_id(prefix, config, tmp_path):
+    path, tensors = write(tmp_path / "a", prefix=prefix, **config), encoder_tensors()
+    # [PAD] and the first entry are exchanged here.
+    words = tensors["embeddings.word_embeddings.weight"][IDS]
+    positions = tensors["embeddings.position_embeddings.weight"][PAD + 1 :]
+    x = words + positions[: IDS.shape[1]]
+    x = x + tensors["embeddings.token_type_embeddings.weight"]
+    expected = layer_norm(x, tensors, "embeddings.LayerNorm")
+    np.testing.assert_allclose(hidden_states(path)[0], expected, atol=1e-5)
+    assert electra_tf.Encoder.from_preset(path).shape.max_positions == POSITIONS - 2
+
+
+def test_a_roberta_is_the_bert_of_its_later_positions(tmp_path):
+    tensors = encoder_tensors()
+    name = "embeddings.position_embeddings.weight"
+    as_bert = {**tensors, name: tensors[name][PAD + 1 :].copy()}
+    bert = write(
+        tmp_path / "bert", as_bert, "bert.", model_type="bert",
+        max_position_embeddings=POSITIONS - 2,
+    )  # fmt: skip
+    roberta = write(tmp_path / "roberta", tensors)
+    for one, other in zip(*map(hidden_states, (roberta, bert)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    report = convert_checkpoint(roberta, tmp_path / "back", "huggingface")
+    assert report.comparisons[0].hidden == 0
+    assert f"left out: {name}[:2]" in str(report)
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert config["model_type"] == "electra"
+    assert config["max_position_embeddings"] == POSITIONS - 2
+    for one, other in zip(
+        *map(hidden_states, (str(tmp_path / "back"), bert)), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_proof_of_a_conversion_computes_the_positions_of_its_source(tmp_path):
+    path = write(tmp_path / "a")
+    origin = tiny.networks(path).main.origin
+    states = numpy_forward.hidden_states(
+        origin, IDS, np.zeros_like(IDS), np.ones_like(IDS)
+    )
+    for one, other in zip(states, hidden_states(path), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_both_texts_of_a_pair_have_the_only_segment(tmp_path):
+    path = write(tmp_path / "a")
+    first, second = (hidden_states(path, segments=n)[-1] for n in (0, 1))
+    np.testing.assert_array_equal(first, second)
+    convert_checkpoint(path, tmp_path / "back", "huggingface")
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert config["type_vocab_size"] == 2
+
+
+def head(names):
+    random = np.random.default_rng(1)
+    shapes = {"weight": lambda rows: (rows, WIDTH), "bias": lambda rows: (rows,)}
+    return {
+        f"{name}.{kind}": random.normal(size=shape(rows)).astype(np.float32)
+        for name, rows in names.items()
+        for kind, shape in shapes.items()
+    }
+
+
+def test_a_classifier_of_a_roberta_has_a_hidden_layer_of_tanh(tmp_path):
+    own = head({"classifier.dense": WIDTH, "classifier.out_proj": 3})
+    path = write(
+        tmp_path / "a", encoder_tensors() | own, "roberta.",
+        architectures=["RobertaForSequenceClassification"],
+        id2label={"0": "x", "1": "y", "2": "z"},
+    )  # fmt: skip
+    state = hidden_states(path)[-1][:, 0]
+    kernel, bias = (own[f"classifier.dense.{name}"] for name in ("weight", "bias"))
+    pooled = np.tanh(state @ kernel.T + bias)
+    kernel, bias = (own[f"classifier.out_proj.{name}"] for name in ("weight", "bias"))
+    model = electra_tf.TextClassifier.from_preset(path)
+    assert model.labels == ("x", "y", "z")
+    names = ("token_ids", "segment_ids", "padding_mask")
+    arrays = IDS, np.zeros_like(IDS), np.ones_like(IDS)
+    logits = model(dict(zip(names, arrays, strict=True)))
+    np.testing.assert_allclose(logits, pooled @ kernel.T + bias, atol=1e-5)
+    convert_checkpoint(path, tmp_path / "back", "huggingface")
+    tensors = safetensors.numpy.load_file(tmp_path / "back" / "model.safetensors")
+    np.testing.assert_array_equal(tensors["classifier.weight"], kernel)
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert config["architectures"] == ["BertForSequenceClassification"]
+
+
+def test_a_masked_lm_of_a_roberta_is_read_without_its_head(tmp_path):
+    more = head({"lm_head.dense": WIDTH}) | {"lm_head.bias": np.zeros(3, np.float32)}
+    path = write(tmp_path / "a", encoder_tensors() | more, "roberta.")
+    model = tiny.networks(path)
+    assert model.main.role == "encoder"
+    assert {"lm_head.dense.weight", "lm_head.bias"} <= model.left_out.keys()
+
+
+@pytest.mark.parametrize("pad_id", [-1, 9, 1.5, True, "1"])
+def test_a_padding_id_without_positions_after_it_is_named(pad_id, tmp_path):
+    path = write(tmp_path / "a", pad_token_id=pad_id)
+    with pytest.raises(InputError, match="pad_token_id") as error:
+        tiny.networks(path)
+    assert repr(pad_id) in error.value.received
+
+
+@pytest.mark.parametrize(
+    ("config", "received"),
+    [
+        ({"model_type": "mpnet"}, "'mpnet'"),
+        ({"model_type": "roberta-prelayernorm"}, "'roberta-prelayernorm'"),
+        ({"model_type": ["bert"]}, "['bert']"),
+        ({"is_decoder": True}, "True"),
+        ({"add_cross_attention": True}, "True"),
+        ({"position_embedding_type": "relative_key"}, "'relative_key'"),
+        ({"use_task_id": True}, "True"),
+        ({"pruned_heads": {"0": [1]}}, "{'0': [1]}"),
+        ({"quantization_config": {"bits": 8}}, "{'bits': 8}"),
+        ({"auto_map": {"AutoModel": "code.Model"}}, "code.Model"),
+        ({"hidden_act": "relu"}, "'relu'"),
+    ],
+)
+@pytest.mark.parametrize("family", ["roberta", "bert"])
+def test_a_config_of_another_network_is_rejected(family, config, received, tmp_path):
+    path = write(tmp_path / "a", **{"model_type": family} | config)
+    (key,) = config
+    with pytest.raises(InputError, match=f"{key} of .*config.json") as error:
+        tiny.networks(path)
+    assert received in error.value.received
+
+
+def test_a_config_of_other_weights_is_rejected(tmp_path):
+    path = write(tmp_path / "a", prefix="roberta.", model_type="bert")
+    with pytest.raises(InputError, match=r"'bert' with tensors roberta\."):
+        tiny.networks(path)
+
+
+def notes(path, capsys):
+    """Return the notes that reading a model prints."""
+    tiny.networks(path)
+    lines = capsys.readouterr().err.splitlines()
+    return [line for line in lines if line.startswith("note: ")]
+
+
+def test_unknown_keys_are_named_in_a_note(tmp_path, capsys):
+    path = write(tmp_path / "a", scale_embeddings=True, new_norm="rms", other=None)
+    (line,) = [line for line in notes(path, capsys) if "not read" in line]
+    assert "new_norm: 'rms', scale_embeddings: True" in line
+    assert "other" not in line
+
+
+def test_keys_that_transformers_writes_are_known(capsys):
+    for path in sorted((GOLDEN / "interop").glob("huggingface_*")):
+        assert notes(str(path), capsys) == []
+
+
+def test_another_padding_id_than_that_of_the_vocabulary_is_a_note(tmp_path, capsys):
+    entries = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh")
+    for family, end in (("roberta", "texts that contain it"), ("bert", "counts here")):
+        path = write(tmp_path / family, entries=entries, model_type=family)
+        (line,) = notes(path, capsys)
+        assert "pad_token_id" in line
+        assert "is 1, which is [UNK]" in line
+        assert line.endswith(end)
+    (line,) = notes(write(tmp_path / "same"), capsys)  # as it is exchanged
+    assert "pad_token_id" not in line
+
+
+def write_modules(folder, *modules, pooling=None, length=None):
+    """Write a model and the files of sentence-transformers' modules."""
+    path = write(folder, pad_token_id=1)
+    listed = [
+        {"idx": number, "name": str(number), "path": where, "type": kind}
+        for number, (kind, where) in enumerate(modules)
+    ]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling or {}))
+    if length:
+        settings = json.dumps({"max_seq_length": length, "do_lower_case": False})
+        (folder / "sentence_bert_config.json").write_text(settings)
+    return path
+
+
+OLD, NEW = "sentence_transformers.models", "sentence_transformers.base.modules"
+MEAN = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
+FIRST = (f"{OLD}.Transformer", "")
+POOLING = (f"{OLD}.Pooling", "1_Pooling")
+
+
+@pytest.mark.parametrize(
+    ("modules", "pooling", "length", "expected"),
+    [
+        ([FIRST, POOLING], MEAN, None, 'embed(texts, pooling="mean")'),
+        (
+            [FIRST, POOLING, (f"{OLD}.Normalize", "2_Normalize")],
+            {"pooling_mode_cls_token": True},
+            128,
+            'embed(texts, pooling="cls", max_length=128), divided by their lengths',
+        ),
+        (
+            [(f"{NEW}.transformer.Transformer", ""), (f"{NEW}.Pooling", "1_Pooling")],
+            {"pooling_mode": "mean"},
+            None,
+            'embed(texts, pooling="mean")',
+        ),
+        (
+            [FIRST, POOLING, (f"{OLD}.Dense", "2_Dense")],
+            MEAN,
+            None,
+            "without 2_Dense. Encoder.embed returns other vectors",
+        ),
+        (
+            [FIRST, POOLING],
+            {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
+            None,
+            "without 1_Pooling (mean and max_tokens)",
+        ),
+    ],
+)
+def test_modules_of_sentence_transformers_are_a_note(
+    modules, pooling, length, expected, tmp_path, capsys
+):
+    path = write_modules(tmp_path / "a", *modules, pooling=pooling, length=length)
+    (line,) = [line for line in notes(path, capsys) if "modules.json" in line]
+    assert expected in line
+
+
+@pytest.mark.parametrize("where", ["../b", "..", "/etc", ""])
+def test_modules_lie_in_their_folder(where, tmp_path):
+    path = write_modules(tmp_path / "a", FIRST, (POOLING[0], where))
+    with pytest.raises(InputError, match="folders of its own") as error:
+        tiny.networks(path)
+    assert repr(where) in error.value.received
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", '[{"type": "a.Pooling"}]'])
+def test_damaged_modules_are_named(content, tmp_path):
+    path = write_modules(tmp_path / "a", FIRST)
+    pathlib.Path(path, "modules.json").write_text(content)
+    with pytest.raises(InputError, match=r"modules\.json"):
+        tiny.networks(path)
+
+
+def test_an_encoder_in_a_folder_of_its_own_is_named(tmp_path):
+    folder = tmp_path / "a"
+    write(folder / "0_Transformer")
+    (folder / "modules.json").write_text("[]")
+    with pytest.raises(InputError, match="0_Transformer"):
+        sources.open(folder)
