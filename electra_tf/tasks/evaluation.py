@@ -263,9 +263,10 @@ def _read_tags(
     files, errors = _find(data, ENDINGS), DataErrorLog("stop", "", _RULE)
     for file in files.values() if given else ():
         require_json(file)
+    parts = read_tagged(files, settings, errors, log, model.tags)
     splits = {
         split: with_known_tags(split, part, model.tags, errors)
-        for split, part in read_tagged(files, settings, errors, log).items()
+        for split, part in parts.items()
     }
     return task or "tagging", splits, TagScorer(model.tags)
 

@@ -7,11 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.conll import ENDINGS, read_sentences, without_headers
+from electra_tf.tasks.conll import (
+    ENDINGS,
+    read_sentences,
+    with_usual_tags,
+    without_headers,
+)
 from electra_tf.tasks.labels import other_spelling, several_spellings
 from electra_tf.tasks.schemes import (
     BIOES,
     OUTSIDE,
+    STRAY,
     is_span_scheme,
     learned_scheme,
     scheme_of,
@@ -26,7 +32,6 @@ from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES
 
 _MARKED = re.compile("[A-Z]-.")
-_STRAY = 0.01  # up to this share, tags that mark no span are errors
 
 
 def read_tagging(
@@ -89,13 +94,21 @@ def require_json(path: str) -> None:
 
 
 def read_tagged(
-    paths: Mapping[str, str], settings: DataConfig, log: DataErrorLog, notify: Notify
+    paths: Mapping[str, str],
+    settings: DataConfig,
+    log: DataErrorLog,
+    notify: Notify,
+    known: Sequence[str] = (),
 ) -> dict[str, Split]:
-    """Read the files of all splits, without header lines."""
+    """Read the files of all splits, without header lines.
+
+    `known`: tags of a model, whose spelling the tags keep.
+    """
     files = {s: read_sentences(p, settings, log, notify) for s, p in paths.items()}
+    files = with_usual_tags(without_headers(files, notify), known, notify)
     return {
         split: Split(sentences, [sentence.tags for sentence in sentences])
-        for split, sentences in without_headers(files, notify).items()
+        for split, sentences in files.items()
     }
 
 
@@ -116,7 +129,7 @@ def _without_stray_tags(train: Split, log: DataErrorLog) -> Split:
     tags = [tag for tags in train.targets for tag in tags]
     strays = {tag for tag in set(tags) if not is_span_scheme({tag})}
     count = sum(tag in strays for tag in tags)
-    if count > max(1, _STRAY * len(tags)) or set(tags) <= {OUTSIDE, *strays}:
+    if count > max(1, STRAY * len(tags)) or set(tags) <= {OUTSIDE, *strays}:
         return train
     remedy = (
         "Correct that line, or delete it if it is a header; nearly all other tags are "
