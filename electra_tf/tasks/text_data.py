@@ -14,8 +14,10 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import glue
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.labels import (
+    SEPARATOR,
     THRESHOLD,
     other_spelling,
+    parse_list,
     rarest_labels,
     suspicious_labels,
 )
@@ -80,9 +82,11 @@ class Columns(NamedTuple):
     def _label_set(self, row: Row) -> tuple[tuple[str, ...], str, str]:
         """Return the classes of a row, none for an empty cell, and an error."""
         text = row.values.get(self.target) or ""
-        names: Any = text.split(self.separator)
+        names: Any = parse_list(text)
         if self.target in row.nested:
             names = json.loads(text)
+        elif names is None:
+            names = text.split(self.separator)
         if not isinstance(names, list) or any(type(n) not in (str, int) for n in names):
             return (), "a nested value", f"{self.target!r} is {text:.60}"
         names = tuple(dict.fromkeys(n for name in names if (n := str(name).strip())))
@@ -257,6 +261,8 @@ def read_csv(
         if name == "train":
             parts = split_rows(rows, name, settings, ["train"], log, notify)
         for part, rows in parts.items():
+            if part == "train":
+                columns = _with_separator(columns, rows, notify)
             is_labelled = part != "test" or has_values(rows, columns.target)
             split = read_texts(rows, columns, log, is_labelled)
             _note_empty(split, notify)
@@ -310,6 +316,34 @@ def _columns(settings: DataConfig) -> Columns:
     return Columns(texts, targets[0], None, bounds, separator)
 
 
+def _with_separator(columns: Columns, rows: Sequence[Row], notify: Notify) -> Columns:
+    """Return the columns for sets of classes if all cells of the target are lists."""
+    if columns.bounds is not None or columns.separator is not None:
+        return columns
+    cells = [row for row in rows if row.values.get(columns.target, "").strip()]
+    lists = [row for row in cells if _is_list(row, columns.target)]
+    if lists and len(lists) == len(cells):
+        notify(
+            f"csv: the cells of {columns.target!r} are lists: a text has any number of "
+            "classes"
+        )
+        return columns._replace(separator=SEPARATOR)
+    if lists:
+        notify(
+            f"csv: warning: {len(lists):,} of {len(cells):,} cells of "
+            f"{columns.target!r} are lists, the first is {lists[0]}; as others are "
+            "not, each cell is one class: write all as lists, or pass --label_separator"
+        )
+    return columns
+
+
+def _is_list(row: Row, column: str) -> bool:
+    text = row.values[column]
+    if column in row.nested:
+        return text.startswith("[")
+    return parse_list(text) is not None
+
+
 def _with_values(
     columns: Columns, train: Split, rows: Sequence[Row], notify: Notify
 ) -> Columns:
@@ -325,6 +359,11 @@ def _with_values(
                 f"{columns.target!r}, separated by {columns.separator!r}"
             )
         targets = values = [name for names in targets for name in names]
+        if set(targets) == {"0", "1"}:
+            notify(
+                f"csv: warning: the classes of {columns.target!r} are '0' and '1': "
+                "write names of classes instead of rows of zeros and ones"
+            )
     for line in suspicious_labels(values):
         notify(f"csv: warning: {rows[0].source}: {line}")
     return columns._replace(labels=sorted(set(targets)))
