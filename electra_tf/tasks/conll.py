@@ -25,7 +25,7 @@ WORD_KEYS = ("words", "tokens")
 """Usual keys of the words of a sentence in JSON."""
 TAG_KEYS = ("ner_tags", "tags", "labels", "chunk_tags", "pos_tags", "upos", "xpos")
 """Usual keys of their tags."""
-_NO_COLUMNS = (".csv", ".parquet", ".xml", ".html")
+_NO_COLUMNS = (".csv", ".parquet", ".xlsx", ".xls", ".ods", ".xml", ".html")
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t"
 # `# sent_id = 1` of CoNLL-U, and `#begin document` of CoNLL-2012.
@@ -69,7 +69,7 @@ def read_sentences(
     kind = inner_suffix(path)
     if kind in JSON_SUFFIXES:
         return _read_json_sentences(path, settings, log, notify)
-    if kind in _NO_COLUMNS:
+    if has_no_columns(path):
         raise InputError(
             "Sentences with tags must be a column file (.txt, .conll, .tsv) with a "
             "word on each line, or JSON lines (.jsonl) with lists of words and tags",
@@ -79,6 +79,11 @@ def read_sentences(
         )
     columns = settings.word_column, settings.tag_column
     return read_conll(path, *columns, log, notify)
+
+
+def has_no_columns(path: str) -> bool:
+    """Return whether a file has a suffix of other formats than columns and JSON."""
+    return inner_suffix(path) in _NO_COLUMNS
 
 
 # Column files.

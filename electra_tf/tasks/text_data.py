@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 import json
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -34,9 +35,17 @@ from electra_tf.tasks.splits import (
     hold_out,
     move_to_dev,
     rows_by_split,
+    unread_file,
+    warn_of_missing_classes,
     warn_of_unused_splits,
 )
-from electra_tf.tasks.tables import FORMATS, Row, read_table, require_columns
+from electra_tf.tasks.tables import (
+    FORMATS,
+    Row,
+    conversion,
+    read_table,
+    require_columns,
+)
 from electra_tf.tasks.task_data import SPLITS, Notify, TaskData, format_counts
 from electra_tf.text.data_errors import DataErrorLog
 
@@ -274,7 +283,17 @@ def read_csv(
             splits[part] = split  # train with its places, which a dev split needs
     if "dev" not in splits:
         splits = _hold_out_rows(splits, settings, columns, notify)
+    elif columns.labels is not None:
+        warn_of_missing_classes(_classes(splits, columns), "csv", "classes", notify)
     return _csv_task(splits, columns, notify)
+
+
+def _classes(splits: dict[str, Split], columns: Columns) -> dict[str, set[str]]:
+    """Return the classes of each labelled split."""
+    targets = {name: split.targets for name, split in splits.items() if split.targets}
+    if columns.separator is None:
+        return {name: set(values) for name, values in targets.items()}
+    return {name: set().union(*values) for name, values in targets.items()}
 
 
 def _find_tables(data: str, settings: DataConfig) -> dict[str, str]:
@@ -283,12 +302,20 @@ def _find_tables(data: str, settings: DataConfig) -> dict[str, str]:
         check_split_column(settings.split_column, data)
     files = find_splits(data, SPLITS, FORMATS)
     if "train" not in files:
+        other = unread_file(data)
+        remedy = (
+            "Check the path, or rename the file of the training data to train.csv (or "
+            "train with its own suffix, one of these)"
+        )
+        if other:
+            remedy = conversion(other) or "Write its rows to a train.csv"
         raise InputError(
             "--data must be a table, or a folder with a train.csv (or "
             f"{', '.join(FORMATS)})",
-            f"{data!r}, where there is no such file",
-            "Check the path, or rename the file of the training data to train.csv (or "
-            "train with its own suffix)",
+            f"{data!r} with {os.path.basename(other)}"
+            if other
+            else f"{data!r}, where there is no such file",
+            remedy,
         )
     return files
 

@@ -85,6 +85,15 @@ def dev(tags):
 # Files, settings, words of the error, and each remedy: files, settings.
 ERRORS = {
     "no train": ({"dev.txt": GOOD}, {}, "without train", ({"train.txt": GOOD}, {})),
+    "a table": (
+        {"train.csv": "word,tag\nthe,O\n", "dev.txt": GOOD}, {},
+        r"train\.csv', a \.csv file.*Convert it: a line is a word, a tab and its tag",
+        ({"train.txt": GOOD, "dev.txt": GOOD}, {}),
+    ),
+    "a compressed spreadsheet": (
+        {"train.xlsx": "x"}, {}, r"train\.xlsx', a \.xlsx file",
+        ({"train.txt": GOOD}, {}),
+    ),
     "one sentence": (
         {"train.txt": "the O\n"}, {}, "dev file.*Received: 1 in", (dev("of O\n"), {}),
     ),
@@ -157,6 +166,19 @@ def test_notes_on_the_tags(read):
     assert "'X-N' have another mark than B, I, E and S" in lines[-1]
     task, _ = notes("".join(f"w T{n}\n" for n in range(1000)) + "\nw T0\n" * 2)
     assert task.label_counts.endswith(", and 980 more")
+
+
+def test_types_and_tags_that_dev_lacks_are_reported(read):
+    def notes(train, dev):
+        lines = []
+        read({"train.txt": train, "dev.txt": dev}, notify=lines.append)
+        return [line for line in lines if "dev lacks" in line]
+
+    (line,) = notes(SPANS, "The S-VP\ncat O\n")
+    assert "1 of the 2 types of spans of train: 'NP'" in line
+    (line,) = notes("a D\nb N\nc V\n", "a D\n")
+    assert "2 of the 3 tags of train: 'N', 'V'" in line
+    assert notes(SPANS, SPANS) == notes(SPANS, "cat S-NP\nsat S-VP\n") == []
 
 
 BILOU = "New B-X\nRed I-X\nYork L-X\nis O\nof U-Y\n\n" * 6
