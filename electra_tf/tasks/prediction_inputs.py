@@ -134,7 +134,11 @@ class _Reader:
         if suffix == ".tsv":
             return self._table_items()
         self._check_lines(suffix, head)
-        return self._line_items(itertools.chain(first, lines), suffix in JSON_SUFFIXES)
+        is_json = suffix in JSON_SUFFIXES
+        if self._path:  # an error in a late line would end hours of predictions
+            for _ in self._line_items(read_lines(self._path), is_json):
+                pass
+        return self._line_items(itertools.chain(first, lines), is_json)
 
     def _line_items(
         self, lines: Iterable[tuple[str, str]], is_json: bool
