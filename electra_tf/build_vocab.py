@@ -62,19 +62,22 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     for path in (output, settings_path(output), error_file):
         cli.check_output("output", str(path), FLAGS.overwrite)
     log = DataErrorLog(settings.corpus.on_error, error_file)
+    heldout = FLAGS.heldout and CorpusReader(FLAGS.heldout, settings.corpus, log)
+    if settings.corpus.on_error == "stop":
+        for _ in heldout or ():  # an error in it would end hours of work later
+            pass
     start = time.perf_counter()
     counts = _count_words(settings, log)
     words, seconds = counts.words, time.perf_counter() - start
     print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
     if counts.dropped:
         print(f"{counts.dropped:,} words that occur once were dropped to save memory")
-    heldout = FLAGS.heldout and CorpusReader(FLAGS.heldout, settings.corpus, log)
     tokenizer = train_vocabulary(counts, settings)
+    tokenizer.save(output)  # an error in the held-out text does not lose it
     stats = VocabStats()
     for document in heldout or ():
         stats.add(tokenizer, document.lines)
     log.close()
-    tokenizer.save(output)
     if not log.counts:
         error_file.unlink(missing_ok=True)  # of the replaced vocabulary
     size, requested = len(tokenizer.vocabulary), settings.vocabulary

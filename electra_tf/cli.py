@@ -13,6 +13,7 @@ import os
 import shlex
 import signal
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
@@ -304,11 +305,20 @@ def check_output(flag: str, path: str | None, overwrite: bool = True) -> None:
     elif not os.path.isdir(parent):
         reason = f"in {parent!r}, which does not exist"
         remedy = f"Create the folder, or pass another --{flag}"
-    else:
+    elif not (reason := _write_error(parent)):
         return
     kind = "a file" if overwrite else "a new file"
-    rule = f"--{flag} must be {kind} in a folder that exists"
+    rule = f"--{flag} must be {kind} in a folder that exists and can be written to"
     raise InputError(rule, f"{path!r}, {reason}", remedy)
+
+
+def _write_error(folder: str) -> str:
+    """Return why no file can be written to a folder; empty: one can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return f"in a folder that cannot be written to: {error.strerror or error}"
 
 
 @contextlib.contextmanager

@@ -73,6 +73,15 @@ def test_a_mistake_changes_no_file(here, text, tmp_path, name):
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_held_out_text_is_read_before_the_words_are_counted(here, text, tmp_path):
+    (tmp_path / "bad.txt").write_bytes(b"not \xff fine\n")
+    for heldout, words in (("bad.txt", "invalid UTF-8"), ("gone.txt", "gone.txt")):
+        given = arguments(text, tmp_path / "v", heldout=tmp_path / heldout)
+        result = here("build_vocab", *given)
+        assert words in failure(result)
+        assert "words, " not in result.stdout
+
+
 def test_a_full_disk_leaves_existing_files(here, text, tmp_path):
     given = arguments(text, tmp_path / "vocab.txt")
     assert here("build_vocab", *given).returncode == 0

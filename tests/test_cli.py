@@ -70,6 +70,11 @@ def test_an_output_that_cannot_be_written_or_replaced_is_named(tmp_path):
             cli.check_output("to", str(path), overwrite)
 
 
+def test_an_output_must_be_in_a_folder_that_can_be_written_to():
+    with pytest.raises(InputError, match=r"--report .*'/proc/new\.html'.*written to"):
+        cli.check_output("report", "/proc/new.html")
+
+
 def run(monkeypatch, error, *arguments):
     def main():
         if error:

@@ -1,5 +1,6 @@
 """Invalid input of the command: one paragraph, no file is written."""
 
+import pathlib
 import shutil
 
 import numpy as np
@@ -8,6 +9,7 @@ from conftest import failure
 from pretrain_commands import arguments
 
 from electra_tf.training.checkpoint import open_checkpoint
+from electra_tf.training.metric_logger import read_metrics
 
 BAD = {
     "a typo": (["training.stpes=3"], {}, "Did you mean `training.steps`?"),
@@ -61,6 +63,25 @@ def test_a_damaged_record_of_the_evaluation_is_named(folder, here, tmp_path):
     message = failure(here("pretrain", *given))
     assert f"{shard}: record " in message
     assert "is corrupt or truncated" in message
+    assert read_metrics(str(tmp_path / "run")) == []  # before the first step
+
+
+def test_a_disk_without_room_for_a_checkpoint_is_an_error(
+    folder, here, tmp_path, monkeypatch
+):
+    usage, given = shutil.disk_usage(tmp_path), arguments(folder, tmp_path, *QUICK)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10_000))
+    message = failure(here("pretrain", *given))
+    assert f"{tmp_path}, with 0 MB free" in message
+    assert read_metrics(str(tmp_path)) == []
+    monkeypatch.undo()
+    assert here("pretrain", *given).returncode == 0
+    # The weights and two slots of the optimizer.
+    found = open_checkpoint(str(tmp_path))
+    size = sum(f.stat().st_size for f in pathlib.Path(found.path).rglob("*"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=size // 2))
+    shutil.rmtree(tmp_path)
+    assert "MB free" in failure(here("pretrain", *given))
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(folder, here, tmp_path):

@@ -166,6 +166,12 @@ class Experiment:
             stage=lambda: pretrainer.stage,
         )
 
+    def read_evaluation(self, record_set: RecordSet, max_batches: int | None) -> None:
+        """Read the batches of an evaluation: damage would end the training later."""
+        batches = evaluation_batches(record_set, self.config.input.batch_size)
+        for _ in batches.take(max_batches or -1):
+            pass
+
     @property
     def step_flops(self) -> int:
         """Return the FLOPs of a step's matmuls."""

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import math
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -152,6 +154,8 @@ class Run:
             for folder in sorted({os.path.dirname(path) for path in record_set.paths}):
                 stack.enter_context(records_lock(folder))
             pretrainer = experiment.pretrainer(devices)
+            if is_chief(devices):
+                _check_space(pretrainer, self.model_dir)
             workers = WorkerSync(devices)
             expect = no_limit
             if isinstance(devices, tf.distribute.MultiWorkerMirroredStrategy):
@@ -184,6 +188,9 @@ class Run:
                 )
             if self.evaluation_records is not None:
                 stack.enter_context(reraise_bad_records(self.evaluation_records))
+                experiment.read_evaluation(
+                    self.evaluation_records, settings.evaluation_batches
+                )
                 evaluate = experiment.evaluation(
                     pretrainer,
                     devices,
@@ -323,6 +330,21 @@ def _set_damaged_aside(checkpoints: CheckpointManager, model_dir: str) -> list[s
         f"{newest.path}"
         for path, error in damaged.items()
     ]
+
+
+def _check_space(pretrainer: Pretrainer, folder: str) -> None:
+    """Raise an error if a disk has no room for a checkpoint, hours before it is due."""
+    variables = (*pretrainer.variables, *pretrainer.optimizer.variables)
+    # A variable is in both; weights are float32, as the slots are.
+    shapes = {id(v): math.prod(v.shape) for v in variables}
+    needed, free = 4 * sum(shapes.values()), shutil.disk_usage(folder).free
+    if free < needed:
+        raise InputError(
+            "The disk of --model_dir must have room for a checkpoint",
+            f"{folder}, with {free / 1e6:,.0f} MB free; a checkpoint has "
+            f"{needed / 1e6:,.0f} MB",
+            "Free some space, or pass another --model_dir",
+        )
 
 
 def _open_initial(

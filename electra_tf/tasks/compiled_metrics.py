@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
+from keras.src.trainers.compile_utils import MetricsList  # checked with Keras 3.15
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import keras_metrics
@@ -91,6 +92,13 @@ def _key(name: str) -> str:
     return name.replace("_", "").lower()
 
 
+# Metrics that do not state whether higher is better: of Keras, and means of a model.
+_DIRECTIONS = _by_key(
+    {
+        "up": "TruePositives TrueNegatives accuracy subset_accuracy",
+        "down": "FalsePositives FalseNegatives mse",
+    }
+)
 _FORMS = {
     "classes": _by_key(_CLASS_METRICS),
     "label_sets": _by_key(_LABEL_SET_METRICS),
@@ -103,6 +111,56 @@ class _Compiled(NamedTuple):
     metric: keras.metrics.Metric
     form: Form
     is_weighted: bool
+
+
+class _Direction(NamedTuple):
+    """Name of a metric, and whether higher (`up`) or lower is better."""
+
+    name: str
+    direction: str
+
+    @property
+    def _direction(self) -> str:
+        return self.direction
+
+
+class _Loss(MetricsList):
+    """Mean loss of a model, with the directions of its metrics.
+
+    With mode="auto", callbacks of Keras look for the monitored metric within the
+    `metrics` of lists of this class, and not among the metrics of the model.
+    """
+
+    def __init__(
+        self, mean: keras.metrics.Metric, metrics: Sequence[keras.metrics.Metric]
+    ):
+        directions = {metric.name: _direction(metric) for metric in metrics}
+        known = [_Direction(*item) for item in directions.items() if item[1]]
+        super().__init__(known, mean.name)
+        self.mean = mean
+        """Metric of Keras, which the training step updates."""
+
+    def update_state(self, *args: Any, **kwargs: Any) -> None:
+        """Update the mean."""
+        self.mean.update_state(*args, **kwargs)
+
+    def reset_state(self) -> None:
+        """Reset the mean."""
+        self.mean.reset_state()
+
+    def result(self) -> Any:
+        """Return the mean."""
+        return self.mean.result()
+
+    @property
+    def total(self) -> keras.Variable:
+        """Sum of the losses, as of `keras.metrics.Mean`."""
+        return self.mean.total
+
+    @property
+    def count(self) -> keras.Variable:
+        """Sum of their weights."""
+        return self.mean.count
 
 
 class CompiledMetrics:
@@ -120,6 +178,7 @@ class CompiledMetrics:
         self._model, self._kind, self._num_outputs = model, kind, num_outputs
         self.own = tuple(own)
         """Metrics of the task, which are compiled with every model."""
+        self._loss: _Loss | None = None
         names = [metric.name for metric in own]
         self._compiled = [
             self._compile(identifier, is_weighted)
@@ -145,7 +204,10 @@ class CompiledMetrics:
         """Return the loss, these metrics, and the model's whose names are not taken."""
         names = {metric.name for metric in self.metrics}
         own = [metric for metric in (*own, *self.own) if metric.name not in names]
-        return [*own[:1], *self.metrics, *own[1:]]
+        metrics = [*self.metrics, *own[1:]]
+        if own and (self._loss is None or self._loss.mean is not own[0]):
+            self._loss = _Loss(own[0], metrics)
+        return [*([self._loss] if own else []), *metrics]
 
     def update(
         self, inputs: Inputs, batch: tuple, to_rows: Callable[..., tuple]
@@ -313,6 +375,21 @@ def _lookup(metric: keras.metrics.Metric) -> tuple[str, bool]:
             is_own = kind is not type(metric) and kind.__name__ in general
             return _key(kind.__name__), not is_own
     return "", False
+
+
+def _direction(metric: keras.metrics.Metric) -> str | None:
+    """Return whether higher (`up`) or lower (`down`) is better; None: not known."""
+    if direction := getattr(metric, "_direction", None):
+        return direction
+    key, is_keras = _lookup(metric)
+    if is_keras and type(metric) is keras.metrics.MeanMetricWrapper:
+        try:  # the class of a function, such as `keras.metrics.binary_accuracy`
+            return getattr(keras.metrics.get(metric._fn.__name__), "_direction", None)
+        except ValueError:
+            return None
+    if type(metric) is keras.metrics.Mean:  # of a model
+        key = _key(metric.name)
+    return _DIRECTIONS.get(key)
 
 
 def _label_set_values(form: Form, logits_NC: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.schemes import is_span_scheme
+from electra_tf.tasks.schemes import STRAY, is_span_scheme, respelled
 from electra_tf.tasks.splits import warn_of_unused_splits
 from electra_tf.tasks.tables import has_bad_bytes, read_json, read_text
 from electra_tf.text.data_errors import DataErrorLog
@@ -25,11 +25,12 @@ WORD_KEYS = ("words", "tokens")
 """Usual keys of the words of a sentence in JSON."""
 TAG_KEYS = ("ner_tags", "tags", "labels", "chunk_tags", "pos_tags", "upos", "xpos")
 """Usual keys of their tags."""
-_NO_COLUMNS = (".csv", ".parquet", ".xml", ".html")
+_NO_COLUMNS = (".csv", ".parquet", ".xlsx", ".xls", ".ods", ".xml", ".html")
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t"
-# `# sent_id = 1` of CoNLL-U; `# # B-NP` is a word of CoNLL-2000.
-_COMMENT = re.compile(r"# +(?:[\w.:]+ *=|new(?:doc|par)\b)")
+# `# sent_id = 1` of CoNLL-U, and `#begin document` of CoNLL-2012.
+_COMMENT = re.compile(r"# +(?:[\w.:]+ *=|new(?:doc|par)\b)|#(?:begin|end) document\b")
+_HASH = "#"
 # Names of columns in header lines.
 _WORD_NAME = re.compile("(?:word|token)s?|form|text|surface")
 _TAG_NAME = re.compile(
@@ -68,7 +69,7 @@ def read_sentences(
     kind = inner_suffix(path)
     if kind in JSON_SUFFIXES:
         return _read_json_sentences(path, settings, log, notify)
-    if kind in _NO_COLUMNS:
+    if has_no_columns(path):
         raise InputError(
             "Sentences with tags must be a column file (.txt, .conll, .tsv) with a "
             "word on each line, or JSON lines (.jsonl) with lists of words and tags",
@@ -78,6 +79,11 @@ def read_sentences(
         )
     columns = settings.word_column, settings.tag_column
     return read_conll(path, *columns, log, notify)
+
+
+def has_no_columns(path: str) -> bool:
+    """Return whether a file has a suffix of other formats than columns and JSON."""
+    return inner_suffix(path) in _NO_COLUMNS
 
 
 # Column files.
@@ -92,9 +98,9 @@ def read_conll(
 ) -> list[Sentence]:
     """Read a file with one word per line and a blank line between sentences.
 
-    A line that begins with `-DOCSTART-` also ends a sentence. A line such as
-    `# sent_id = 1` before the first word of a sentence is a comment of CoNLL-U; any
-    other `#` is a word. A sentence with a bad line is dropped as a whole.
+    A line that begins with `-DOCSTART-` also ends a sentence. Comments before the first
+    word of a sentence are skipped (see `_Comments`); any other `#` is a word. A
+    sentence with a bad line is dropped as a whole.
     """
     path = os.fspath(path)
     if word_column == tag_column:
@@ -105,8 +111,12 @@ def read_conll(
         )
     parser = _Columns(path, word_column, tag_column, log)
     comments, sentences = [], []
-    for block in _blocks(read_text(path, log), path):
-        while block and _COMMENT.match(block[0][1]):
+    blocks = list(_blocks(read_text(path, log), path))
+    is_comment = _Comments(
+        [[line for _, line in block] for block in blocks], tag_column
+    )
+    for block in blocks:
+        while block and is_comment(block[0][1]):
             comments.append(block.pop(0))
         rows = [parser.parse(number, line) for number, line in block]
         if rows and all(rows):
@@ -116,7 +126,7 @@ def read_conll(
     if comments:
         number, text = comments[0]
         notify(
-            f"{path}: {len(comments):,} lines skipped as comments of CoNLL-U, "
+            f"{path}: {len(comments):,} lines skipped as comments, "
             f"the first is line {number}, {text!r:.60}"
         )
     return _required(sentences, path)
@@ -151,6 +161,56 @@ def _blocks(text: str, path: str) -> Iterator[list[tuple[int, str]]]:
     yield block
 
 
+class _Comments:
+    """Test of the lines before the first word of a sentence.
+
+    Comments are those of CoNLL-U and CoNLL-2012, such as `# sent_id = 1`. A line whose
+    first column is `#` is also one if its tag is no tag of other words, and its number
+    of columns is another than theirs, or most sentences begin with such a line:
+    `# id cd61 domain=en` is a comment, `# # B-NP` is a word.
+    """
+
+    def __init__(self, sentences: Sequence[Sequence[str]], tag: int | None):
+        self._tag, self._width, self._tags, self._is_usual = tag, 0, set(), False
+        sentences = [lines for lines in sentences if lines]
+        heads = [lines[0] for lines in sentences if _fields(lines[0])[0] == _HASH]
+        if all(map(_COMMENT.match, heads)):
+            return
+        rows = [
+            row
+            for lines in sentences
+            for line in lines
+            if (row := _fields(line))[0] != _HASH and not _COMMENT.match(line)
+        ]
+        widths = collections.Counter(map(len, rows))
+        self._width = max(widths, key=widths.get, default=0)
+        self._tags = {_HASH, *filter(None, map(self._tag_of, rows))}
+        unknown = [
+            line for line in heads if self._tag_of(_fields(line)) not in self._tags
+        ]
+        self._is_usual = len(unknown) > len(sentences) / 2
+
+    def __call__(self, line: str) -> bool:
+        """Return whether a line is a comment."""
+        if _COMMENT.match(line):
+            return True
+        row = _fields(line)
+        if not self._width or row[0] != _HASH or self._tag_of(row) in self._tags:
+            return False
+        return len(row) != self._width or (len(row) > 2 and self._is_usual)
+
+    def _tag_of(self, row: Sequence[str]) -> str | None:
+        """Return the tag of a line; None: it has none."""
+        try:
+            return None if self._tag is None else row[self._tag]
+        except IndexError:
+            return None
+
+
+def _fields(line: str) -> list[str]:
+    return re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
+
+
 class _Columns:
     """Parser of the lines of one file, which must have the same number of columns."""
 
@@ -169,7 +229,7 @@ class _Columns:
         if match := re.search("[\0\r]", line):
             kind = "NUL" if match[0] == "\0" else "carriage return"
             return self._report(number, kind, "within the line", "Remove it")
-        row = re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
+        row = _fields(line)
         self._first = self._first or (len(row), number, line)
         width, first, first_line = self._first
         if len(row) == width and width >= self._least:
@@ -210,7 +270,9 @@ def is_column_file(lines: Sequence[str], tags: Sequence[str]) -> bool:
         return False
     last = {row[-1] for row in rows}
     # Sentences of one length that all end with "." are not columns of punctuation.
-    return is_span_scheme(last) or (len(last) > 1 and last <= set(tags))
+    if is_span_scheme(last) or respelled(dict.fromkeys(last, 1)):
+        return True
+    return len(last) > 1 and last <= set(tags)
 
 
 def without_headers(
@@ -246,6 +308,37 @@ def without_headers(
         elif is_unique and not is_span_scheme({tag}):
             notify(f"{place}: no other line has it; delete the line if it is a header")
     return result
+
+
+def with_usual_tags(
+    files: Mapping[str, list[Sentence]],
+    known: Sequence[str] = (),
+    notify: Notify = print,
+) -> dict[str, list[Sentence]]:
+    """Replace span tags of other spellings, such as BILOU, by BIOES, and report it.
+
+    `known`: tags of a model; one that has learned another spelling needs it unchanged.
+    """
+    counts = collections.Counter(
+        tag for sentences in files.values() for s in sentences for tag in s.tags or ()
+    )
+    new = respelled(counts, max(1, STRAY * counts.total()))
+    if not new or respelled(dict.fromkeys(known, 1)):
+        return dict(files)
+    examples = {
+        tag[0]: f"{old!r} as {tag!r}" for old, tag in sorted(new.items(), reverse=True)
+    }
+    source = next(s.source for sentences in files.values() for s in sentences)
+    notify(f"{source}: tags are read as BIOES, {', '.join(sorted(examples.values()))}")
+    return {
+        split: [
+            s
+            if s.tags is None
+            else dataclasses.replace(s, tags=tuple(new.get(tag, tag) for tag in s.tags))
+            for s in sentences
+        ]
+        for split, sentences in files.items()
+    }
 
 
 # JSON.

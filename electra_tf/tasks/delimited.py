@@ -3,6 +3,7 @@
 import collections
 import io
 import itertools
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from electra_tf.errors import InputError, format_list
@@ -18,6 +19,8 @@ _NAMES = {
     "，": "full-width comma",  # of Chinese and Japanese keyboards
     "；": "full-width semicolon",
 }
+
+_QUOTED_NAME = re.compile(r'(?:(?<=[,;\t|])|^)"(?:[^"]|"")*"(?=[,;\t|]|$)')
 
 Rows = Iterator[tuple[range, list[str] | None]]
 """Lines of each row and its fields; None: invalid quoting."""
@@ -46,7 +49,7 @@ def named_records(
         rows = _tab_rows(text, first)
     for lines, row in rows:
         if names is None:
-            names = _column_names(row, f"{path}:{lines[0]}")
+            names = _column_names(row, f"{path}:{lines[0]}", notify)
         elif row is not None and len(row) == len(names):
             yield lines[0], dict(zip(names, row, strict=True))
         elif row is not None:
@@ -67,7 +70,9 @@ def _actual_separator(header: str, path: str, expected: str) -> str:
             f"{path}:1: JSON: {header!r:.60}",
             "Rename the file to .json",
         )
-    counts = {character: header.count(character) for character in _NAMES}
+    # A quoted name may have separators: "Review, full";label.
+    plain = _QUOTED_NAME.sub("", header) if expected == "," else header
+    counts = {character: plain.count(character) for character in _NAMES}
     actual = max(counts, key=counts.get)
     if counts[expected] or not counts[actual]:
         return expected
@@ -142,7 +147,10 @@ def _tab_rows(text: str, first: int) -> Rows:
         yield range(number, number + 1), line.removesuffix("\r").split("\t")
 
 
-def _column_names(row: list[str] | None, place: str) -> list[str]:
+def _column_names(
+    row: list[str] | None, place: str, notify: Callable[[str], None] | None
+) -> list[str]:
+    """Return the names of the columns; equal ones get their number, from 1."""
     if row is None or any("\udc80" <= c <= "\udcff" for name in row for c in name):
         raise InputError(
             "The first line must name the columns",
@@ -150,11 +158,13 @@ def _column_names(row: list[str] | None, place: str) -> list[str]:
             "Correct the line",
         )
     counts = collections.Counter(filter(None, row))
-    repeated = sorted(name for name, count in counts.items() if count > 1)
-    if repeated:
-        raise InputError(
-            "Column names must be unique",
-            f"{place}, with several columns {format_list(repeated)}",
-            "Rename all but one of them",
-        )
-    return row
+    if counts.total() == len(counts):
+        return row
+    names = [
+        f"{name} (column {number})" if counts[name] > 1 else name
+        for number, name in enumerate(row, 1)
+    ]
+    if notify:
+        new = [name for name, old in zip(names, row, strict=True) if name != old]
+        notify(f"{place}: several columns have one name: read as {format_list(new)}")
+    return names

@@ -13,6 +13,7 @@ from electra_tf.errors import InputError
 from electra_tf.tasks import glue
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.conll import ENDINGS
+from electra_tf.tasks.labels import SEPARATOR
 from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
 from electra_tf.tasks.question_data import question_split
 from electra_tf.tasks.score import (
@@ -195,7 +196,7 @@ def _read_texts(
         limits = UNBOUNDED if labels else (model.low, model.high)
         return name, splits, LabelScorer(row.metrics, labels, limits)
     bounds = None if labels else UNBOUNDED
-    separator = settings.label_separator if model.multi_label else None
+    separator = settings.label_separator or SEPARATOR if model.multi_label else None
     texts = settings.text_columns
     columns = Columns(texts, settings.label_column, labels, bounds, separator)
     splits = _read_tables(data, settings, columns, "split_column" in given, log)
@@ -237,8 +238,6 @@ def _read_tables(
 
 def _require_text_columns(model: TextModel, columns: DataConfig) -> None:
     examples = {"text_columns": "review", "label_column": "label"}
-    if model.multi_label:
-        examples["label_separator"] = "';'"
     if missing := [name for name in examples if not getattr(columns, name)]:
         raise InputError(
             "The columns of a table must be stored with the model or set by flags",
@@ -263,9 +262,10 @@ def _read_tags(
     files, errors = _find(data, ENDINGS), DataErrorLog("stop", "", _RULE)
     for file in files.values() if given else ():
         require_json(file)
+    parts = read_tagged(files, settings, errors, log, model.tags)
     splits = {
         split: with_known_tags(split, part, model.tags, errors)
-        for split, part in read_tagged(files, settings, errors, log).items()
+        for split, part in parts.items()
     }
     return task or "tagging", splits, TagScorer(model.tags)
 

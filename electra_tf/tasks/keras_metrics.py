@@ -21,10 +21,11 @@ _register = keras.saving.register_keras_serializable("electra_tf")
 
 
 class _Metric(keras.metrics.Metric):
-    """Metric whose sums are float64, as they may cancel."""
+    """Metric whose sums are float64, as they may cancel; higher is better."""
 
     def __init__(self, name: str, dtype: Any = "float64"):
         super().__init__(name=name, dtype=dtype)
+        self._direction = "up"  # as Keras's metrics state it for its callbacks
 
     def _weights(self, values: Any, weights: Any) -> tf.Tensor:
         ones = tf.ones(tf.shape(values)[:1], self.dtype)

@@ -1,6 +1,9 @@
 """Names of classes: probable mistakes among them, and sets of them for a text."""
 
+import ast
 import collections
+import itertools
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +21,10 @@ THRESHOLD = 0.5
 """A text has the classes whose probabilities are above it."""
 SEPARATOR = ";"
 """Between the names of a text's classes, if the training data had no separator."""
+_ELEMENT = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?<![\w.])[+-]?\d+(?![\w.])"""
+)
+_BRACKETS = ("[]", "()", "{}")
 _NOT_A_SET = "its elements are not names of classes"
 
 
@@ -26,6 +33,45 @@ def fold(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).casefold()
     visible = (c for c in text if unicodedata.category(c) != "Cf")
     return " ".join("".join(visible).split())
+
+
+def parse_list(cell: str) -> list[str] | None:
+    """Return the elements of a list of strings or whole numbers; None: it is not one.
+
+    A list is written as JSON, Python (also a tuple or a set) or NumPy, which has no
+    commas: `["a", "b"]`, `('a',)`, `{'a'}`, `['a' 'b']`.
+    """
+    cell = cell.strip()
+    if cell == "set()":
+        return []
+    if cell[:1] + cell[-1:] not in _BRACKETS or cell == "{}":
+        return None
+    try:
+        values = json.loads(cell)  # its escapes differ from those of Python
+    except (ValueError, RecursionError):
+        values = _python_list(cell)
+    if values is None or any(type(value) not in (str, int) for value in values):
+        return None
+    return list(map(str, values))
+
+
+def _python_list(cell: str) -> list[Any] | None:
+    """Return the elements of a list as Python or NumPy write it; None: not a list."""
+    inner = cell[1:-1]
+    elements = list(_ELEMENT.finditer(inner))
+    ends = itertools.pairwise(
+        [0, *(end for e in elements for end in e.span()), len(inner)]
+    )
+    gaps = [inner[start:end] for start, end in itertools.islice(ends, 0, None, 2)]
+    first, *between, last = [gap.strip() for gap in [*gaps, *[""] * (not elements)]]
+    if first or last not in ("", ",") or set(between) not in (set(), {","}, {""}):
+        return None
+    if "" in gaps[1:-1] or (cell[0] == "(" and len(elements) == 1 and not last):
+        return None
+    try:
+        return [ast.literal_eval(element[0]) for element in elements]
+    except (ValueError, SyntaxError):
+        return None
 
 
 def quote_names(names: Sequence[str]) -> list[str]:

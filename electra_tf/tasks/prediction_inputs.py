@@ -13,8 +13,10 @@ from electra_tf.tasks.conll import (
     TAG_KEYS,
     is_column_file,
     read_conll,
+    with_usual_tags,
     without_headers,
 )
+from electra_tf.tasks.schemes import respelled
 from electra_tf.tasks.tables import (
     conversion,
     print_note,
@@ -132,7 +134,11 @@ class _Reader:
         if suffix == ".tsv":
             return self._table_items()
         self._check_lines(suffix, head)
-        return self._line_items(itertools.chain(first, lines), suffix in JSON_SUFFIXES)
+        is_json = suffix in JSON_SUFFIXES
+        if self._path:  # an error in a late line would end hours of predictions
+            for _ in self._line_items(read_lines(self._path), is_json):
+                pass
+        return self._line_items(itertools.chain(first, lines), is_json)
 
     def _line_items(
         self, lines: Iterable[tuple[str, str]], is_json: bool
@@ -229,7 +235,9 @@ class _Reader:
         log = DataErrorLog("stop", "", "Columns must be even")
         sentences = read_conll(path, *columns, log, notify=print_note)
         if with_tags:
-            sentences = without_headers({"": sentences}, print_note)[""]
+            files = without_headers({"": sentences}, print_note)
+            known = self._model.output_names
+            sentences = with_usual_tags(files, known, print_note)[""]
         print_note(
             f"{path}: read as columns, word {columns[0]}; its tags are not used, "
             "but copied as gold with --format=csv and jsonl"
@@ -314,7 +322,13 @@ class _Reader:
         if not all(isinstance(tag, str) for tag in tags) and names:
             is_id = [isinstance(t, int) and 0 <= t < len(names) for t in tags]
             tags = [names[tag] for tag in tags] if all(is_id) else []
-        return tags if len(tags) == len(words) else None
+        if len(tags) != len(words):
+            return None
+        if not all(isinstance(tag, str) for tag in tags):
+            return tags
+        is_usual = not respelled(dict.fromkeys(self._model.output_names, 1))
+        new = respelled(dict.fromkeys(tags, 1)) if is_usual else {}
+        return [new.get(tag, tag) for tag in tags]
 
 
 def _parse_line(line: str, place: str, is_json: bool) -> Any:

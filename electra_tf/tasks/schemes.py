@@ -1,7 +1,8 @@
 """Conversion between the tags of words and the spans of a sentence."""
 
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from electra_tf.errors import InputError
@@ -13,12 +14,27 @@ BIOES = "BIOES"
 SCHEMES = ("IOB2", BIOES, "IOB1", "IOE2", "IOE1")
 """Ways to write spans as tags; `scheme_of` prefers earlier ones."""
 
+STRAY = 0.01
+"""Up to this share of the words, tags that mark no span are errors."""
+
 OUTSIDE_MARKS = {OUTSIDE, "."}
 BEGIN_MARKS = {"B", "S", "[", "]"}
 END_MARKS = {*OUTSIDE_MARKS, "E", "S", "[", "]"}
 """Marks after which every mark but an outside one begins a new span."""
 _ALL_MARKS = {*MARKS, *BEGIN_MARKS, *OUTSIDE_MARKS}
 _SPAN_TAG = re.compile(f"{OUTSIDE}|[{MARKS}]-.+", re.DOTALL)
+# Other spellings of span tags: mark and type in either order, and other letters.
+_SPELLINGS = [
+    re.compile(pattern, re.DOTALL)
+    for pattern in (
+        "(?P<mark>[A-Z])-(?P<kind>.+)",
+        "(?P<mark>[A-Z])_(?P<kind>.+)",
+        "(?P<kind>.+)-(?P<mark>[A-Z])",
+        "(?P<kind>.+)_(?P<mark>[A-Z])",
+    )
+]
+_LETTERS = ("BIES", "BILU", "BMES", "BMEW")  # BIOES, BILOU, BMES, BMEWO
+_BIOES_MARK = dict(zip("BIESLUMW", "BIESESIS", strict=True))
 
 
 class Span(NamedTuple):
@@ -38,13 +54,51 @@ def is_span_scheme(tags: Iterable[str]) -> bool:
     return bool(tags) and all(_SPAN_TAG.fullmatch(tag) for tag in tags)
 
 
+def respelled(counts: Mapping[str, int], max_strays: float = 0) -> dict[str, str]:
+    """Return the BIOES tag of each span tag in another spelling.
+
+    Other spellings are BILOU, BMES and BMEWO, and tags such as `B_PER` and `PER-B`; the
+    one that fits the most words is chosen. The result is empty if the tags have the
+    usual spelling or mark no spans.
+
+    Args:
+        counts: Number of words with each tag.
+        max_strays: Number of words that may have other tags, which are left out.
+    """
+    inside = {tag: count for tag, count in counts.items() if tag != OUTSIDE}
+    best, most = {}, 0
+    for spelling, letters in itertools.product(_SPELLINGS, _LETTERS):
+        new = _respell(inside, spelling, letters)
+        fitting = sum(inside[tag] for tag in new)
+        if fitting > most:
+            best, most = new, fitting
+    if sum(inside.values()) - most > min(max_strays, most):
+        return {}
+    return {tag: new for tag, new in best.items() if tag != new}
+
+
+def _respell(
+    tags: Iterable[str], spelling: re.Pattern[str], letters: str
+) -> dict[str, str]:
+    """Return the BIOES tags of the tags in a spelling."""
+    matches = {tag: spelling.fullmatch(tag) for tag in tags}
+    return {
+        tag: f"{_BIOES_MARK[match['mark']]}-{match['kind']}"
+        for tag, match in matches.items()
+        if match and match["mark"] in letters
+    }
+
+
 def as_span_tags(tags: Sequence[str]) -> list[str]:
     """Return the span tag that each tag of a model stands for.
 
-    Tags of spans stand for themselves, also if they are marks alone, without a type. Of
-    other tags, O is outside and equal neighbours are one span, as in the scheme IO;
-    without O each word is a span of its own, as for parts of speech.
+    Tags of spans stand for themselves, also if they are marks alone, without a type;
+    tags in another spelling, such as BILOU, for those of BIOES. Of other tags, O is
+    outside and equal neighbours are one span, as in the scheme IO; without O each word
+    is a span of its own, as for parts of speech.
     """
+    if new := respelled(dict.fromkeys(tags, 1)):
+        return [new.get(tag, tag) for tag in tags]
     if is_span_scheme(tags) or {OUTSIDE} < {*tags} <= {OUTSIDE, *MARKS}:
         return list(tags)
     mark = "I" if OUTSIDE in tags else "S"

@@ -9,7 +9,7 @@ from typing import Any
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import glue
-from electra_tf.tasks.conll import ENDINGS, read_conll, without_headers
+from electra_tf.tasks.conll import ENDINGS, read_conll, with_usual_tags, without_headers
 from electra_tf.tasks.score import LabelScorer, TagScorer
 from electra_tf.tasks.splits import Split, find_splits
 from electra_tf.tasks.squad_json import PUBLISHED, read_squad_ignoring_offsets
@@ -196,7 +196,8 @@ def _score_tags(
                 "Write them as columns; finetune writes its predictions so, with tags",
             )
     sides = [read_conll(path, 0, -1, errors, log) for path in (data, predictions)]
-    gold, predicted = without_headers(dict(enumerate(sides)), log).values()
+    sides = without_headers(dict(enumerate(sides)), log).values()
+    gold, predicted = (with_usual_tags({"": s}, notify=log)[""] for s in sides)
     for expected, sentence in zip(gold, predicted, strict=False):
         if expected.words != sentence.words:
             raise InputError(

@@ -99,6 +99,30 @@ def find_splits(
     return paths
 
 
+def unread_file(data: str) -> str | None:
+    """Return the training file of a folder whatever its format; None: there is none."""
+    paths = glob.glob(os.path.join(glob.escape(data), "train.*"))
+    return next(iter(sorted(filter(os.path.isfile, paths))), None)
+
+
+def warn_of_missing_classes(
+    names: Mapping[str, Collection[str]],
+    task: str,
+    noun: str,
+    notify: Callable[[str], None],
+) -> None:
+    """Warn of classes of train that another labelled split lacks.
+
+    `names`: the classes of each split.
+    """
+    for split, known in names.items():
+        if missing := sorted(set(names["train"]).difference(known)):
+            notify(
+                f"{task}: warning: {split} lacks {len(missing):,} of the "
+                f"{len(names['train']):,} {noun} of train: {format_list(missing)}"
+            )
+
+
 def rows_by_split(
     rows: Sequence[Any], column: str, needed: Collection[str], log: DataErrorLog
 ) -> dict[str, list[Any]]:

@@ -7,18 +7,32 @@ from collections.abc import Callable, Mapping, Sequence
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.conll import ENDINGS, read_sentences, without_headers
+from electra_tf.tasks.conll import (
+    ENDINGS,
+    has_no_columns,
+    read_sentences,
+    with_usual_tags,
+    without_headers,
+)
 from electra_tf.tasks.labels import other_spelling, several_spellings
 from electra_tf.tasks.schemes import (
     BIOES,
     OUTSIDE,
+    STRAY,
     is_span_scheme,
     learned_scheme,
     scheme_of,
     to_scheme,
 )
 from electra_tf.tasks.score import TagScorer
-from electra_tf.tasks.splits import Split, find_splits, hold_out, move_to_dev
+from electra_tf.tasks.splits import (
+    Split,
+    find_splits,
+    hold_out,
+    move_to_dev,
+    unread_file,
+    warn_of_missing_classes,
+)
 from electra_tf.tasks.tagger import TokenClassifier, tag_vocabulary
 from electra_tf.tasks.task_data import SPLITS, Notify, TaskData, format_counts
 from electra_tf.text.data_errors import DataErrorLog
@@ -26,7 +40,6 @@ from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES
 
 _MARKED = re.compile("[A-Z]-.")
-_STRAY = 0.01  # up to this share, tags that mark no span are errors
 
 
 def read_tagging(
@@ -34,6 +47,9 @@ def read_tagging(
 ) -> TaskData:
     """Read files of sentences with tags."""
     paths = find_splits(data, SPLITS, ENDINGS)
+    other = unread_file(data)
+    if "train" not in paths and other and has_no_columns(other):
+        paths["train"] = other  # for the error of its format
     if "train" not in paths:
         raise InputError(
             "--data must be a file of sentences, or a folder with train.txt and "
@@ -41,7 +57,7 @@ def read_tagging(
             ".xz)",
             f"{data!r} without train",
             "Check the path, or rename the file of the training data to train.txt (or "
-            "train with its own suffix)",
+            "train with its own suffix, one of these)",
         )
     if settings.text_columns or settings.label_column or settings.tag_names:
         require_json(paths["train"])
@@ -65,6 +81,9 @@ def read_tagging(
         for split, part in splits.items()
         if split != "train"
     }
+    if "dev" in paths:
+        kinds, noun = _kinds(splits)
+        warn_of_missing_classes(kinds, name, noun, notify)
     scheme, misfits = BIOES, []
     if is_span_scheme(tags):
         scheme, misfits = scheme_of(train.targets)
@@ -75,6 +94,18 @@ def read_tagging(
     model = functools.partial(TokenClassifier, tags=tags, scheme=scheme)
     scorer = TagScorer(tags)
     return TaskData(name, splits, scorer, model, label_counts=label_counts)
+
+
+def _kinds(splits: Mapping[str, Split]) -> tuple[dict[str, set[str]], str]:
+    """Return the types of spans, or the tags, of each split, and what they are."""
+    tags = {n: {t for tags in s.targets for t in tags} for n, s in splits.items()}
+    if not is_span_scheme(tags["train"]):
+        return tags, "tags"
+    kinds = {
+        name: {tag.partition("-")[2] for tag in own} - {""}
+        for name, own in tags.items()
+    }
+    return kinds, "types of spans"
 
 
 def require_json(path: str) -> None:
@@ -89,13 +120,21 @@ def require_json(path: str) -> None:
 
 
 def read_tagged(
-    paths: Mapping[str, str], settings: DataConfig, log: DataErrorLog, notify: Notify
+    paths: Mapping[str, str],
+    settings: DataConfig,
+    log: DataErrorLog,
+    notify: Notify,
+    known: Sequence[str] = (),
 ) -> dict[str, Split]:
-    """Read the files of all splits, without header lines."""
+    """Read the files of all splits, without header lines.
+
+    `known`: tags of a model, whose spelling the tags keep.
+    """
     files = {s: read_sentences(p, settings, log, notify) for s, p in paths.items()}
+    files = with_usual_tags(without_headers(files, notify), known, notify)
     return {
         split: Split(sentences, [sentence.tags for sentence in sentences])
-        for split, sentences in without_headers(files, notify).items()
+        for split, sentences in files.items()
     }
 
 
@@ -116,7 +155,7 @@ def _without_stray_tags(train: Split, log: DataErrorLog) -> Split:
     tags = [tag for tags in train.targets for tag in tags]
     strays = {tag for tag in set(tags) if not is_span_scheme({tag})}
     count = sum(tag in strays for tag in tags)
-    if count > max(1, _STRAY * len(tags)) or set(tags) <= {OUTSIDE, *strays}:
+    if count > max(1, STRAY * len(tags)) or set(tags) <= {OUTSIDE, *strays}:
         return train
     remedy = (
         "Correct that line, or delete it if it is a header; nearly all other tags are "

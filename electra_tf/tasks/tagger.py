@@ -31,6 +31,7 @@ from electra_tf.tasks.schemes import (
     as_span_tags,
     is_span_scheme,
     learned_scheme,
+    respelled,
     to_scheme,
 )
 from electra_tf.tasks.task_methods import Formatted, probability_cells
@@ -163,7 +164,9 @@ class TokenClassifier(TextModel):
 
     def task_metrics(self) -> list[keras.metrics.Metric]:
         """Return the F1 of spans, if the tags mark spans."""
-        return [SpanF1(self.tags)] if is_span_scheme(self.tags) else []
+        marks_spans = is_span_scheme(self.tags)
+        marks_spans |= bool(respelled(dict.fromkeys(self.tags, 1)))
+        return [SpanF1(self.tags)] if marks_spans else []
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None

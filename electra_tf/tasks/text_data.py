@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 import json
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,8 +15,10 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import glue
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.labels import (
+    SEPARATOR,
     THRESHOLD,
     other_spelling,
+    parse_list,
     rarest_labels,
     suspicious_labels,
 )
@@ -32,9 +35,17 @@ from electra_tf.tasks.splits import (
     hold_out,
     move_to_dev,
     rows_by_split,
+    unread_file,
+    warn_of_missing_classes,
     warn_of_unused_splits,
 )
-from electra_tf.tasks.tables import FORMATS, Row, read_table, require_columns
+from electra_tf.tasks.tables import (
+    FORMATS,
+    Row,
+    conversion,
+    read_table,
+    require_columns,
+)
 from electra_tf.tasks.task_data import SPLITS, Notify, TaskData, format_counts
 from electra_tf.text.data_errors import DataErrorLog
 
@@ -80,9 +91,11 @@ class Columns(NamedTuple):
     def _label_set(self, row: Row) -> tuple[tuple[str, ...], str, str]:
         """Return the classes of a row, none for an empty cell, and an error."""
         text = row.values.get(self.target) or ""
-        names: Any = text.split(self.separator)
+        names: Any = parse_list(text)
         if self.target in row.nested:
             names = json.loads(text)
+        elif names is None:
+            names = text.split(self.separator)
         if not isinstance(names, list) or any(type(n) not in (str, int) for n in names):
             return (), "a nested value", f"{self.target!r} is {text:.60}"
         names = tuple(dict.fromkeys(n for name in names if (n := str(name).strip())))
@@ -257,6 +270,8 @@ def read_csv(
         if name == "train":
             parts = split_rows(rows, name, settings, ["train"], log, notify)
         for part, rows in parts.items():
+            if part == "train":
+                columns = _with_separator(columns, rows, notify)
             is_labelled = part != "test" or has_values(rows, columns.target)
             split = read_texts(rows, columns, log, is_labelled)
             _note_empty(split, notify)
@@ -268,7 +283,17 @@ def read_csv(
             splits[part] = split  # train with its places, which a dev split needs
     if "dev" not in splits:
         splits = _hold_out_rows(splits, settings, columns, notify)
+    elif columns.labels is not None:
+        warn_of_missing_classes(_classes(splits, columns), "csv", "classes", notify)
     return _csv_task(splits, columns, notify)
+
+
+def _classes(splits: dict[str, Split], columns: Columns) -> dict[str, set[str]]:
+    """Return the classes of each labelled split."""
+    targets = {name: split.targets for name, split in splits.items() if split.targets}
+    if columns.separator is None:
+        return {name: set(values) for name, values in targets.items()}
+    return {name: set().union(*values) for name, values in targets.items()}
 
 
 def _find_tables(data: str, settings: DataConfig) -> dict[str, str]:
@@ -277,12 +302,20 @@ def _find_tables(data: str, settings: DataConfig) -> dict[str, str]:
         check_split_column(settings.split_column, data)
     files = find_splits(data, SPLITS, FORMATS)
     if "train" not in files:
+        other = unread_file(data)
+        remedy = (
+            "Check the path, or rename the file of the training data to train.csv (or "
+            "train with its own suffix, one of these)"
+        )
+        if other:
+            remedy = conversion(other) or "Write its rows to a train.csv"
         raise InputError(
             "--data must be a table, or a folder with a train.csv (or "
             f"{', '.join(FORMATS)})",
-            f"{data!r}, where there is no such file",
-            "Check the path, or rename the file of the training data to train.csv (or "
-            "train with its own suffix)",
+            f"{data!r} with {os.path.basename(other)}"
+            if other
+            else f"{data!r}, where there is no such file",
+            remedy,
         )
     return files
 
@@ -310,6 +343,34 @@ def _columns(settings: DataConfig) -> Columns:
     return Columns(texts, targets[0], None, bounds, separator)
 
 
+def _with_separator(columns: Columns, rows: Sequence[Row], notify: Notify) -> Columns:
+    """Return the columns for sets of classes if all cells of the target are lists."""
+    if columns.bounds is not None or columns.separator is not None:
+        return columns
+    cells = [row for row in rows if row.values.get(columns.target, "").strip()]
+    lists = [row for row in cells if _is_list(row, columns.target)]
+    if lists and len(lists) == len(cells):
+        notify(
+            f"csv: the cells of {columns.target!r} are lists: a text has any number of "
+            "classes"
+        )
+        return columns._replace(separator=SEPARATOR)
+    if lists:
+        notify(
+            f"csv: warning: {len(lists):,} of {len(cells):,} cells of "
+            f"{columns.target!r} are lists, the first is {lists[0]}; as others are "
+            "not, each cell is one class: write all as lists, or pass --label_separator"
+        )
+    return columns
+
+
+def _is_list(row: Row, column: str) -> bool:
+    text = row.values[column]
+    if column in row.nested:
+        return text.startswith("[")
+    return parse_list(text) is not None
+
+
 def _with_values(
     columns: Columns, train: Split, rows: Sequence[Row], notify: Notify
 ) -> Columns:
@@ -325,6 +386,11 @@ def _with_values(
                 f"{columns.target!r}, separated by {columns.separator!r}"
             )
         targets = values = [name for names in targets for name in names]
+        if set(targets) == {"0", "1"}:
+            notify(
+                f"csv: warning: the classes of {columns.target!r} are '0' and '1': "
+                "write names of classes instead of rows of zeros and ones"
+            )
     for line in suspicious_labels(values):
         notify(f"csv: warning: {rows[0].source}: {line}")
     return columns._replace(labels=sorted(set(targets)))

@@ -335,6 +335,73 @@ def test_tags_of_single_words_have_no_f1_of_entities():
     assert model.metrics_names == ["loss", "accuracy"]
 
 
+LOWER_IS_BETTER = [
+    "loss", "mse", "huber", "log_cosh", "BinaryCrossentropy",
+    "CategoricalCrossentropy", "CategoricalHinge", "FalseNegatives", "FalsePositives",
+    "KLDivergence", "LogCoshError", "MeanAbsoluteError", "MeanAbsolutePercentageError",
+    "MeanSquaredError", "MeanSquaredLogarithmicError", "Poisson",
+    "RootMeanSquaredError", "SparseCategoricalCrossentropy",
+]  # fmt: skip
+
+
+def assert_directions(model, names):
+    """Assert that callbacks without `mode` keep the better value of each metric."""
+    for name, kind in names.items():
+        callback = keras.callbacks.EarlyStopping(monitor=f"val_{name}")
+        callback.set_model(model)
+        callback.on_train_begin()
+        for epoch, value in enumerate([0.5, 0.6, 0.4]):
+            callback.on_epoch_end(epoch, {f"val_{name}": value})
+        best = 0.4 if kind in LOWER_IS_BETTER else 0.6
+        assert callback.best == best, name
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_class_metrics_state_which_direction_is_better(classes):
+    model, metrics = make_model("classes", classes), []
+    for metric in (m for row in class_metrics(classes).values() for m in row):
+        metric = fresh(metric)
+        metric.name += f"_{len(metrics)}"
+        metrics.append(metric)
+    own = ["f1", "f1_macro", "f1_micro", "f1_weighted", "mcc"]
+    model.compile("sgd", metrics=[*metrics, *own, keras.losses.log_cosh])
+    kinds = {metric.name: type(metric).__name__ for metric in metrics}
+    unknown = [name for name in kinds if name.startswith("error_of_ids")]
+    (unknown,) = (name for name in unknown if kinds.pop(name))
+    names = ["loss", "accuracy", *own, "log_cosh"]
+    assert_directions(model, kinds | dict(zip(names, names, strict=True)))
+    with pytest.raises(ValueError, match=unknown):  # of a user, as in Keras
+        assert_directions(model, {unknown: ""})
+
+
+OTHERS = {  # kind of the model, metrics of `compile`, names
+    "scores": (
+        [kind() for kind in SCORE_METRICS] + ["pearson", "spearman"], "mse pearson"
+    ),
+    "tags": (["mcc"], "accuracy mcc"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_metrics_state_which_direction_is_better(name):
+    metrics, names = OTHERS[name]
+    model = make_model(name, 3)
+    model.compile("sgd", metrics=metrics)
+    kinds = {metric.name: type(metric).__name__ for metric in metrics[:-2]}
+    assert_directions(model, kinds | {name: name for name in names.split()})
+
+
+def test_own_metrics_of_models_state_which_direction_is_better():
+    sets = TextClassifier(tiny.start(), "ab", tiny.settings(), multi_label=True)
+    spans = TokenClassifier(tiny.start(), TAGS["BIOES"], tiny.settings())
+    answers = QuestionAnswerer(tiny.start(), settings=tiny.settings())
+    for model, name in (
+        (sets, "subset_accuracy"), (spans, "f1"), (answers, "accuracy")
+    ):  # fmt: skip
+        model.compile("sgd")
+        assert_directions(model, {"loss": "loss", name: name})
+
+
 def create(name):
     return getattr(km, name)(*ARGUMENTS.get(name, ()))
 

@@ -61,6 +61,39 @@ def test_comments_of_conllu_are_skipped_and_reported(read):
     assert "line 1, '# newdoc'" in line
 
 
+COMMENTS = {  # content, column of the tag, words of the sentences
+    "an id of four columns": (
+        "# id 1\tdomain=en\na _ _ O\n# _ _ O\n\n# id 2 domain=en\nb _ _ B-X\n", -1,
+        [("a", "#"), ("b",)],
+    ),
+    "an id of another number of columns": (
+        "# id 1 domain=de split=dev\na O\n\n# id 2\nb O\n\nc O\n", -1, ["a", "b", "c"],
+    ),
+    "a source": (
+        "#\tn.de vom 3. Mai [2005]\n1\ta\tO\n\n#\thttp://n.de [2005]\n1\tb\tO\n", -1,
+        [("1",), ("1",)],
+    ),
+    "a document of CoNLL-2012": (
+        "#begin document (a/b); part 000\na O\n\n#end document\n", -1, ["a"],
+    ),
+    "words alone": ("# id 1 x\na\n#\n\n#\nb\n", None, [("a", "#"), ("#", "b")]),
+    "a hash with a tag of its own": ("# #\n5 CD\n\na DT\n", -1, [("#", "5"), "a"]),
+    "a rare hash": ("# hash SYM\na b C\n\na b C\n\na b C\n", -1, ["#a", "a", "a"]),
+    "hashtags": ("#a B-tag\n# O\nb O\n\n#b I-tag\n", -1, [("#a", "#", "b"), ("#b",)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "tag", "words"), COMMENTS.values(), ids=COMMENTS)
+def test_a_hash_is_a_comment_by_its_columns(read, content, tag, words):
+    sentences = read(content, 0, tag)
+    assert [words for words, *_ in sentences] == list(map(tuple, words))
+
+
+def test_a_hash_with_a_space_before_a_usual_tag_is_an_error(read):
+    with pytest.raises(InputError, match=r"a\.txt:3: another number of columns"):
+        read("a O\n\n# 1 O\nb O\n", 0, -1)
+
+
 BAD = {  # lines after a good sentence, line and words of the error
     "too few columns": (b"the B-NP\ncat\n", 4, "too few columns"),
     "a surplus column": (b"New York B-LOC\n", 3, "another number of .*'good O', has 2"),

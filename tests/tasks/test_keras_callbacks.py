@@ -41,6 +41,32 @@ def test_keras_callbacks(tmp_path):
     assert restored == pytest.approx(history["val_loss"][0], rel=1e-4)
 
 
+def test_callbacks_know_the_direction_of_the_monitored_metric(tmp_path):
+    best = str(tmp_path / "best.keras")
+    options = {"monitor": "val_accuracy"}
+    stop = keras.callbacks.EarlyStopping(patience=9, **options)
+    callbacks = [
+        stop,
+        keras.callbacks.ModelCheckpoint(best, save_best_only=True, **options),
+        keras.callbacks.ReduceLROnPlateau(**options),
+    ]
+    model = make_model()
+    model.compile(keras.optimizers.SGD(0.1))
+    history = model.fit(
+        TEXTS, LABELS, validation_split=0.25, epochs=4, callbacks=callbacks, verbose=0
+    ).history
+    values = history["val_accuracy"]
+    assert stop.best == max(values) > min(values)
+    again = keras.saving.load_model(best)
+    results = again.evaluate(TEXTS[18:], LABELS[18:], verbose=0, return_dict=True)
+    assert results["accuracy"] == pytest.approx(max(values))
+    assert model.metrics_names == ["loss", "accuracy"]
+    mean = model.metrics[0]  # of the last validation
+    assert float(mean.total) / float(mean.count) == pytest.approx(
+        history["val_loss"][-1], rel=1e-5
+    )
+
+
 class _InterruptCallback(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if epoch == 1:

@@ -18,6 +18,7 @@ from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.serving.export import load_exportable
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.datasets import read_task
+from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.score import LabelSetScorer
 from electra_tf.tasks.splits import Split
 from electra_tf.text.data_errors import DataErrorLog
@@ -266,11 +267,58 @@ def test_cells_are_sets_of_classes(tmp_path):
 def test_lists_of_json_are_sets_of_classes(tmp_path):
     rows = [["b", "a"], [], None, ["a"], ["b", 1]] * 4
     lines = [json.dumps({"text": f"t {n}", "labels": r}) for n, r in enumerate(rows)]
-    data, _ = read(tmp_path, "\n".join(lines), "jsonl", data_label_separator=";")
-    targets = [t for split in data.splits.values() for t in split.targets]
-    assert sorted(set(targets)) == [(), ("a",), ("b", "1"), ("b", "a")]
+    for options in ({}, {"data_label_separator": ";"}):
+        data, _ = read(tmp_path, "\n".join(lines), "jsonl", **options)
+        targets = [t for split in data.splits.values() for t in split.targets]
+        assert sorted(set(targets)) == [(), ("a",), ("b", "1"), ("b", "a")]
+    lines.append(json.dumps({"text": "t", "labels": "a"}))
     with pytest.raises(InputError, match="--label_separator"):
         read(tmp_path, "\n".join(lines), "jsonl")
+
+
+LISTS = {  # the cells of ["b", "a"], [] and ["it's; c"]
+    "Python": ["['b', 'a']", "[]", '["it\'s; c"]'],
+    "JSON": ['["b", "a"]', " [] ", '["it\\u0027s; c"]'],
+    "NumPy": ["['b' 'a']", "[]", '["it\'s; c"]'],
+    "lines of NumPy": ["['b'\n 'a']", "[]", '["it\'s; c"]'],
+    "tuples": ["('b', 'a')", "()", '("it\'s; c",)'],
+    "sets": ["{'b', 'a'}", "set()", '{"it\'s; c"}'],
+    "empty cells": ["['b','a']", "", "['it\\'s; c']"],
+}
+
+
+def list_table(cells):
+    quoted = ['"' + cell.replace('"', '""') + '"' for cell in cells]
+    return "text,labels\n" + "".join(f"t{n},{c}\n" for n, c in enumerate(quoted))
+
+
+@pytest.mark.parametrize("form", LISTS)
+@pytest.mark.parametrize("options", [{}, {"data_label_separator": ","}])
+def test_a_cell_with_a_list_is_a_set_of_classes(tmp_path, form, options):
+    data, printed = read(tmp_path, list_table(LISTS[form] * 5), **options)
+    targets = {t for split in data.splits.values() for t in split.targets}
+    assert targets == {("b", "a"), (), ("it's; c",)}
+    model = data.model(tiny.start(), settings=tiny.settings())
+    assert (model.labels, model.multi_label) == (("a", "b", "it's; c"), True)
+    assert ("'labels' are lists" in printed) == (not options)
+
+
+def test_lists_of_numbers_are_names(tmp_path):
+    data, printed = read(tmp_path, list_table(["[2, 27]", "[ 2]", "[0]"] * 5))
+    assert data.model.keywords["labels"] == ["0", "2", "27"]
+    assert "zeros and ones" not in printed
+    _, printed = read(tmp_path, list_table(["[0, 1, 0]", "[0, 0, 1]"] * 9))
+    assert "zeros and ones" in printed
+
+
+def test_cells_that_are_no_lists_are_names_of_classes(tmp_path):
+    cells = ["['a", "(a)", "{}", "[a]", "['a' b]", "['a'],['b']", "['a''b']", "('a')"]
+    data, printed = read(tmp_path, list_table(cells * 3))
+    assert data.model.keywords["labels"] == sorted(cells)
+    assert "lists" not in printed
+    data, printed = read(tmp_path, list_table(["['a']", "a"] * 9))
+    assert data.model.keywords == {"labels": ["['a']", "a"]}
+    assert "9 of 18 cells of 'labels' are lists" in printed
 
 
 def test_a_part_of_each_rarest_class_is_held_out(tmp_path):
@@ -292,6 +340,16 @@ def test_a_separator_that_separates_nothing_is_reported(tmp_path):
     table = "text,labels\n" + "t,a|b\nu,b\n" * 9
     assert "no row" in read(tmp_path, table, data_label_separator=";")[1]
     assert "no row" not in read(tmp_path, table, data_label_separator="|")[1]
+
+
+def test_a_model_of_lists_scores_tables_of_lists(tmp_path):
+    text = list_table(["['b', 'a']", "['a']", "[]"] * 8)
+    data, _ = read(tmp_path, text)
+    columns = {"data_text_columns": ("text",), "data_label_column": "labels"}
+    model = data.model(tiny.start(), settings=tiny.settings(**columns))
+    report, _ = evaluate_model(model, "csv", str(tmp_path / "data.csv"))
+    assert report["examples"] == {"data": 24}
+    assert list(report["classes"]["data"]["classes"]) == ["a", "b"]
 
 
 def test_the_commands_train_score_and_predict(pretrained, tmp_path, here):

@@ -58,6 +58,16 @@ def test_json_of_two_records_has_two_items(read, name, indent):
     assert found == [(None, "the file"), (None, "of the")]
 
 
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [("a.jsonl", b"{\n"), ("a.jsonl", b'{"x": 1}\n'), ("a.txt", b"caf\xe9\n")],
+)
+def test_an_error_in_a_late_line_is_found_at_once(saved_models, write, name, bad):
+    path = write(name, b'{"text": "a"}\n' * 500 + bad)
+    with pytest.raises(InputError, match=r"line 501|:501"):
+        next(read_items(saved_models["classifier"], path))
+
+
 def test_lines_of_text(read):
     for name in ("a.txt", "a.txt.gz", "a.txt.xz"):
         assert texts(read("classifier", name, "é\n\nb\n")) == ["é", "", "b"]

@@ -195,6 +195,20 @@ def test_a_csv_of_words_has_their_tags(models, predict, write):
     assert "gold" not in row
 
 
+BILOU, BIOES = ["B-X", "L-X", "U-X"], ["B-X", "E-X", "S-X"]
+
+
+@pytest.mark.parametrize("known", [BIOES, BILOU])
+def test_gold_tags_have_the_spelling_of_the_model(known, write):
+    model = TokenClassifier(tiny.start(), ["O", *known], tiny.settings())
+    words = ["the", "file", "user"]
+    rows = "".join(f"{w} {t}\n" for w, t in zip(words, BILOU, strict=True))
+    record = {"words": words, "tags": BILOU}
+    for path in (write("a.conll", rows), write("a.txt", rows), write("a.json", record)):
+        (item,) = read_items(model, path)
+        assert list(item.gold) == known
+
+
 def test_a_csv_of_answers(models, predict, write):
     model = models["answerer"]
     (record,) = map(json.loads, predict(model, [json.dumps(QUESTION)], "jsonl", 1))

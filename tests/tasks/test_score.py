@@ -202,6 +202,12 @@ def test_scores_of_squad_ignore_offsets(score, write):
     assert score("squad1", path, '{"1": "he"}') == {"exact_match": 0, "f1": 0}
 
 
+def test_tags_of_another_spelling_are_scored_as_spans(score, write):
+    path = write("x", "New B_PER\nYork L_PER\nis O\nof U_LOC\n")
+    found = score("tagging", path, "New B-PER\nYork I-PER\nis O\nof O\n")
+    assert (found["precision"], found["recall"]) == (100, 50)
+
+
 RECORD = {"sentence1": "a", "sentence2": "b", "label": "entailment"}
 ERRORS = {  # task, content and name of the labelled file, predictions, words
     "other words": ("tagging", "a N\nb V\n", "x", "a N\nc V\n", "same words.*ions:1"),

@@ -41,6 +41,18 @@ GOOD = {  # content, name, values, lines
     "columns without a name": (",text,\n0,a,\n", "a.csv", [("", "a")], [2]),
     "empty lines at the end": ("a\tb\n1\t2\n\n\r\n\n", "a.tsv", [("1", "2")], [2]),
     "empty texts": ("a\n1\n\n\n", "a.tsv", [("1",), ("",), ("",)], [2, 3, 4]),
+    "semicolons beside a comma in quotes": (
+        '"Review, full";label\n"a, b";1\n', "a.csv", [("a, b", "1")], [2],
+    ),
+    "commas beside semicolons in quotes": (
+        'label,"a; b; c","d "";"" e"\n1,2,3\n', "a.csv", [("1", "2", "3")], [2],
+    ),
+    "one column with a comma in its name": (
+        '"Review, full"\n"a, b"\n', "a.csv", [("a, b",)], [2],
+    ),
+    "two columns of one name": (
+        "x,text,x\n1,2,3\n", "a.csv", [("1", "2", "3")], [2],
+    ),
     "semicolons": (
         'text;label\n"a;b";1\nc, d;2\n', "a.csv", [("a;b", "1"), ("c, d", "2")], [2, 3],
     ),
@@ -215,15 +227,25 @@ def test_bad_rows_stop_or_are_counted(
     assert problem in caught.value.received
 
 
+def test_columns_of_one_name_are_numbered(read, write, log):
+    notes = []
+    read("x,text,x\n1,2,3\n", "a.csv", notify=notes.append)
+    (row,) = read_table(write("a.csv", "x,text,x\n1,2,3\n"), log, notify=None)
+    assert list(row.values) == ["x (column 1)", "text", "x (column 3)"]
+    require_columns([row], ["text"])
+    with pytest.raises(InputError, match=r"without 'x'; it has 'x \(column 1\)'"):
+        require_columns([row], ["x"])
+    (note,) = notes
+    assert "a.csv:1" in note
+    assert "'x (column 1)', 'x (column 3)'" in note
+
+
 NO_TABLES = {  # content by name of the file, and words of the error
     "empty": ("", "a.csv", "a.csv must contain text"),
     "spaces": (" \n\r\n", "a.tsv", "a.tsv must contain text"),
     "a byte order mark": ("\ufeff\n", "a.tsv", "empty file"),
     "a header alone": ("label\ttext\n", "a.tsv", "a.tsv with none"),
     "bad rows alone": ("label,text\n1\n", "a.csv", "a.csv:2: .*1 columns, not 2"),
-    "two columns of one name": (
-        "x,text,x\n1,2,3\n", "a.csv", "a.csv:1, with several columns 'x'",
-    ),
     "a header of other bytes": (b"caf\xe9,text\n1,2\n", "a.csv", "a.csv:1: another"),
     "a header of broken quotes": ('"x"y,text\n1,2\n', "a.csv", "a.csv:1: broken quot"),
     "a text": ("a", "a.txt", ".tsv, .csv, .jsonl.*a.txt"),

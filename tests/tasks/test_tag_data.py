@@ -85,6 +85,15 @@ def dev(tags):
 # Files, settings, words of the error, and each remedy: files, settings.
 ERRORS = {
     "no train": ({"dev.txt": GOOD}, {}, "without train", ({"train.txt": GOOD}, {})),
+    "a table": (
+        {"train.csv": "word,tag\nthe,O\n", "dev.txt": GOOD}, {},
+        r"train\.csv', a \.csv file.*Convert it: a line is a word, a tab and its tag",
+        ({"train.txt": GOOD, "dev.txt": GOOD}, {}),
+    ),
+    "a compressed spreadsheet": (
+        {"train.xlsx": "x"}, {}, r"train\.xlsx', a \.xlsx file",
+        ({"train.txt": GOOD}, {}),
+    ),
     "one sentence": (
         {"train.txt": "the O\n"}, {}, "dev file.*Received: 1 in", (dev("of O\n"), {}),
     ),
@@ -153,10 +162,45 @@ def test_notes_on_the_tags(read):
     assert task.label_counts == counts
     assert "first at" in notes(SPANS * 5 + "he I-NP\n")[1][2]
     assert "2 tags, scored by accuracy" in notes("The D\ncat N\n\n" * 3)[1][-1]
-    lines = notes("The B-N\ncat L-N\n\n" * 3)[1]
-    assert "'L-N' have another mark than B, I, E and S" in lines[-1]
+    lines = notes("The B-N\ncat X-N\n\n" * 3)[1]
+    assert "'X-N' have another mark than B, I, E and S" in lines[-1]
     task, _ = notes("".join(f"w T{n}\n" for n in range(1000)) + "\nw T0\n" * 2)
     assert task.label_counts.endswith(", and 980 more")
+
+
+def test_types_and_tags_that_dev_lacks_are_reported(read):
+    def notes(train, dev):
+        lines = []
+        read({"train.txt": train, "dev.txt": dev}, notify=lines.append)
+        return [line for line in lines if "dev lacks" in line]
+
+    (line,) = notes(SPANS, "The S-VP\ncat O\n")
+    assert "1 of the 2 types of spans of train: 'NP'" in line
+    (line,) = notes("a D\nb N\nc V\n", "a D\n")
+    assert "2 of the 3 tags of train: 'N', 'V'" in line
+    assert notes(SPANS, SPANS) == notes(SPANS, "cat S-NP\nsat S-VP\n") == []
+
+
+BILOU = "New B-X\nRed I-X\nYork L-X\nis O\nof U-Y\n\n" * 6
+
+
+def test_bilou_is_read_as_bioes(read, report):
+    lines, dev = [], "a U-X\nb B-Y\nc L-Y\n"
+    files = {"train.txt": "word tag\n" + BILOU, "dev.txt": dev}
+    task = read(files, notify=lines.append)
+    assert task.monitor == "dev_f1"
+    assert task.model.keywords["scheme"] == "BIOES"
+    kinds = {tag[2:] for tag in task.model.keywords["tags"]} - {""}
+    assert kinds == {"X", "Y"}
+    assert task.splits["dev"].targets == [("S-X", "B-Y", "E-Y")]
+    (line,) = (line for line in lines if "read as BIOES" in line)
+    assert "'L-X' as 'E-X', 'U-X' as 'S-X'" in line
+    # A tag of no span, and one of a type that train lacks.
+    task = read(BILOU + "a U-X\nb X\n\n" + BILOU, report)
+    assert report.counts == {"a tag that marks no span": 1}
+    assert task.monitor == "dev_f1"
+    with pytest.raises(InputError, match=r"dev\.txt:1: .*'S-Z'"):
+        read(files | {"dev.txt": "a U-Z\n"})
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

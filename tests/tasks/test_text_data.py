@@ -200,6 +200,20 @@ def test_an_unused_column_of_splits_is_reported(folder, log, words, reported):
     assert any("--split_column=split" in line for line in lines) == reported
 
 
+def test_classes_that_dev_lacks_are_reported(folder, log):
+    def notes(dev, **settings):
+        data, lines = folder(train_csv=GOOD, dev_csv=["text,label", *dev]), []
+        settings = dataclasses.replace(TABLE, **settings)
+        csv_task(data, settings, log, lines.append)
+        return [line for line in lines if "dev lacks" in line]
+
+    (line,) = notes(["a,x"])
+    assert "1 of the 2 classes of train: 'y'" in line
+    (line,) = notes(["a,x", "b,"], label_separator=";")
+    assert "'y'" in line
+    assert notes(["a,y", "b,x"]) == notes(["a,x;y"], label_separator=";") == []
+
+
 GOOD = ["text,label", *["a,x", "b,y"] * 9]
 STARS = ["text,stars", *["a,1", "b,2"] * 9]
 ROW = {"text": "a", "label": "x"}
@@ -247,6 +261,15 @@ ERRORS = {
     ),
     "no train file": (
         {"train_csv": None, "training_csv": GOOD}, {}, r"--data .*train\.csv",
+        {"train_csv": GOOD},
+    ),
+    "a train file of another format": (
+        {"train_csv": None, "train_parquet": ["x"]}, {},
+        r"train\.parquet.*read_parquet",
+        {"train_csv": GOOD},
+    ),
+    "a train file of lines": (
+        {"train_csv": None, "train_txt": ["x"]}, {}, r"train\.txt.*Write its rows to a",
         {"train_csv": GOOD},
     ),
     "two train files": (
