@@ -179,8 +179,7 @@ class CheckpointManager:
     """Writer of checkpoints to a folder, which may be new; it also deletes old ones.
 
     The newest `keep` stay, and those of `permanent` steps. `remedy` is that of a full
-    disk. A `mirror` copies the checkpoints to an object store: `publish(path)`,
-    `delete(path)`.
+    disk. A `backup` also has every checkpoint: `upload(path)`, `delete(path)`.
     """
 
     def __init__(
@@ -189,10 +188,10 @@ class CheckpointManager:
         keep: int = 1,
         permanent: Set[int] = frozenset(),
         remedy: str = "Free space or lower training.keep",
-        mirror: Any = None,
+        backup: Any = None,
     ):
         self.folder, self._keep, self._permanent = folder, keep, permanent
-        self._remedy, self._mirror = remedy, mirror
+        self._remedy, self._backup = remedy, backup
 
     def clean(self) -> list[str]:
         """Delete unfinished and partly deleted checkpoints of a killed run.
@@ -257,8 +256,8 @@ class CheckpointManager:
                 f"{self._remedy}, then run the same command again; earlier "
                 "checkpoints are unchanged",
             ) from error
-        if self._mirror is not None:
-            self._mirror.publish(str(path))
+        if self._backup is not None:
+            self._backup.upload(path)
         self._delete_old()
         return str(path)
 
@@ -270,8 +269,8 @@ class CheckpointManager:
         for step in sorted(paths)[: -self._keep]:
             if step in self._permanent:
                 continue
-            if self._mirror is not None:
-                self._mirror.delete(paths[step])
+            if self._backup is not None:
+                self._backup.delete(paths[step])
             # Another name first, so that a killed process leaves no damaged checkpoint.
             deleted = pathlib.Path(f"{paths[step]}{_DELETED}")
             os.rename(paths[step], deleted)
