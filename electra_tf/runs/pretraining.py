@@ -31,6 +31,7 @@ from electra_tf.training.checkpoint import (
     Checkpoint,
     CheckpointManager,
     newest_intact,
+    newest_path,
     open_checkpoint,
     restore,
     saved_steps,
@@ -89,7 +90,8 @@ class Run:
                     folder = stack.enter_context(temporary_folder())
                 Backup(self.backup, folder).restore()
                 run = dataclasses.replace(self, model_dir=folder)
-            newest, _, source = run.check()
+            newest, _ = run._open_newest()
+            _, source = run.check(newest)
 
             def load_weights(pretrainer: Pretrainer) -> str | None:
                 if newest is not None or source is None:
@@ -99,20 +101,19 @@ class Run:
             text = dry_run.describe(self.experiment, self.devices, load_weights)
             return "\n".join([text, *run._explain_changed_steps(newest)])
 
-    def check(self) -> tuple[Checkpoint | None, dict[str, Any], sources.Source | None]:
+    def check(
+        self, newest: Checkpoint | None
+    ) -> tuple[dict[str, Any], sources.Source | None]:
         """Raise an error if the run cannot start or resume; write nothing.
 
+        Args:
+            newest: The checkpoint to resume from, if there is one.
+
         Returns:
-            The checkpoint to resume from, if there is one, the metadata of the run's
-            checkpoints, and the model of `init_checkpoint`.
+            The metadata of the run's checkpoints, and the model of `init_checkpoint`.
         """
-        config, folder = self.experiment.config, self.model_dir
+        config = self.experiment.config
         training_batches(self.record_set, config.input)
-        newest = None
-        if folder and saved_steps(os.path.join(folder, CHECKPOINTS)):
-            newest = (
-                newest_intact(folder)[0] if self.fallback else open_checkpoint(folder)
-            )
         is_frozen = config.objective.freeze_generator
         if is_frozen and newest is None and not self.init_checkpoint:
             raise InputError(
@@ -127,7 +128,14 @@ class Run:
         }
         if newest is not None:
             check_resumable(newest, config, metadata)
-        return newest, metadata, source
+        return metadata, source
+
+    def _open_newest(self) -> tuple[Checkpoint | None, dict[str, InputError]]:
+        """Return the checkpoint to resume from, and errors of damaged newer ones."""
+        folder = self.model_dir
+        if not folder or not saved_steps(os.path.join(folder, CHECKPOINTS)):
+            return None, {}
+        return newest_intact(folder) if self.fallback else (open_checkpoint(folder), {})
 
     def _train(self) -> tuple[int, str]:
         experiment, devices = self.experiment, self.devices
@@ -137,9 +145,10 @@ class Run:
             workers = WorkerSync(devices)
             backup, notes = self._restore_backup(workers)
             checkpoints = self._checkpoint_manager(backup)
-            if self.fallback and is_chief(devices):
-                notes += _set_damaged_aside(checkpoints, self.model_dir)
-            newest, metadata, source = self.check()
+            newest, damaged = self._open_newest()
+            metadata, source = self.check(newest)
+            if is_chief(devices):
+                notes += _set_aside(checkpoints, damaged)
             if backup is not None:
                 notes += backup.update()
             first_step = newest.step if newest else 0
@@ -184,7 +193,7 @@ class Run:
                 pretrainer, record_set, evaluate, outputs, expect
             )
             stop_signal = loop.run()
-        return stop_signal, checkpoints.newest().path
+        return stop_signal, newest_path(checkpoints.folder)
 
     def _restore_backup(self, workers: WorkerSync) -> tuple[Backup | None, list[str]]:
         """Fill an empty run directory; return the chief's backup, and lines to log."""
@@ -312,14 +321,12 @@ class Run:
         )
 
 
-def _set_damaged_aside(checkpoints: CheckpointManager, model_dir: str) -> list[str]:
-    """Rename damaged checkpoints that are newer than an intact one."""
-    if not saved_steps(os.path.join(model_dir, CHECKPOINTS)):
-        return []
-    newest, damaged = newest_intact(model_dir)
+def _set_aside(
+    checkpoints: CheckpointManager, damaged: Mapping[str, InputError]
+) -> list[str]:
+    """Rename damaged checkpoints; return lines to log."""
     return [
-        f"{error} Set aside as {checkpoints.set_aside(path, 'damaged')}; resuming from "
-        f"{newest.path}"
+        f"{error} Set aside as {checkpoints.set_aside(path, 'damaged')}"
         for path, error in damaged.items()
     ]
 
