@@ -16,7 +16,6 @@ from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs import dry_run
 from electra_tf.runs.experiment import Experiment, data_fingerprint
-from electra_tf.runs.token_embeddings import load_token_embeddings
 from electra_tf.storage.mirror import temporary_folder
 from electra_tf.text.pipeline import training_batches
 from electra_tf.text.record_set import (
@@ -250,6 +249,9 @@ class Run:
             )
         summary = f"starting from random weights, seed {config.training.seed}"
         if config.training.token_embeddings == "counts":
+            # Only this needs SciPy and scikit-learn.
+            from electra_tf.runs.token_embeddings import load_token_embeddings
+
             added = load_token_embeddings(pretrainer, record_set, tokenizer)
             return f"{summary}; {added}"
         return summary
