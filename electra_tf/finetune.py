@@ -78,7 +78,7 @@ def _finetune() -> None:
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
     with (
         staged(FLAGS.report) as report,
-        synced(FLAGS.output, "--output", last=(finetuning.RESULTS,)) as output,
+        synced(FLAGS.output, last=(finetuning.RESULTS,)) as output,
     ):
         finetuning.run_finetuning(
             FLAGS.task,

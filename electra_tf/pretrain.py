@@ -11,10 +11,11 @@ Start a new run from the weights of another run or library:
 electra-tf pretrain --config=base --data=records --model_dir=run \\
     --init_checkpoint=electra-base-discriminator,electra-base-generator
 
-Records, run directory and initial weights may be in an object store (s3://, gs://):
+Records and initial weights may be in an object store (s3://, gs://). A backup there
+has every checkpoint, and a machine without the run directory resumes from it:
 
 electra-tf pretrain --config=small --data=s3://bucket/records \\
-    --model_dir=s3://bucket/run
+    --model_dir=run --backup=s3://bucket/run
 """
 
 import os
@@ -23,6 +24,7 @@ from absl import flags
 
 from electra_tf import cli, model_names
 from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.errors import InputError
 from electra_tf.storage.objects import is_url
 from electra_tf.text.record_folder import local_records, resolve_config
 from electra_tf.text.tokenizer import Tokenizer
@@ -36,6 +38,8 @@ cli.define(
     None,
     data="Required: folder of build_records, or globs of record files.",
     model_dir="Required except for --dry_run: run directory, new or to resume.",
+    backup="URL of an object store for a copy of each checkpoint. A run directory "
+    "without checkpoints begins from the newest one there.",
     evaluation_data="Held-out records for evaluation during training.",
     vocab="The vocabulary, if it is not in the --data folder: a file with one entry "
     "per line, a tokenizer.json, or a folder with one of them.",
@@ -67,8 +71,9 @@ def main() -> None:
 
 def _pretrain() -> None:
     cli.require(FLAGS, "data", *([] if FLAGS.dry_run else ["model_dir"]))
+    _check_folders()
     cli.check_paths(FLAGS, "data", "evaluation_data")
-    if not _exists(FLAGS.model_dir):  # a run that has started does not read it
+    if not _may_have_started():  # then the weights are not read
         model_names.check_exists(FLAGS.init_checkpoint)
     # Workers fetch records after they have found each other, as this may take hours.
     is_remote = any(map(is_url, FLAGS.data.split(",")))
@@ -92,6 +97,7 @@ def _pretrain() -> None:
         evaluation_records,
         FLAGS.init_checkpoint,
         FLAGS.fallback,
+        FLAGS.backup,
     )
     if FLAGS.dry_run:
         print(run.describe())
@@ -102,9 +108,26 @@ def _pretrain() -> None:
     print(f"training completed; checkpoint: {checkpoint}")
 
 
-def _exists(model_dir: str | None) -> bool:
-    """Return whether a run may have started in a folder or at a URL."""
-    return bool(model_dir) and (is_url(model_dir) or os.path.exists(model_dir))
+def _check_folders() -> None:
+    """Raise an error unless the run directory is local and its backup at a URL."""
+    if is_url(FLAGS.model_dir):
+        raise InputError(
+            "--model_dir must be a local folder",
+            FLAGS.model_dir,
+            f"Pass --model_dir=run --backup={FLAGS.model_dir}",
+        )
+    if FLAGS.backup and not is_url(FLAGS.backup):
+        raise InputError(
+            "--backup must be a URL",
+            FLAGS.backup,
+            "Write s3://BUCKET/NAME or gs://BUCKET/NAME; for a folder "
+            f"--backup=file://{os.path.abspath(FLAGS.backup)}",
+        )
+
+
+def _may_have_started() -> bool:
+    """Return whether there may be checkpoints of the run."""
+    return bool(FLAGS.backup or (FLAGS.model_dir and os.path.exists(FLAGS.model_dir)))
 
 
 def _resolve() -> tuple[str, PretrainingConfig, Tokenizer]:

@@ -10,18 +10,12 @@ import numpy as np
 import pytest
 from conftest import GOLDEN, failure
 from object_servers import gcs_server, s3_server
-from pretrain_commands import (
-    arguments,
-    file_contents,
-    kill,
-    metric_lines,
-    start,
-    wait_for,
-)
+from pretrain_commands import arguments, file_contents, kill, metric_lines, start
 from training.worker_commands import worker_configs
 
 import electra_tf
 from electra_tf import sources
+from electra_tf.runs import dry_run
 from electra_tf.storage.objects import ObjectFolder
 
 SETS = (
@@ -80,6 +74,12 @@ def get(url, folder):
 def manifests(store):
     names = (store / "checkpoints").find()
     return {name for name in names if name.endswith("/checkpoint.json")}
+
+
+def half_uploaded(store):
+    names = [name.split("/") for name in (store / "checkpoints").find()]
+    complete = {step for step, file in names if file == "checkpoint.json"}
+    return {step for step, _ in names} - complete
 
 
 def succeed(result):
@@ -151,39 +151,59 @@ def whole(folder, here, tmp_path):
     return tmp_path / "whole"
 
 
-def check_whole(done, store, whole, path):
-    """Compare a run that has resumed with one that was not interrupted."""
-    assert succeed(done).endswith(f"{store.url}/checkpoints/step_00000024\n")
-    found = get(store.url, path / "found")
-    assert file_contents(found) == file_contents(whole)
-    assert metric_lines(found) == metric_lines(whole)
+def check_whole(result, run, store, whole, path):
+    """Compare a resumed run and its backup with a run that was not interrupted."""
+    assert succeed(result).endswith(f": {run}/checkpoints/step_00000024\n")
+    assert file_contents(run) == file_contents(whole)
+    assert metric_lines(run) == metric_lines(whole)
+    backup = get(store.url, path / "backup")
+    assert file_contents(backup) == file_contents(whole)
+    assert metric_lines(backup) == metric_lines(whole)
 
 
 @pytest.mark.runs
-def test_a_run_whose_upload_fails_resumes_on_another_machine_to_the_same_bits(
+def test_a_run_whose_upload_failed_resumes_from_its_backup_to_the_same_bits(
     s3, folder, here, new_machine, whole, tmp_path, monkeypatch
 ):
     put(folder, f"{s3}/failing_records")
-    store = ObjectFolder(f"{s3}/failing")
-    given = arguments(f"{s3}/failing_records", store.url, *SETS)
-    broken = "checkpoints/step_00000015/optimizer.safetensors"
+    store, run = ObjectFolder(f"{s3}/failing"), tmp_path / "run"
+    given = arguments(f"{s3}/failing_records", run, *SETS, backup=store.url)
+    broken = f"{store.url}/checkpoints/step_00000015/optimizer.safetensors"
     original = ObjectFolder.upload
 
     def fail(self, path, name):
-        if name == broken:
+        if self.url_of(name) == broken:
             self.write(name, b"the first part")
-            raise electra_tf.InputError("X must", self.url_of(name), "Retry")
+            raise electra_tf.InputError("X must", broken, "Retry")
         original(self, path, name)
 
     with monkeypatch.context() as patch:
         patch.setattr(ObjectFolder, "upload", fail)
-        assert f"{store.url}/{broken}" in failure(here("pretrain", *given))
+        assert broken in failure(here("pretrain", *given))
     assert "checkpoints/step_00000012/checkpoint.json" in store.find()
+    assert half_uploaded(store) == {"step_00000015"}
+    shutil.rmtree(run)
     new_machine()
-    done = here("pretrain", *given)
-    assert f"{store.url}/checkpoints/step_00000015 has no " in done.stderr
-    assert "resuming after step 12 of 24" in done.stderr
-    check_whole(done, store, whole, tmp_path)
+    result = here("pretrain", *given)
+    assert "resuming after step 12 of 24" in result.stderr
+    check_whole(result, run, store, whole, tmp_path)
+    other = arguments(folder, tmp_path / "other", *SETS[1:], backup=store.url)
+    message = failure(here("pretrain", *other))
+    assert "`objective.name` is" in message
+    assert "another --backup" in message
+
+
+@pytest.mark.runs
+def test_a_dry_run_describes_the_run_of_the_backup(
+    s3, folder, here, new_machine, whole, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(dry_run, "_SECONDS", 0.0)
+    put(whole, f"{s3}/planned")
+    given = arguments(folder, tmp_path / "run", *SETS, backup=f"{s3}/planned")
+    given += ["--set=training.steps=30", "--dry_run"]
+    printed = succeed(here("pretrain", *given))
+    assert "training.steps is 30, was 24" in printed
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -191,69 +211,37 @@ def test_a_killed_run_resumes_on_another_machine_to_the_same_bits(
     bucket, folder, here, new_machine, whole, tmp_path
 ):
     put(folder, f"{bucket}/r")
-    store = ObjectFolder(f"{bucket}/run")
-    given = arguments(f"{bucket}/r", store.url, *SETS)
+    store, run = ObjectFolder(f"{bucket}/run"), tmp_path / "run"
+    given = arguments(f"{bucket}/r", run, *SETS, backup=store.url)
     process = start(*given)
     kill(process, lambda: manifests(store))
+    shutil.rmtree(run)
     new_machine()
-    done = here("pretrain", *given)
-    assert "resuming after step" in done.stderr
-    check_whole(done, store, whole, tmp_path)
-    assert not list((tmp_path / "cache" / "electra_tf" / "runs").glob("*/checkpoints"))
-
-
-@pytest.mark.slow
-def test_of_two_commands_the_second_stops(s3, folder, new_machine):
-    store = ObjectFolder(f"{s3}/two")
-    sets = (*SETS, "training.steps=1000000", "training.save_every=50")
-    given = arguments(folder, store.url, *sets)
-    first = start(*given)
-    wait_for(first, lambda: manifests(store))
-    second = start(*given)
-    _, err = second.communicate()
-    before = manifests(store)
-    wait_for(first, lambda: manifests(store) != before)  # it trains on
-    first.terminate()
-    out, _ = first.communicate()
-    assert second.returncode == 1, err
-    assert f"leased by process {first.pid} on " in err
-    assert first.returncode == 0
-    assert f"{store.url}/checkpoints/step_" in out
+    result = here("pretrain", *given)
+    assert "resuming after step" in result.stderr
+    check_whole(result, run, store, whole, tmp_path)
 
 
 @pytest.mark.slow
 def test_kills_during_uploads_leave_no_checkpoint_that_is_not_whole(
     s3, folder, here, new_machine, whole, tmp_path
 ):
-    store = ObjectFolder(f"{s3}/killed")
-    given = arguments(folder, store.url, *SETS)
-
-    def half_uploaded():
-        names = [name.split("/") for name in (store / "checkpoints").find()]
-        complete = {step for step, file in names if file == "checkpoint.json"}
-        return {step for step, _ in names} - complete
-
+    store, run = ObjectFolder(f"{s3}/killed"), tmp_path / "run"
+    given = arguments(folder, run, *SETS, backup=store.url)
     for _ in range(3):
         process = start(*given)
-        old = half_uploaded()
-        kill(process, lambda old=old: half_uploaded() - old, period=0.001)
+        old = half_uploaded(store)
+        kill(process, lambda old=old: half_uploaded(store) - old, period=0.001)
+        shutil.rmtree(run)
         new_machine()
         if manifests(store):
             assert np.isfinite(sources.open(store.url).own_checkpoint.step)
-    done = here("pretrain", *given)
-    succeed(done)
-    found = get(store.url, tmp_path / "found")
-    expected = file_contents(whole)
-    assert {n: data for n, data in file_contents(found).items() if n in expected} == (
-        expected
-    )
+    check_whole(here("pretrain", *given), run, store, whole, tmp_path)
 
 
 @pytest.mark.slow
-def test_workers_with_caches_of_their_own_train_one_run(
-    s3, folder, new_machine, tmp_path
-):
-    store = ObjectFolder(f"{s3}/workers")
+def test_workers_resume_from_the_backup_of_the_chief(s3, folder, new_machine, tmp_path):
+    store, directory = ObjectFolder(f"{s3}/workers"), tmp_path / "run"
     put(folder, f"{s3}/worker_records")
 
     def run(steps):
@@ -263,13 +251,13 @@ def test_workers_with_caches_of_their_own_train_one_run(
                 os.environ, TF_CONFIG=config, XDG_CACHE_HOME=str(tmp_path / str(index))
             ):
                 sets = (*SETS, f"training.steps={steps}")
-                given = arguments(
-                    f"{s3}/worker_records", store.url, *sets, strategy="multi_worker"
-                )
+                flags = {"strategy": "multi_worker", "backup": store.url}
+                given = arguments(f"{s3}/worker_records", directory, *sets, **flags)
                 workers.append(start(*given))
         return [worker.communicate() for worker in workers], workers
 
     run(6)
+    shutil.rmtree(directory)
     (chief, other), workers = run(12)
     assert [worker.returncode for worker in workers] == [0, 0], (chief, other)
     assert "resuming after step 6 of 12" in chief[1]

@@ -21,7 +21,7 @@ from pretrain_commands import (
 )
 from tiny import build_records
 
-from electra_tf import cli
+from electra_tf import cli, durable_files
 from electra_tf.runs import dry_run
 from electra_tf.runs.pretraining import Run
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
@@ -134,8 +134,22 @@ def assert_equal_runs(run, other):
     assert metric_lines(run) == metric_lines(other)
 
 
+@pytest.fixture
+def hashed(monkeypatch):
+    """Return the checkpoints whose weights are hashed, in order."""
+    names, original = [], durable_files.sha256
+
+    def sha256(path):
+        if os.path.basename(path) == "weights.safetensors":
+            names.append(os.path.basename(os.path.dirname(path)))
+        return original(path)
+
+    monkeypatch.setattr(durable_files, "sha256", sha256)
+    return names
+
+
 def test_a_damaged_newest_checkpoint_needs_the_fallback(
-    folder, whole, tmp_path, here, quick_dry_run
+    folder, whole, tmp_path, here, quick_dry_run, hashed
 ):
     run = shutil.copytree(whole, tmp_path / "run")
     damaged = run / "checkpoints" / "step_00000060"
@@ -148,8 +162,11 @@ def test_a_damaged_newest_checkpoint_needs_the_fallback(
     planned = here("pretrain", *given, "--fallback", "--dry_run")
     assert planned.returncode == 0, planned.stderr
     assert damaged.exists()
+    hashed.clear()
     done = here("pretrain", *given, "--fallback")
     assert done.returncode == 0, done.stderr
+    # The old one is verified before training; the new one is not read again.
+    assert hashed == ["step_00000057"]
     assert "step_00000060.damaged" in done.stderr
     assert "resuming after step 57 of 60" in done.stderr
     shutil.rmtree(run / "checkpoints" / "step_00000060.damaged")

@@ -32,7 +32,13 @@ BAD = {
     ),
     "no workers": ([], {"strategy": "multi_worker"}, "TF_CONFIG"),
     "no checkpoint": ([], {"init_checkpoint": "gone"}, "'gone'"),
-    "an unknown store": ([], {"model_dir": "nowhere://bucket/run"}, "nowhere://"),
+    "a run directory at a URL": (
+        [],
+        {"model_dir": "gs://bucket/run"},
+        "Pass --model_dir=run --backup=gs://bucket/run",
+    ),
+    "an unknown store": ([], {"backup": "nowhere://bucket/run"}, "nowhere://"),
+    "a backup that is no URL": ([], {"backup": "backup"}, "--backup=file://"),
     "a wrong flag": ([], {"stratgy": "auto"}, "stratgy"),
 }
 

@@ -5,7 +5,7 @@ import dataclasses
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -18,8 +18,7 @@ from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs import dry_run
 from electra_tf.runs.experiment import Experiment, data_fingerprint
-from electra_tf.runs.token_embeddings import load_token_embeddings
-from electra_tf.storage.objects import is_url
+from electra_tf.storage.mirror import temporary_folder
 from electra_tf.text.pipeline import training_batches
 from electra_tf.text.record_set import (
     RecordSet,
@@ -27,11 +26,13 @@ from electra_tf.text.record_set import (
     reraise_bad_records,
 )
 from electra_tf.text.records import records_lock
+from electra_tf.training.backup import Backup
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
     Checkpoint,
     CheckpointManager,
     newest_intact,
+    newest_path,
     open_checkpoint,
     restore,
     saved_steps,
@@ -40,7 +41,6 @@ from electra_tf.training.checkpoint import (
 from electra_tf.training.loop import ChiefOutputs, Evaluation, TrainingLoop
 from electra_tf.training.metric_logger import TRAIN, MetricLogger, read_metrics
 from electra_tf.training.optimizer import create_optimizer
-from electra_tf.training.remote_run import RemoteRun, open_remote_run, open_run_copy
 from electra_tf.training.run_directory import (
     check_resumable,
     lock_token,
@@ -63,10 +63,12 @@ class Run:
     devices: tf.distribute.Strategy
     record_set: RecordSet
     model_dir: str | None
-    """Folder or URL; None: a run that is only described."""
+    """Folder; None: a run that is only described."""
     evaluation_records: RecordSet | None = None
     init_checkpoint: str | None = None
     fallback: bool = False
+    backup: str | None = None
+    """URL for copies of the checkpoints."""
 
     def train(self) -> tuple[int, str]:
         """Lock the run directory and train until the last step or until a signal.
@@ -75,19 +77,22 @@ class Run:
             Number of the signal that stopped the run (0 without one), and the path of
             the newest checkpoint.
         """
-        with self._open_directory() as (folder, remote):
-            run = dataclasses.replace(self, model_dir=folder)
-            stop_signal, checkpoint = run._train(remote)
-            return stop_signal, remote.url_of(checkpoint) if remote else checkpoint
+        is_locked = is_chief(self.devices)
+        with run_lock(self.model_dir) if is_locked else contextlib.nullcontext():
+            return self._train()
 
     def describe(self) -> str:
         """Describe the run: config, sizes, memory and time; write nothing."""
         with contextlib.ExitStack() as stack:
             run = self
-            if is_url(self.model_dir):
-                copy = open_run_copy(self.model_dir, self.fallback)
-                run = dataclasses.replace(self, model_dir=stack.enter_context(copy))
-            newest, _, source = run.check()
+            if self.backup:
+                folder = self.model_dir
+                if not folder or not saved_steps(os.path.join(folder, CHECKPOINTS)):
+                    folder = stack.enter_context(temporary_folder())
+                Backup(self.backup, folder).restore()
+                run = dataclasses.replace(self, model_dir=folder)
+            newest, _ = run._open_newest()
+            _, source = run.check(newest)
 
             def load_weights(pretrainer: Pretrainer) -> str | None:
                 if newest is not None or source is None:
@@ -97,20 +102,19 @@ class Run:
             text = dry_run.describe(self.experiment, self.devices, load_weights)
             return "\n".join([text, *run._explain_changed_steps(newest)])
 
-    def check(self) -> tuple[Checkpoint | None, dict[str, Any], sources.Source | None]:
+    def check(
+        self, newest: Checkpoint | None
+    ) -> tuple[dict[str, Any], sources.Source | None]:
         """Raise an error if the run cannot start or resume; write nothing.
 
+        Args:
+            newest: The checkpoint to resume from, if there is one.
+
         Returns:
-            The checkpoint to resume from, if there is one, the metadata of the run's
-            checkpoints, and the model of `init_checkpoint`.
+            The metadata of the run's checkpoints, and the model of `init_checkpoint`.
         """
-        config, folder = self.experiment.config, self.model_dir
+        config = self.experiment.config
         training_batches(self.record_set, config.input)
-        newest = None
-        if folder and saved_steps(os.path.join(folder, CHECKPOINTS)):
-            newest = (
-                newest_intact(folder)[0] if self.fallback else open_checkpoint(folder)
-            )
         is_frozen = config.objective.freeze_generator
         if is_frozen and newest is None and not self.init_checkpoint:
             raise InputError(
@@ -125,48 +129,44 @@ class Run:
         }
         if newest is not None:
             check_resumable(newest, config, metadata)
-        return newest, metadata, source
+        return metadata, source
 
-    @contextlib.contextmanager
-    def _open_directory(self) -> Iterator[tuple[str, RemoteRun | None]]:
-        """Lock or lease the directory; yield a local folder, and the run at a URL."""
-        if is_url(self.model_dir):
-            resolver = self.devices.cluster_resolver
-            worker = None if is_chief(self.devices) else resolver.task_id
-            with open_remote_run(self.model_dir, worker, self.fallback) as remote:
-                yield remote.folder, remote
-            return
-        is_locked = is_chief(self.devices)
-        with run_lock(self.model_dir) if is_locked else contextlib.nullcontext():
-            yield self.model_dir, None
+    def _open_newest(self) -> tuple[Checkpoint | None, dict[str, InputError]]:
+        """Return the checkpoint to resume from, and errors of damaged newer ones."""
+        folder = self.model_dir
+        if not folder or not saved_steps(os.path.join(folder, CHECKPOINTS)):
+            return None, {}
+        return newest_intact(folder) if self.fallback else (open_checkpoint(folder), {})
 
-    def _train(self, remote: RemoteRun | None) -> tuple[int, str]:
+    def _train(self) -> tuple[int, str]:
         experiment, devices = self.experiment, self.devices
         settings, record_set = experiment.config.training, self.record_set
-        checkpoints = self._checkpoint_manager(remote)
-        notes = list(remote.notes) if remote else []
-        if self.fallback and is_chief(devices):
-            notes += _set_damaged_aside(checkpoints, self.model_dir)
-        newest, metadata, source = self.check()
-        first_step = newest.step if newest else 0
         with contextlib.ExitStack() as stack:
             stack.enter_context(reraise_worker_errors())
+            workers = WorkerSync(devices)
+            backup, notes = self._restore_backup(workers)
+            checkpoints = self._checkpoint_manager(backup)
+            newest, damaged = self._open_newest()
+            metadata, source = self.check(newest)
+            if is_chief(devices):
+                notes += _set_aside(checkpoints, damaged)
+            if backup is not None:
+                notes += backup.update()
+            first_step = newest.step if newest else 0
             for folder in sorted({os.path.dirname(path) for path in record_set.paths}):
                 stack.enter_context(records_lock(folder))
             pretrainer = experiment.pretrainer(devices)
             if is_chief(devices):
                 _check_space(pretrainer, self.model_dir)
-            workers = WorkerSync(devices)
             expect = no_limit
             if isinstance(devices, tf.distribute.MultiWorkerMirroredStrategy):
                 watchdog = stack.enter_context(Watchdog(settings.worker_timeout))
                 expect = watchdog.expect
             with expect("the start of the other workers"):
-                token = remote.lock_token() if remote else lock_token(self.model_dir)
-                workers.check(first_step, token)
+                workers.check(first_step, lock_token(self.model_dir))
             if experiment.config.input.on_error == "skip":
                 folder = os.path.join(self.model_dir, _INTACT)
-                if is_chief(devices) or remote:  # else the workers share the folder
+                if is_chief(devices):
                     replace_bad_records(record_set, folder, notes.append)
                 workers.all_gather(0)  # the chief has written the copies
                 record_set = replace_bad_records(record_set, folder, lambda line: None)
@@ -174,17 +174,15 @@ class Run:
             summary = self._load_weights(pretrainer, newest, source, record_set)
             outputs, evaluate = None, None
             if is_chief(devices):
-                logger = MetricLogger(
-                    self.model_dir, steps=settings.steps, resumed_at=first_step
-                )
-                stack.enter_context(logger)
                 notes += [summary, *self._explain_changed_steps(newest)]
-                warnings = experiment.config_warnings()
-                for line in (*notes, *warnings, *checkpoints.clean()):
-                    logger.log(line)
-                health = self._health_check(remote)
+                notes += [*experiment.config_warnings(), *checkpoints.clean()]
+                logger = stack.enter_context(self._open_logger(first_step, notes))
                 outputs = ChiefOutputs(
-                    checkpoints, logger, health, metadata, experiment.files()
+                    checkpoints,
+                    logger,
+                    self._health_check(),
+                    metadata,
+                    experiment.files(),
                 )
             if self.evaluation_records is not None:
                 stack.enter_context(reraise_bad_records(self.evaluation_records))
@@ -201,15 +199,36 @@ class Run:
                 pretrainer, record_set, evaluate, outputs, expect
             )
             stop_signal = loop.run()
-        return stop_signal, checkpoints.newest().path
+        return stop_signal, newest_path(checkpoints.folder)
 
-    def _checkpoint_manager(self, mirror: RemoteRun | None) -> CheckpointManager:
+    def _restore_backup(self, workers: WorkerSync) -> tuple[Backup | None, list[str]]:
+        """Fill an empty run directory; return the chief's backup, and lines to log."""
+        backup, lines = None, []
+        if self.backup:
+            if is_chief(self.devices):
+                lines = CheckpointManager(
+                    os.path.join(self.model_dir, CHECKPOINTS)
+                ).clean()
+                backup = Backup(self.backup, self.model_dir)
+                lines += backup.restore()
+            workers.all_gather(0)  # the chief has restored the run directory
+        return backup, lines
+
+    def _open_logger(self, first_step: int, lines: Iterable[str]) -> MetricLogger:
+        """Return a logger that has logged some lines."""
+        steps = self.experiment.config.training.steps
+        logger = MetricLogger(self.model_dir, steps=steps, resumed_at=first_step)
+        for line in lines:
+            logger.log(line)
+        return logger
+
+    def _checkpoint_manager(self, backup: Backup | None) -> CheckpointManager:
         """Return a manager that also keeps milestones of an earlier training.steps."""
         settings = self.experiment.config.training
         permanent = steps_at_shares(settings.keep_at, settings.steps)
         permanent |= permanent_steps(self.model_dir, settings.keep_at)
         folder = os.path.join(self.model_dir, CHECKPOINTS)
-        return CheckpointManager(folder, settings.keep, permanent, mirror=mirror)
+        return CheckpointManager(folder, settings.keep, permanent, backup=backup)
 
     def _load_weights(
         self,
@@ -237,6 +256,9 @@ class Run:
             )
         summary = f"starting from random weights, seed {config.training.seed}"
         if config.training.token_embeddings == "counts":
+            # Only this needs SciPy and scikit-learn.
+            from electra_tf.runs.token_embeddings import load_token_embeddings
+
             added = load_token_embeddings(pretrainer, record_set, tokenizer)
             return f"{summary}; {added}"
         return summary
@@ -264,13 +286,8 @@ class Run:
             f"{completed + 1:,}"
         ]
 
-    def _health_check(
-        self, remote: RemoteRun | None
-    ) -> Callable[[int, Mapping[str, float]], Iterable[str]]:
-        """Return a health check with the history of the run's logged metrics.
-
-        It also stops a run that has lost its lease.
-        """
+    def _health_check(self) -> Callable[[int, Mapping[str, float]], Iterable[str]]:
+        """Return a health check with the history of the run's logged metrics."""
         config = self.experiment.config
         health = HealthCheck(
             config.training.steps,
@@ -282,14 +299,7 @@ class Run:
         for line in read_metrics(self.model_dir):
             if line["kind"] == TRAIN:
                 health.check(line["step"], line)
-        if remote is None:
-            return health.check
-
-        def check(step: int, values: Mapping[str, float]) -> Iterable[str]:
-            remote.check()
-            return health.check(step, values)
-
-        return check
+        return health.check
 
     def _training_loop(
         self,
@@ -320,14 +330,12 @@ class Run:
         )
 
 
-def _set_damaged_aside(checkpoints: CheckpointManager, model_dir: str) -> list[str]:
-    """Rename damaged checkpoints that are newer than an intact one."""
-    if not saved_steps(os.path.join(model_dir, CHECKPOINTS)):
-        return []
-    newest, damaged = newest_intact(model_dir)
+def _set_aside(
+    checkpoints: CheckpointManager, damaged: Mapping[str, InputError]
+) -> list[str]:
+    """Rename damaged checkpoints; return lines to log."""
     return [
-        f"{error} Set aside as {checkpoints.set_aside(path, 'damaged')}; resuming from "
-        f"{newest.path}"
+        f"{error} Set aside as {checkpoints.set_aside(path, 'damaged')}"
         for path, error in damaged.items()
     ]
 

@@ -1,5 +1,4 @@
-"""Object storage: objects by URL, local mirrors of them, and leases.
+"""Object storage: objects by URL, and copies of them in local files.
 
-A bucket has no rename and no lock. So files are pushed first and the manifest last, and
-a writer holds a lease instead of a lock.
+A bucket has no rename and no lock, so files are uploaded first and the manifest last.
 """

@@ -1,7 +1,6 @@
-"""Mirror folders of object stores: pull objects to local files, push files back.
+"""Copy between object stores and local files, which the layers above read and write.
 
-The layers above read and write local files. What a manifest completes is pushed with
-the manifest last.
+What a manifest completes is pushed with the manifest last.
 """
 
 import contextlib
@@ -9,7 +8,6 @@ import hashlib
 import json
 import os
 import pathlib
-import shutil
 import tempfile
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -17,11 +15,9 @@ from typing import NamedTuple
 from electra_tf import durable_files
 from electra_tf.durable_files import PARTIAL, Path
 from electra_tf.errors import InputError
-from electra_tf.storage.lease import Lease, is_lease
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 
-RUNS = "runs"
-"""Folder of the cache for working copies."""
+_REMEDY = "Upload it again, or wait until the process that replaces it is done"
 _FETCHED, _OUTPUTS, _LOCK = "fetched", "outputs", ".lock"
 
 
@@ -41,18 +37,21 @@ def cache_folder(*names: str) -> pathlib.Path:
     return path
 
 
-def working_copy(url: str, suffix: str = "") -> pathlib.Path:
-    """Return the path of a local copy that belongs to a URL."""
-    return cache_folder(RUNS) / f"{split_url(url)[1]}-{_key(url)}{suffix}"
-
-
 def temporary_folder() -> tempfile.TemporaryDirectory:
     """Return a temporary folder in the file system of the cache."""
     return tempfile.TemporaryDirectory(dir=cache_folder(_OUTPUTS))
 
 
-def pull(source: ObjectFolder, files: Mapping[str, Expected], folder: Path) -> None:
-    """Download objects to a folder; files that it has already are kept."""
+def pull(
+    source: ObjectFolder,
+    files: Mapping[str, Expected],
+    folder: Path,
+    remedy: str = _REMEDY,
+) -> None:
+    """Download objects to a folder; files that it has already are kept.
+
+    `remedy` is that of the error of an object with another size or checksum.
+    """
     folder = pathlib.Path(folder)
     for name, expected in files.items():
         path = folder / name
@@ -68,13 +67,13 @@ def pull(source: ObjectFolder, files: Mapping[str, Expected], folder: Path) -> N
         partial = path.with_name(path.name + PARTIAL)
         try:
             source.download(name, partial)
-            _check(source.url_of(name), partial, expected)
+            _check(source.url_of(name), partial, expected, remedy)
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
 
 
-def _check(url: str, path: pathlib.Path, expected: Expected) -> None:
+def _check(url: str, path: pathlib.Path, expected: Expected, remedy: str) -> None:
     size = path.stat().st_size
     if size != expected.size:
         received = f"{size:,} bytes"
@@ -85,7 +84,7 @@ def _check(url: str, path: pathlib.Path, expected: Expected) -> None:
     raise InputError(
         f"{url} must have {expected.size:,} bytes and the checksum of its manifest",
         received,
-        "Upload it again, or wait until the process that replaces it is done",
+        remedy,
     )
 
 
@@ -102,12 +101,6 @@ def files_in(folder: Path) -> list[str]:
     """Return the paths of all files in a folder and its subfolders, sorted."""
     paths = (path for path in pathlib.Path(folder).rglob("*") if path.is_file())
     return sorted(path.relative_to(folder).as_posix() for path in paths)
-
-
-def file_states(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return size and time of all files in a folder."""
-    states = {name: os.stat(os.path.join(folder, name)) for name in files_in(folder)}
-    return {name: (state.st_size, state.st_mtime_ns) for name, state in states.items()}
 
 
 def fetch(
@@ -199,39 +192,28 @@ def staged(
 
 
 @contextlib.contextmanager
-def synced(output: str, flag: str, last: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a local copy of a folder; upload changes when the block ends or fails.
-
-    The copy of a killed process is used again.
-    """
+def synced(output: str, last: Sequence[str] = ()) -> Iterator[str]:
+    """Yield a local copy of a folder; upload changes when the block ends or fails."""
     if not is_url(output):
         yield output
         return
-    source, folder = ObjectFolder(output), working_copy(output)
-    if not source.find():  # deleted on purpose: a killed process leaves its lease
-        clear(folder)
-    with Lease(source, flag) as lease:
-        is_killed = folder.exists()
-        objects = {n: i for n, i in source.find().items() if not is_lease(n)}
+    source = ObjectFolder(output)
+    with temporary_folder() as folder:
+        objects = source.find()
         pull(source, {n: Expected(i.size) for n, i in objects.items()}, folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        old = {} if is_killed else file_states(folder)
+        old = _file_states(folder)
         try:
-            yield str(folder)
+            yield folder
         finally:
-            lease.check()
-            new = file_states(folder)
+            new = _file_states(folder)
             new.pop(_LOCK, None)
             changed = [name for name, state in new.items() if old.get(name) != state]
             push(source, folder, changed, last)
             for name in objects.keys() - new.keys():
                 source.delete(name)
-            clear(folder)
 
 
-def clear(path: pathlib.Path) -> None:
-    """Delete a folder or a file, if it exists."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def _file_states(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of all files in a folder."""
+    states = {name: os.stat(os.path.join(folder, name)) for name in files_in(folder)}
+    return {name: (state.st_size, state.st_mtime_ns) for name, state in states.items()}

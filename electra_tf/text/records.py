@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 import google_crc32c
@@ -21,7 +21,6 @@ import numpy as np
 
 from electra_tf import durable_files
 from electra_tf.errors import InputError, report_damage
-from electra_tf.storage.lease import Lease, is_lease
 from electra_tf.storage.mirror import push, temporary_folder
 from electra_tf.storage.objects import ObjectFolder, is_url
 from electra_tf.text.examples import Example
@@ -286,7 +285,7 @@ def records_output(
     target = ObjectFolder(output)
     is_partial = _check_output(target, overwrite)
     try:
-        with _output_lock(output) as check_lock, contextlib.ExitStack() as stack:
+        with _output_lock(output), contextlib.ExitStack() as stack:
             building = target / BUILDING
             folder = building.url
             if is_url(output) and not is_shared:
@@ -296,7 +295,7 @@ def records_output(
                 if folder == building.url:
                     building.write(_MARK, b"")
                 yield folder
-            _publish(folder, target, check_lock)
+            _publish(folder, target)
     except OSError as error:
         raise InputError(
             "--output must be writable and have as much free space as the text",
@@ -307,7 +306,7 @@ def records_output(
 
 def _check_output(target: ObjectFolder, overwrite: bool) -> bool:
     """Reject a folder that must not be written; return whether it is half-written."""
-    names = [name for name in target.find() if not is_lease(name)]
+    names = list(target.find())
     is_complete = MANIFEST in names
     is_partial = not is_complete and is_half_written(names)
     if names and not (is_complete or is_partial):
@@ -327,15 +326,14 @@ def _check_output(target: ObjectFolder, overwrite: bool) -> bool:
 
 
 @contextlib.contextmanager
-def _output_lock(output: str) -> Iterator[Callable[[], None]]:
-    """Lock an output; yield a function that raises an error if the lock is lost."""
+def _output_lock(output: str) -> Iterator[None]:
+    """Create and lock a local output; an object store has no locks."""
     if is_url(output):
-        with Lease(ObjectFolder(output), "--output") as lease:
-            yield lease.check
-    else:
-        os.makedirs(output, exist_ok=True)
-        with records_lock(output, exclusive=True):
-            yield lambda: None
+        yield
+        return
+    os.makedirs(output, exist_ok=True)
+    with records_lock(output, exclusive=True):
+        yield
 
 
 @contextlib.contextmanager
@@ -355,7 +353,7 @@ def _removed_on_error(
         raise
 
 
-def _publish(folder: str, target: ObjectFolder, check_lock: Callable[[], None]) -> None:
+def _publish(folder: str, target: ObjectFolder) -> None:
     """Replace old records by new files, the manifest last.
 
     An interruption leaves `_building` and no manifest.
@@ -364,14 +362,12 @@ def _publish(folder: str, target: ObjectFolder, check_lock: Callable[[], None]) 
     names = [name for name in ObjectFolder(folder).find() if name != _MARK]
     if not is_url(folder):
         durable_files.sync(folder)
-    check_lock()
     building.write(_MARK, b"")
     target.delete(MANIFEST)
     for name in target.find():
         if name.startswith((SHARD_PREFIX, PROBLEMS, DUPLICATES)):
             target.delete(name)
     for group in (set(names) - {MANIFEST}, {MANIFEST}):
-        check_lock()
         if folder == building.url:  # needs no disk space
             target.move({f"{BUILDING}/{name}": name for name in group})
         else:

@@ -92,15 +92,15 @@ def open_checkpoint(path: str) -> Checkpoint:
     """Open a checkpoint, or the newest one of a run, and verify its files."""
     path = folder_of(path, FILES)
     if not os.path.exists(os.path.join(path, MANIFEST)):
-        paths = saved_steps(os.path.join(path, CHECKPOINTS)) or saved_steps(path)
-        if not paths:
+        newest = newest_path(os.path.join(path, CHECKPOINTS)) or newest_path(path)
+        if newest is None:
             raise InputError(
                 f"A checkpoint must be a folder with {MANIFEST}, or a run directory "
                 "with checkpoints",
                 f"{path!r}, which is neither",
                 "Pass the --model_dir of a pretrain run, or one of its checkpoints/*",
             )
-        path = paths[max(paths)]
+        path = newest
     manifest = parse_manifest(pathlib.Path(path, MANIFEST).read_bytes(), path)
     for name, (size, sha256) in manifest["files"].items():
         _verify(pathlib.Path(path, name), size, sha256)
@@ -129,6 +129,12 @@ def saved_steps(folder: str) -> dict[int, str]:
         if match := NAME.fullmatch(manifest.parent.name):
             paths[int(match[1])] = str(manifest.parent)
     return paths
+
+
+def newest_path(folder: str) -> str | None:
+    """Return the path of the newest complete checkpoint in a folder, or None."""
+    paths = saved_steps(folder)
+    return paths[max(paths)] if paths else None
 
 
 def steps_at_shares(shares: Sequence[float], steps: int) -> set[int]:
@@ -179,8 +185,7 @@ class CheckpointManager:
     """Writer of checkpoints to a folder, which may be new; it also deletes old ones.
 
     The newest `keep` stay, and those of `permanent` steps. `remedy` is that of a full
-    disk. A `mirror` copies the checkpoints to an object store: `publish(path)`,
-    `delete(path)`.
+    disk. A `backup` also has every checkpoint: `upload(path)`, `delete(path)`.
     """
 
     def __init__(
@@ -189,10 +194,10 @@ class CheckpointManager:
         keep: int = 1,
         permanent: Set[int] = frozenset(),
         remedy: str = "Free space or lower training.keep",
-        mirror: Any = None,
+        backup: Any = None,
     ):
         self.folder, self._keep, self._permanent = folder, keep, permanent
-        self._remedy, self._mirror = remedy, mirror
+        self._remedy, self._backup = remedy, backup
 
     def clean(self) -> list[str]:
         """Delete unfinished and partly deleted checkpoints of a killed run.
@@ -218,8 +223,8 @@ class CheckpointManager:
 
     def newest(self) -> Checkpoint | None:
         """Return the checkpoint to resume from, or None."""
-        paths = saved_steps(self.folder)
-        return open_checkpoint(paths[max(paths)]) if paths else None
+        path = newest_path(self.folder)
+        return open_checkpoint(path) if path else None
 
     def read(self, step: int, name: str) -> bytes | None:
         """Return a file of a step's checkpoint, or None if it does not exist."""
@@ -257,8 +262,8 @@ class CheckpointManager:
                 f"{self._remedy}, then run the same command again; earlier "
                 "checkpoints are unchanged",
             ) from error
-        if self._mirror is not None:
-            self._mirror.publish(str(path))
+        if self._backup is not None:
+            self._backup.upload(path)
         self._delete_old()
         return str(path)
 
@@ -270,8 +275,8 @@ class CheckpointManager:
         for step in sorted(paths)[: -self._keep]:
             if step in self._permanent:
                 continue
-            if self._mirror is not None:
-                self._mirror.delete(paths[step])
+            if self._backup is not None:
+                self._backup.delete(paths[step])
             # Another name first, so that a killed process leaves no damaged checkpoint.
             deleted = pathlib.Path(f"{paths[step]}{_DELETED}")
             os.rename(paths[step], deleted)

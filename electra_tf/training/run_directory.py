@@ -114,7 +114,8 @@ def check_resumable(
         raise InputError(
             f"Settings and data must be those of the checkpoint {checkpoint.path}",
             "; ".join(changed),
-            "Restore the values, or start a new run in another --model_dir" + load,
+            "Restore the values, or start a new run in another --model_dir, and with "
+            f"another --backup if there is one{load}",
         )
     if now.objective.facts.stages > 1 and now.training.steps != then.training.steps:
         raise InputError(

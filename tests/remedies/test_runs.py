@@ -34,7 +34,8 @@ def check(*sets, init=None):
         str(RECORDS), None, lambda stored: load_config(config, sets, base=stored)
     )
     strategy = tf.distribute.get_strategy()
-    Run(experiment, strategy, experiment.open(str(RECORDS)), None, None, init).check()
+    run = Run(experiment, strategy, experiment.open(str(RECORDS)), None, None, init)
+    run.check(None)
 
 
 RUNS = {

@@ -130,7 +130,7 @@ def test_nothing_is_uploaded_after_an_error(url):
 
 
 def test_local_outputs_are_used_as_they_are(tmp_path):
-    for context in (staged(str(tmp_path)), synced(str(tmp_path), "--output")):
+    for context in (staged(str(tmp_path)), synced(str(tmp_path))):
         with context as folder:
             assert folder == str(tmp_path)
     with staged(None) as output:
@@ -146,11 +146,11 @@ def test_an_existing_output_is_refused(source):
 
 
 def test_a_synced_folder_has_the_changes_of_every_process(url, transfers):
-    with synced(url, "--output", last=("results.json",)) as folder:
+    with synced(url, last=("results.json",)) as folder:
         write(folder, {"results.json": "1", "trial": "a", "old": "x"})
     assert transfers == ["old", "trial", "results.json"]
     transfers.clear()
-    with contextlib.suppress(KeyError), synced(url, "--output") as folder:
+    with contextlib.suppress(KeyError), synced(url) as folder:
         assert pathlib.Path(folder, "trial").read_text() == "a"
         write(folder, {"trial": "bb"})
         pathlib.Path(folder, "old").unlink()
@@ -161,22 +161,3 @@ def test_a_synced_folder_has_the_changes_of_every_process(url, transfers):
         "results.json": b"1",
         "trial": b"bb",
     }
-
-
-@pytest.mark.parametrize("is_deleted", [False, True])
-def test_work_of_a_killed_process_is_kept_unless_the_folder_was_deleted(
-    url, monkeypatch, is_deleted
-):
-    def fail(*_):
-        raise KeyError
-
-    store = ObjectFolder(url)
-    store.write("trial", b"a")
-    with monkeypatch.context() as patch:
-        patch.setattr(ObjectFolder, "upload", fail)
-        with contextlib.suppress(KeyError), synced(url, "--output") as folder:
-            write(folder, {"more": "b"})
-    if is_deleted:
-        store.clear()
-    with synced(url, "--output") as folder:
-        assert set(contents(folder)) == (set() if is_deleted else {"trial", "more"})
