@@ -207,6 +207,7 @@ VARIANTS = {
         (2, 3, 4),
     ),
     "gdes": (["model.sharing=gdes"], (4,)),
+    "xla": (["training.xla=on"], (4,)),
     "all_tokens_mlm": (["objective.name=all_tokens_mlm"], (4,)),
     "electric": (["objective.name=electric"], (4,)),
     "muon": (

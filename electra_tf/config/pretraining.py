@@ -246,9 +246,9 @@ class TrainingConfig:
     """Precision of the encoders. Weights, logits, softmax, sampling and losses are
     always float32."""
     xla: Literal["auto", "on", "off"] = "auto"
-    """Compile forward and backward pass with XLA. `auto`: on GPUs and TPUs. `off`: XLA
-    compiles only the operations between the matmuls. Set `on` to compile a function
-    that contains the train step."""
+    """Compile the step with XLA: all of it on one device, forward and backward pass on
+    several. `auto`: on GPUs and TPUs. `off`: XLA compiles only the operations between
+    the matmuls. Set `on` to compile a function that contains the train step."""
     accumulation: Positive = 1
     """Number of microbatches that a batch is split into, to save memory; the update is
     the same."""

@@ -124,7 +124,8 @@ class Pretrainer(keras.Model):
     def compile(self, optimizer: Any = None, *others: Any, **named: Any) -> None:
         """Set the optimizer of `create_optimizer`; other arguments are errors.
 
-        `training.xla`, not Keras, selects what XLA compiles.
+        `training.xla`, not Keras, selects what XLA compiles: on one replica the whole
+        step, on several forward and backward pass.
         """
         if others or named or not hasattr(optimizer, "slots"):
             received = [repr(value)[:60] for value in (optimizer, *others)]
@@ -135,7 +136,8 @@ class Pretrainer(keras.Model):
                 "Call compile(electra_tf.create_optimizer(config.optimizer, "
                 "steps=config.training.steps))",
             )
-        super().compile(optimizer=optimizer, jit_compile=False)
+        is_whole = uses_jit(self.config.training.xla) and _replicas() == 1
+        super().compile(optimizer=optimizer, jit_compile=is_whole)
         optimizer.build(self.trainable_variables)
 
     @property

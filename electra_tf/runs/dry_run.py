@@ -17,7 +17,7 @@ from electra_tf.config import loader
 from electra_tf.model import cost, original_flops
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
-from electra_tf.training.loop import distribute, malloc_trim, train_runner
+from electra_tf.training.loop import malloc_trim, train_runner
 from electra_tf.training.strategy import runs_on_cpu
 
 # FLOPs of the larger measured step, about a second of a CPU core.
@@ -142,8 +142,8 @@ def _compile(
     """Return a function that runs one compiled step on a batch of synthetic text."""
     batch = _synthetic_batch(pretrainer, rows)
     dataset = tf.data.Dataset.from_tensors(batch)
-    iterator = iter(distribute(strategy, lambda *_: dataset.repeat()))
     runner = train_runner(strategy, pretrainer)
+    iterator = runner.iterate(lambda *_: dataset)
     runner(iterator, 0)
     return lambda: runner(iterator, 1)
 

@@ -1,10 +1,11 @@
 """Run training steps, log metrics, evaluate, save checkpoints and stop on signals.
 
 `TrainingLoop._train` is the loop. It calls the trainer's `train_step`, many times for
-each iteration, through `MultiStepRunner`. A trainer has `trainable_variables`, an
-`optimizer` and `train_step(batch, as_ratios=False)`, which returns metrics as pairs of
-(total, weight). `begin(step)` is called before the first step and before each step of
-`stage_starts`, where `stage` and with it the train step change.
+each iteration, through `MultiStepRunner`, or through `CompiledRunner` if the trainer's
+`jit_compile` is true. A trainer has `trainable_variables`, an `optimizer` and
+`train_step(batch, as_ratios=False)`, which returns metrics as pairs of (total, weight).
+`begin(step)` is called before the first step and before each step of `stage_starts`,
+where `stage` and with it the train step change.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ from electra_tf.training.checkpoint import (
     steps_at_shares,
     training_state,
 )
+from electra_tf.training.device_batches import BatchStacks, MakeBatches, distribute
 from electra_tf.training.metric_logger import MetricLogger
 from electra_tf.training.speed import Metrics, MetricWindow, add_metrics
 from electra_tf.training.watchdog import no_limit
@@ -37,8 +39,6 @@ _MUST_BE_FINITE = ("loss", "gradient_norm")
 _SUMS = "sums.safetensors"  # in a checkpoint: metric sums since the last log line
 
 Step = Callable[..., Metrics]
-MakeBatches = Callable[[int, int], tf.data.Dataset]
-"""Function of (host, number of hosts)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,11 +105,8 @@ class TrainingLoop:
 
     def _iterator(self, step: int) -> Any:
         """Return an iterator of the batches from the next step on."""
-        return iter(
-            distribute(
-                self._strategy,
-                lambda host, hosts: self._make_batches(step, host, hosts),
-            )
+        return self._run_steps.iterate(
+            lambda host, hosts: self._make_batches(step, host, hosts)
         )
 
     def _train(self, iterator: Any, step: int) -> int:
@@ -280,16 +277,19 @@ class MultiStepRunner:
         numbered: bool = False,
         stage: Callable[[], int] = lambda: 1,
     ):
-        self._strategy, self._step, self._numbered = strategy, step, numbered
-        self._stage = stage
+        self._strategy, self._numbered = strategy, numbered
+        self._step, self._stage = _VectorStep(step), stage
         self._forget_trace()
 
     def _forget_trace(self) -> None:
         self._traced_stage = self._stage()
-        self._shapes: dict[str, tuple[tf.TensorShape, tf.TensorShape]] = {}
         self._compiled_step = tf.function(self._one_step)
         self._compiled_steps = tf.function(self._many_steps)
         self._is_compiled = False
+
+    def iterate(self, make_batches: MakeBatches) -> Any:
+        """Return an iterator of batches, to be passed to each call."""
+        return iter(distribute(self._strategy, make_batches))
 
     def __call__(
         self, iterator: Any, count: int, first: int = 0
@@ -310,7 +310,7 @@ class MultiStepRunner:
             malloc_trim()
             self._is_compiled = True
         total, waited = self._compiled_steps(iterator, start, end)
-        return self._unflatten(total.numpy()), float(waited)
+        return self._step.metrics(total.numpy()), float(waited)
 
     def _many_steps(self, iterator: Any, first: tf.Tensor, end: tf.Tensor):
         # Trace one step alone to get the shape of its result.
@@ -338,13 +338,81 @@ class MultiStepRunner:
         arguments = (batch, number) if self._numbered else (batch,)
         # AutoGraph would lengthen the tracing, and a step has no Python loops or
         # branches on tensors to convert.
-        step = tf.autograph.experimental.do_not_convert(self._flattened_step)
+        step = tf.autograph.experimental.do_not_convert(self._step)
         metrics = self._strategy.run(step, arguments)
         summed = self._strategy.reduce(tf.distribute.ReduceOp.SUM, metrics, axis=None)
         return summed, waited
 
-    def _flattened_step(self, *arguments: Any) -> tf.Tensor:
-        """Return all metrics as one vector, so that replicas exchange one tensor."""
+
+class CompiledRunner:
+    """Runner of many steps on one replica, in one function that XLA compiles.
+
+    Within the function no batch can be read and no clock: it gets a stack of batches.
+    The bounds of its loop are arguments, so that one program runs any number of steps,
+    with the same rounding. It is compiled once for each number that `stage` returns.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        step: Step,
+        stage: Callable[[], int] = lambda: 1,
+    ):
+        self._strategy, self._step, self._stage = strategy, _VectorStep(step), stage
+        self._forget_trace()
+
+    def _forget_trace(self) -> None:
+        self._traced_stage = self._stage()
+        self._one_step = tf.function(self._run_step, autograph=False)
+        self._program = tf.function(self._many_steps, autograph=False, jit_compile=True)
+
+    def iterate(self, make_batches: MakeBatches) -> BatchStacks:
+        """Return the batches in stacks, to be passed to each call."""
+        return BatchStacks(self._strategy, make_batches)
+
+    def __call__(self, stacks: BatchStacks, count: int) -> tuple[Metrics, float]:
+        """Run `count` steps on the next batches; return what `MultiStepRunner` does."""
+        if self._stage() != self._traced_stage:
+            self._forget_trace()
+        sums, waited = {}, 0.0
+        while not sums or count:
+            begin = time.perf_counter()
+            stack, first, end = stacks.take(count)
+            waited += time.perf_counter() - begin
+            bounds = (tf.constant(number) for number in (first, end))
+            vector = self._program(stack, *bounds).numpy()
+            sums = add_metrics(sums, self._step.metrics(vector))
+            count -= end - first
+        return sums, waited
+
+    def _many_steps(self, stack: Any, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+        """Return the metrics, summed over batches [first, end) of the stack."""
+        batch = tf.nest.map_structure(
+            lambda t: tf.TensorSpec(t.shape[1:], t.dtype), stack
+        )
+        traced = self._one_step.get_concrete_function(batch)
+
+        def run(number: tf.Tensor, total: tf.Tensor):
+            batch = tf.nest.map_structure(lambda t: tf.gather(t, number), stack)
+            return number + 1, total + tf.cast(self._one_step(batch), tf.float64)
+
+        start = first, tf.zeros(traced.structured_outputs.shape, tf.float64)
+        return tf.while_loop(
+            lambda number, _: number < end, run, start, parallel_iterations=1
+        )[1]
+
+    def _run_step(self, batch: Any) -> tf.Tensor:
+        return self._strategy.run(self._step, (batch,))
+
+
+class _VectorStep:
+    """Step that returns all metrics as one vector, so that one tensor is exchanged."""
+
+    def __init__(self, step: Step):
+        self._step = step
+        self._shapes: dict[str, tuple[tf.TensorShape, tf.TensorShape]] = {}
+
+    def __call__(self, *arguments: Any) -> tf.Tensor:
         metrics = self._step(*arguments)
         metrics = tf.nest.map_structure(tf.convert_to_tensor, metrics)
         self._shapes = {
@@ -358,7 +426,8 @@ class MultiStepRunner:
         ]
         return tf.concat(vectors, 0)
 
-    def _unflatten(self, vector: np.ndarray) -> Metrics:
+    def metrics(self, vector: np.ndarray) -> Metrics:
+        """Return the metrics of a vector; the step must have been traced."""
         metrics, start = {}, 0
         for name, shapes in self._shapes.items():
             pair = []
@@ -370,29 +439,19 @@ class MultiStepRunner:
         return metrics
 
 
-def train_runner(strategy: tf.distribute.Strategy, trainer: Any) -> MultiStepRunner:
-    """Return a runner of a trainer's steps."""
-    return MultiStepRunner(
-        strategy,
-        lambda batch: trainer.train_step(batch, as_ratios=False),
-        stage=lambda: trainer.stage,
+def train_runner(
+    strategy: tf.distribute.Strategy, trainer: Any
+) -> MultiStepRunner | CompiledRunner:
+    """Return a runner of a trainer's steps; `jit_compile` asks for one program."""
+
+    def step(batch: Any) -> Metrics:
+        return trainer.train_step(batch, as_ratios=False)
+
+    is_one_device = isinstance(strategy, tf.distribute.OneDeviceStrategy)
+    runner = (
+        CompiledRunner if trainer.jit_compile and is_one_device else MultiStepRunner
     )
-
-
-def distribute(strategy: tf.distribute.Strategy, make_batches: MakeBatches) -> Any:
-    """Distribute batches, endlessly; replica r gets the r-th part of the rows."""
-
-    def make_host_dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        dataset = make_batches(context.input_pipeline_id, context.num_input_pipelines)
-        replicas = context.num_replicas_in_sync // context.num_input_pipelines
-        if replicas > 1:
-            rows = dataset.element_spec[0].shape[0] // replicas
-            dataset = dataset.rebatch(rows, drop_remainder=True).prefetch(replicas)
-        # With several workers, batches of a finite dataset lose their static shape.
-        return dataset.repeat()
-
-    options = tf.distribute.InputOptions(experimental_fetch_to_device=True)
-    return strategy.distribute_datasets_from_function(make_host_dataset, options)
+    return runner(strategy, step, stage=lambda: trainer.stage)
 
 
 def malloc_trim() -> None:

@@ -1,6 +1,7 @@
 """Train step: the trajectory of the released code, and invariances."""
 
 import dataclasses
+import functools
 import re
 
 import keras
@@ -14,7 +15,9 @@ from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.pretraining import metrics
 from electra_tf.pretraining import pretrainer as pretrainer_lib
+from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.pretrainer import Pretrainer
+from electra_tf.training.loop import CompiledRunner, train_runner
 from electra_tf.training.optimizer import create_optimizer
 from pretraining.original import Fixture
 
@@ -89,8 +92,8 @@ def rows(seed=0, words=45):
     return text._replace(input_ids_BL=ids_BL)
 
 
-def train(pretrainer, steps=3, jit=False, words=45):
-    step = tf.function(pretrainer.train_step, autograph=False, jit_compile=jit)
+def train(pretrainer, steps=3, words=45):
+    step = tf.function(pretrainer.train_step, autograph=False)
     batches = (rows(seed=seed, words=words) for seed in range(steps))
     return [{k: float(v) for k, v in step(batch).items()} for batch in batches]
 
@@ -119,13 +122,37 @@ def test_the_same_seed_gives_the_same_bits(trained):
     assert_equal_weights(again, trained[0], rtol=0)
 
 
-def test_xla_gives_equal_results(trained):
+def test_several_steps_in_one_program_give_equal_results(trained):
+    strategy = tf.distribute.OneDeviceStrategy("/device:CPU:0")
+    with strategy.scope():
+        compiled = make_pretrainer(training={"xla": "on"})
+    run_steps = train_runner(strategy, compiled)
+    assert isinstance(run_steps, CompiledRunner)
+    iterator = run_steps.iterate(lambda *_: three_batches())
+    first, others = (compute_metrics(run_steps(iterator, n)[0]) for n in (1, 2))
+    expected_first, *expected_others = trained[1]
+    for name, value in expected_first.items():
+        np.testing.assert_allclose(first[name], value, rtol=1e-6, err_msg=name)
+    for name in ("loss", "gradient_norm", "learning_rate", "tokens"):
+        mean = np.mean([metrics[name] for metrics in expected_others])
+        np.testing.assert_allclose(others[name], mean, rtol=1e-5, err_msg=name)
+    assert_equal_weights(compiled, trained[0], atol=1e-5)
+
+
+def three_batches():
+    datasets = (tf.data.Dataset.from_tensors(rows(seed=seed)) for seed in range(3))
+    return functools.reduce(tf.data.Dataset.concatenate, datasets)
+
+
+@pytest.mark.slow
+def test_keras_fit_compiles_the_same_step(trained):
     compiled = make_pretrainer(training={"xla": "on"})
-    metrics_by_step = train(compiled, jit=True)
-    for step_metrics, expected in zip(metrics_by_step, trained[1], strict=True):
-        for name, value in expected.items():
-            np.testing.assert_allclose(step_metrics[name], value, rtol=2e-4, atol=2e-5)
-    assert_equal_weights(compiled, trained[0], atol=2e-4)
+    history = compiled.fit(three_batches(), shuffle=False, verbose=0).history
+    assert compiled.jit_compile
+    assert not trained[0].jit_compile
+    # The history has the values of the last batch.
+    np.testing.assert_allclose(history["loss"], [trained[1][-1]["loss"]], rtol=1e-5)
+    assert_equal_weights(compiled, trained[0], atol=1e-5)
 
 
 def test_accumulation_gives_equal_results(trained):

@@ -32,7 +32,7 @@ from electra_tf.runs.pretraining import Run
 from electra_tf.text.pipeline import training_batches
 from electra_tf.training import strategy
 from electra_tf.training.checkpoint import open_checkpoint
-from electra_tf.training.loop import distribute
+from electra_tf.training.device_batches import distribute
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.optimizer import Optimizer, create_optimizer
 from electra_tf.training.schedule import WarmupPolynomialDecay

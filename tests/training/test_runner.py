@@ -6,19 +6,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.training.loop import (
-    Evaluation,
-    MultiStepRunner,
-    distribute,
-)
+from electra_tf.training.loop import CompiledRunner, Evaluation, MultiStepRunner
 from electra_tf.training.speed import add_metrics
 from training.toy import Toy, batches, one_device
 
+each_runner = pytest.mark.parametrize("runner", [MultiStepRunner, CompiledRunner])
 
-@pytest.fixture
-def numbers():
-    """Return an iterator over [n - 1/2, n + 1/2] for n = 0, 1, ..."""
-    return iter(distribute(one_device(), lambda host, hosts: batches(0, host, hosts)))
+
+def numbers(host, hosts):
+    """Return a dataset of [n - 1/2, n + 1/2] for n = 0, 1, ..."""
+    return batches(0, host, hosts)
 
 
 def count_up(batch_B):
@@ -29,9 +26,11 @@ def count_up(batch_B):
     }
 
 
-def test_metrics_are_summed_over_the_steps_of_a_call(numbers):
-    run_steps = MultiStepRunner(one_device(), count_up)
-    metrics, waited = run_steps(numbers, 4)
+@each_runner
+def test_metrics_are_summed_over_the_steps_of_a_call(runner):
+    run_steps = runner(one_device(), count_up)
+    iterator = run_steps.iterate(numbers)
+    metrics, waited = run_steps(iterator, 4)
     assert list(metrics) == ["mean", "powers"]
     assert metrics["mean"] == (0 + 1 + 2 + 3, 4)
     powers, weights = metrics["powers"]
@@ -40,25 +39,43 @@ def test_metrics_are_summed_over_the_steps_of_a_call(numbers):
     np.testing.assert_array_equal(weights, np.full([3, 2], 4))
     assert 0 <= waited < 60
     # The next call takes the next batches.
-    assert run_steps(numbers, 2)[0]["mean"] == (4 + 5, 2)
-    assert run_steps(numbers, 1)[0]["mean"] == (6, 1)
+    assert run_steps(iterator, 2)[0]["mean"] == (4 + 5, 2)
+    assert run_steps(iterator, 0)[0]["mean"] == (0, 0)
+    assert run_steps(iterator, 1)[0]["mean"] == (6, 1)
+    # Past the end of any stack of batches.
+    assert run_steps(iterator, 93)[0]["mean"] == (sum(range(7, 100)), 93)
 
 
-def test_the_division_into_calls_does_not_change_the_result():
+@each_runner
+def test_the_division_into_calls_does_not_change_the_result(runner):
     results = []
-    for calls in ((12,), (1,) * 12, (5, 7), (1, 3, 8)):
-        toy = Toy()
-        run_steps = MultiStepRunner(one_device(), toy.train_step)
-        iterator = iter(distribute(one_device(), lambda *_: batches(0)))
-        sums = {}
+    for calls in ((70,), (1,) * 70, (5, 65), (1, 3, 29, 37)):
+        toy = Toy(steps=100)
+        run_steps = runner(one_device(), toy.train_step)
+        iterator, sums = run_steps.iterate(numbers), {}
         for count in calls:
             sums = add_metrics(sums, run_steps(iterator, count)[0])
         assert toy.traced == 1
         results.append([*map(np.asarray, toy.trainable_variables), *sums["numbers"]])
-        assert int(toy.optimizer.iterations) == 12
+        assert int(toy.optimizer.iterations) == 70
     for result in results[1:]:
         for expected, actual in zip(results[0], result, strict=True):
             np.testing.assert_array_equal(actual, expected)
+
+
+@each_runner
+def test_steps_of_a_new_stage_and_of_new_batches_are_traced(runner):
+    stage = 1
+    run_steps = runner(
+        one_device(),
+        lambda batch: {"sum": (stage * tf.reduce_sum(batch), 1)},
+        stage=lambda: stage,
+    )
+    assert run_steps(run_steps.iterate(ten_and_more(1)), 3)[0]["sum"] == (30, 3)
+    stage = 2
+    assert run_steps(run_steps.iterate(ten_and_more(1)), 3)[0]["sum"] == (60, 3)
+    pairs = run_steps.iterate(lambda *_: ten_and_more(2)(0, 1).batch(2))
+    assert run_steps(pairs, 3)[0]["sum"] == (126, 3)
 
 
 def ten_and_more(size):
@@ -79,10 +96,11 @@ def test_batches_keep_their_numbers_across_calls_of_the_runner():
     assert progress == [10, 10, 5]
 
 
-def test_input_waiting_time_is_measured():
+@each_runner
+def test_input_waiting_time_is_measured(runner):
     def slow(host, hosts):
         def sleep(n):
-            time.sleep(0.05)
+            time.sleep(0.01)
             return np.float32(n)
 
         numbers = tf.data.Dataset.range(100)
@@ -90,9 +108,9 @@ def test_input_waiting_time_is_measured():
             lambda n: tf.ensure_shape(tf.numpy_function(sleep, [n], tf.float32), [])
         )
 
-    run_steps = MultiStepRunner(one_device(), lambda n: {"n": (n, 1.0)})
-    iterator = iter(distribute(one_device(), slow))
+    run_steps = runner(one_device(), lambda n: {"n": (n, 1.0)})
+    iterator = run_steps.iterate(slow)
     run_steps(iterator, 1)
     begin = time.perf_counter()
-    _, waited = run_steps(iterator, 6)
-    assert 0.2 < waited <= time.perf_counter() - begin
+    _, waited = run_steps(iterator, 71)
+    assert 0.1 < waited <= time.perf_counter() - begin

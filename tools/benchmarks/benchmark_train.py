@@ -99,14 +99,14 @@ def electra_tf(options: argparse.Namespace) -> Run:
     import tensorflow as tf
 
     from electra_tf.batch import Batch
-    from electra_tf.training.loop import distribute, train_runner
+    from electra_tf.training.loop import train_runner
 
     config, strategy, pretrainer = build(options)
     ids_BL = tf.constant(token_ids(config), tf.int32)
     batch = Batch(ids_BL, tf.ones_like(ids_BL), tf.zeros_like(ids_BL))
-    dataset = tf.data.Dataset.from_tensors(batch).repeat()
-    iterator = iter(distribute(strategy, lambda *_: dataset))
+    dataset = tf.data.Dataset.from_tensors(batch)
     runner = train_runner(strategy, pretrainer)
+    iterator = runner.iterate(lambda *_: dataset)
     return lambda steps: runner(iterator, steps), 1.0
 
 

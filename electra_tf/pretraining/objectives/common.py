@@ -106,7 +106,7 @@ def scheduled(
 
 
 def uses_jit(xla: str) -> bool:
-    """Return whether XLA compiles forward and backward pass as one function.
+    """Return whether XLA compiles the step, of several replicas its two passes.
 
     On TPUs XLA compiles the whole step in any case.
     """
