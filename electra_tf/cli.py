@@ -25,7 +25,8 @@ from electra_tf.storage.mirror import check_new, local_path
 from electra_tf.storage.objects import is_url
 
 # TensorFlow reads the variable only when it is imported. Without an NVIDIA driver it
-# logs an error (level 2) about the missing driver, so errors are hidden there.
+# logs an error (level 2) about the missing driver, "failed call to cuInit", so errors
+# are hidden there.
 _HAS_DRIVER = any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg")))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if _HAS_DRIVER else "3")
 
@@ -82,14 +83,14 @@ def define_config_flags(
         "config",
         None,
         "A YAML file of settings, or the name of an installed config: "
-        f"{', '.join(loader.installed())}.",
+        f"{', '.join(loader.installed(root))}.",
         flag_values=flag_values,
     )
     flags.DEFINE_multi_string(
         "set",
         [],
         "A setting, as --set=section.name=value. It overrides --config; the setting's "
-        "own flag overrides both. docs/configuration.md lists all settings",
+        "own flag overrides both. The page Configuration lists all settings",
         flag_values=flag_values,
     )
     flag_values["set"].root = root
@@ -285,11 +286,13 @@ def starting_tensorflow() -> Iterator[None]:
     """Return the context of imports that need TensorFlow, after a command's checks.
 
     TensorFlow creates millions of objects that are never freed. A garbage collection
-    while they are created takes a quarter of the time, a later one seconds.
+    while they are created takes a quarter of the time, a later one seconds. Notes that
+    TensorFlow prints meanwhile are dropped, unless an import fails.
     """
     gc.disable()
     try:
-        yield
+        with backend.held_back_stderr():
+            yield
     finally:
         gc.enable()
         gc.freeze()

@@ -39,12 +39,17 @@ _INSTALLED = next(
 )
 
 
-def installed() -> list[str]:
-    """Return the names of the installed configs; `ablations/` is part of a name."""
-    return sorted(
+def installed(root: type | None = None) -> list[str]:
+    """Return the names of the installed configs, of one class of settings or of all.
+
+    `ablations/` is part of a name.
+    """
+    names = sorted(
         path.relative_to(_INSTALLED).with_suffix("").as_posix()
         for path in _INSTALLED.rglob("*.yaml")
     )
+    is_finetuning = root is FinetuningConfig
+    return [n for n in names if not root or n.startswith("finetune") == is_finetuning]
 
 
 def load_config(
