@@ -24,6 +24,14 @@ COMMANDS = (
 )
 
 
+# The command that gives a model of one's own in a minute, without a download.
+_START = """\
+Start here: a classifier from a table with the columns text and label.
+electra-tf finetune --checkpoint=electra_wiki_en --config=finetune_tiny --task=csv \\
+    --data=table.csv --text_columns=text --label_column=label --output=model
+echo 'some text' | electra-tf predict --model=model"""
+
+
 def main() -> None:
     """Run the command named by the first argument, or list all commands."""
     name, *rest = sys.argv[1:] or ["--help"]
@@ -44,9 +52,8 @@ def _overview() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {_first_line(name)}" for name in COMMANDS]
     usage = "Usage: electra-tf COMMAND --flag=value ..."
-    return "\n".join(
-        [usage, "", *lines, "", "electra-tf COMMAND --help lists the flags."]
-    )
+    help_line = "electra-tf COMMAND --help lists the flags."
+    return "\n".join([usage, "", *lines, "", help_line, "", _START])
 
 
 def _first_line(name: str) -> str:

@@ -1,9 +1,13 @@
-"""Check that the backend of Keras is TensorFlow, without importing Keras."""
+"""Check that the backend of Keras is TensorFlow, and quieten TensorFlow's start."""
 
+import contextlib
+import faulthandler
 import json
 import os
 import pathlib
 import sys
+import tempfile
+from collections.abc import Iterator
 
 from electra_tf.errors import InputError
 
@@ -30,6 +34,42 @@ def check() -> None:
         remedy = f"Run `export {_VARIABLE}=tensorflow`, or edit the file"
     required = "The backend of Keras must be TensorFlow"
     raise ImportError(str(InputError(required, source, remedy)), name="keras")
+
+
+@contextlib.contextmanager
+def held_back_stderr() -> Iterator[None]:
+    """Keep standard error aside, and print it only if an exception is raised.
+
+    TensorFlow 2.21 writes notes while it is imported, and converters while they run,
+    to the file descriptor, whatever TF_CPP_MIN_LOG_LEVEL is. With the level 0, which
+    asks for everything, nothing is kept aside. A crash of the process is reported by
+    Python's handler of faults.
+    """
+    if sys.stderr is None or os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
+        yield
+        return
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    reports_faults = faulthandler.is_enabled()
+    if not reports_faults:
+        faulthandler.enable(stderr)
+    with tempfile.TemporaryFile() as aside:
+        os.dup2(aside.fileno(), 2)
+        failed = False
+        try:
+            yield
+        except Exception:
+            failed = True
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            if not reports_faults:
+                faulthandler.disable()
+            os.close(stderr)
+            if failed:
+                aside.seek(0)
+                os.write(2, aside.read())
 
 
 def _settings_path() -> pathlib.Path:

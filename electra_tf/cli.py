@@ -8,7 +8,6 @@ starting_tensorflow():`.
 import contextlib
 import gc
 import glob
-import itertools
 import os
 import shlex
 import signal
@@ -21,13 +20,14 @@ from typing import Any, NoReturn
 from absl import flags
 
 from electra_tf import backend, durable_files
-from electra_tf.config import loader
+from electra_tf.config import loader, old_names
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import check_new, local_path
 from electra_tf.storage.objects import is_url
 
 # TensorFlow reads the variable only when it is imported. Without an NVIDIA driver it
-# logs an error (level 2) about the missing driver, so errors are hidden there.
+# logs an error (level 2) about the missing driver, "failed call to cuInit", so errors
+# are hidden there.
 _HAS_DRIVER = any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg")))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if _HAS_DRIVER else "3")
 
@@ -39,32 +39,6 @@ except ImportError as error:
     sys.exit(f"error: {error}")
 
 
-# Flags of other programs, by this package's flags and settings with their meaning.
-_MEANINGS = {
-    ("epochs",): "num_train_epochs num_epochs n_epochs max_epochs epoch",
-    ("learning_rate",): "lr",
-    ("batch_size",): "per_device_train_batch_size train_batch_size bs",
-    ("max_length",): "max_seq_length max_seq_len max_len sequence_length seq_length",
-    ("steps",): "max_steps num_train_steps train_steps num_steps epochs num_epochs "
-    "num_train_epochs",
-    ("warmup_share", "warmup_steps"): "warmup warmup_ratio warmup_proportion",
-    ("precision",): "fp16 bf16 mixed_precision amp",
-    ("seed",): "random_seed random_state",
-    ("early_stopping",): "patience early_stopping_patience",
-    ("trials",): "runs num_seeds",
-    ("workers",): "num_workers jobs processes",
-    ("config",): "config_file config_name config_path",
-    ("task",): "task_name",
-    ("vocab",): "vocab_file vocabulary tokenizer tokenizer_name",
-    ("evaluation_data",): "validation_file dev_file eval_file eval_data dev",
-    ("data", "input"): "data_dir dataset dataset_name train_file train_data input data "
-    "input_file corpus",
-    ("output", "model_dir", "to"): "output output_dir output_file out save_dir "
-    "model_dir",
-    ("checkpoint", "model", "init_checkpoint", "from"): "model model_name "
-    "model_name_or_path checkpoint init_checkpoint pretrained pretrained_model",
-}
-
 TEXT_SETTINGS = {
     "documents": "corpus.documents",
     "field": "corpus.field",
@@ -75,10 +49,6 @@ TEXT_SETTINGS = {
     "keep_whole": "tokenization.keep_whole",
 }
 """Settings of the commands that read a corpus, by flag."""
-
-# Values in place of those of other programs, by setting and whether the flag counts
-# epochs.
-_UNITS = {("precision", False): "mixed_bfloat16", ("steps", True): "VALUE"}
 
 
 def define(
@@ -114,14 +84,14 @@ def define_config_flags(
         "config",
         None,
         "A YAML file of settings, or the name of an installed config: "
-        f"{', '.join(loader.installed())}.",
+        f"{', '.join(loader.installed(root))}.",
         flag_values=flag_values,
     )
     flags.DEFINE_multi_string(
         "set",
         [],
         "A setting, as --set=section.name=value. It overrides --config; the setting's "
-        "own flag overrides both. docs/configuration.md lists all settings",
+        "own flag overrides both. The page Configuration lists all settings",
         flag_values=flag_values,
     )
     flag_values["set"].root = root
@@ -326,11 +296,13 @@ def starting_tensorflow() -> Iterator[None]:
     """Return the context of imports that need TensorFlow, after a command's checks.
 
     TensorFlow creates millions of objects that are never freed. A garbage collection
-    while they are created takes a quarter of the time, a later one seconds.
+    while they are created takes a quarter of the time, a later one seconds. Notes that
+    TensorFlow prints meanwhile are dropped, unless an import fails.
     """
     gc.disable()
     try:
-        yield
+        with backend.held_back_stderr():
+            yield
     finally:
         gc.enable()
         gc.freeze()
@@ -381,24 +353,39 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
 
 
 def _flag_remedy(name: str, argument: str, flag_values: flags.FlagValues) -> str | None:
-    """Return the flag or setting with the meaning of an unknown flag, or None."""
+    """Return what to pass in place of an unknown flag, or None."""
     _, equals, value = argument.partition("=")
     if not equals:
         rest = sys.argv[sys.argv.index(argument) + 1 :] if argument in sys.argv else []
         value = next((v for v in rest[:1] if not v.startswith("-")), "VALUE")
-    name = name.replace("-", "_")
     root = flag_values["set"].root if "set" in flag_values else None
-    groups = [m for m, others in _MEANINGS.items() if name in others.split()]
+    name = name.replace("-", "_")
     if value in loader.installed():
-        groups.insert(0, ("config",))
-    for meaning in (name, *itertools.chain.from_iterable(groups)):
-        if meaning in flag_values:
-            return f"Pass {shlex.quote(f'--{meaning}={value}')}"
-        setting = root and loader.setting_named(meaning, root)
-        if setting:
-            value = _UNITS.get((meaning, "epoch" in name), value)
-            return f"Set it with --set {shlex.quote(f'{setting}={value}')}"
-    return None
+        return _pass("config", value)
+    if name in flag_values:
+        return _pass(name, value)
+    if setting := root and loader.setting_named(name, root):
+        return _set(setting, value)
+    found = old_names.find(name, root, flag_values)
+    if found is None:
+        return None
+    row, ours = found
+    answer = row.answer(f"--{name}", ours)
+    if ours is None:
+        return f"{answer}. Leave it out"
+    value = value if ours.value is None else ours.value
+    if ours.is_command:
+        return f"{answer}. Run {ours.text}"
+    remedy = _pass(ours.flag, value) if ours.flag else _set(ours.text, value)
+    return f"{answer}. {remedy}"
+
+
+def _pass(flag: str, value: str) -> str:
+    return f"Pass {shlex.quote(f'--{flag}={value}')}"
+
+
+def _set(setting: str, value: str) -> str:
+    return f"Set it with --set {shlex.quote(f'{setting}={value}')}"
 
 
 class Terminated(KeyboardInterrupt):

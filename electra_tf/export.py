@@ -100,7 +100,10 @@ def _export(output: str) -> None:
         FLAGS.max_length,
         limits,
     )
-    print(f"{exportable.kind}: exporting as {FLAGS.format}; comparing with Keras:")
+    print(
+        f"{exportable.kind}: exporting as {FLAGS.format}. Each output of a file is "
+        "compared with the Keras model on sample requests; the largest differences:"
+    )
     export.export(exportable, output, FLAGS.version, FLAGS.signatures, FLAGS.format)
 
 

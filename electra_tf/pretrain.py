@@ -1,6 +1,6 @@
 """Pre-train a model on records, with checkpoints.
 
-electra-tf pretrain --config=configs/small.yaml --data=records \\
+electra-tf pretrain --config=small --data=records \\
     --model_dir=run
 
 Run the same command again to resume a run that was stopped or killed. Set a greater

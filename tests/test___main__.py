@@ -1,6 +1,9 @@
 """`electra-tf` and `python -m electra_tf` list the commands and run them."""
 
 import ast
+import copy
+import importlib
+import shlex
 
 import pytest
 from conftest import ROOT, python
@@ -29,13 +32,38 @@ def test_help_has_a_line_for_each_command(arguments):
     assert result.returncode == 0, result.stderr
     rows = dict(
         line.split(maxsplit=1)
-        for line in result.stdout.splitlines()
+        for line in result.stdout.partition("Start here")[0].splitlines()
         if line.startswith("  ")
     )
     assert tuple(rows) == COMMANDS
     for name, first_line in rows.items():
         docstring = ast.get_docstring(ast.parse((PACKAGE / f"{name}.py").read_text()))
         assert docstring.startswith(first_line)
+
+
+def test_help_ends_with_commands_that_are_accepted():
+    lines = python("-m", "electra_tf", "--help").stdout.replace("\\\n", "")
+    start = lines.partition("Start here")[2].splitlines()[1:]
+    assert len(start) == 2
+    for line in start:
+        command, *arguments = shlex.split(line.partition("electra-tf ")[2])
+        values = copy.deepcopy(importlib.import_module(f"electra_tf.{command}").FLAGS)
+        assert values([command, *arguments]) == [command]
+
+
+@pytest.mark.parametrize(
+    ("command", "present", "absent"),
+    [
+        ("pretrain", "small++", "finetune_small"),
+        ("build_records", "records_512", "finetune_small"),
+        ("finetune", "finetune_small", "small++"),
+    ],
+)
+def test_help_lists_the_configs_of_the_command(command, present, absent):
+    text = " ".join(python("-m", "electra_tf", command, "--help").stdout.split())
+    configs = text.partition("name of an installed config: ")[2].partition(". ")[0]
+    assert present in configs.split(", ")
+    assert absent not in configs.split(", ")
 
 
 def test_help_imports_no_tensorflow():

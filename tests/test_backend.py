@@ -8,6 +8,38 @@ from conftest import failure, python
 REMEDY = "unset KERAS_BACKEND"
 
 
+STDERR = """
+import os
+from electra_tf import cli
+with cli.starting_tensorflow():
+    os.write(2, b"a note of TensorFlow")
+    {}
+os.write(2, b"later")
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "level", "held_back"),
+    [
+        ("pass", "3", True),
+        ("raise ImportError('gone')", "3", False),
+        ("pass", "0", False),
+    ],
+)
+def test_notes_of_tensorflow_s_import_are_for_failures(statement, level, held_back):
+    program = STDERR.format(statement)
+    result = python("-c", program, TF_CPP_MIN_LOG_LEVEL=level)
+    assert ("a note of TensorFlow" in result.stderr) != held_back
+    assert ("ImportError: gone" in result.stderr) == ("raise" in statement)
+    assert ("later" in result.stderr) == ("raise" not in statement)
+
+
+def test_a_crash_while_notes_are_held_back_is_reported():
+    program = STDERR.format("os.abort()")
+    result = python("-c", program, TF_CPP_MIN_LOG_LEVEL="3")
+    assert "Fatal Python error: Aborted" in result.stderr
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     """Return the folder of Keras's settings, which is empty."""

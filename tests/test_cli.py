@@ -160,12 +160,42 @@ def test_a_misspelt_flag_gets_a_suggestion(monkeypatch):
         ("predict", "--checkpoint=m", "Pass --model=m"),
         ("predict", "--data=lines.txt", "Pass --input=lines.txt"),
         ("export", "--epochs=3", "Run with --help"),
+        (
+            "pretrain",
+            "--use_tpu",
+            "`--use_tpu` is `--tpu`. Without a value: the TPU of "
+            "this machine. Pass --tpu=local",
+        ),
+        (
+            "pretrain",
+            "--num_train_steps=9",
+            "`--num_train_steps` is `training.steps`. "
+            "Set it with --set training.steps=9",
+        ),
+        ("pretrain", "--mask_prob=0.2", "Set it with --set masking.rate=0.2"),
+        ("pretrain", "--model_size=base", "Pass --config=base"),
+        ("pretrain", "--save_total_limit=2", "Set it with --set training.keep=2"),
+        ("pretrain", "--do_eval", "Pass --evaluation_data=VALUE"),
+        ("build_records", "--max-seq-length=64", "Pass --max_length=64"),
+        ("build_records", "--no-lower-case", "--set tokenization.lower_case=false"),
+        ("build_records", "--corpus-dir=texts", "Pass --input=texts"),
+        ("finetune", "--load_best_model_at_end", "Pass --keep=best"),
+        ("finetune", "--warmup_ratio=0.1", "--set optimizer.warmup_share=0.1"),
+        ("finetune", "--do_predict", "Run electra-tf predict"),
+        ("finetune", "--save_total_limit=2", "Run with --help"),
+        (
+            "finetune",
+            "--use_tfrecords_if_existing=false",
+            "`--use_tfrecords_if_existing"
+            "` has no counterpart. There is no cache of features: they are made in "
+            "seconds. Leave it out",
+        ),
     ],
 )
 def test_flags_of_other_programs_get_the_right_name(here, command, argument, remedy):
     result = here(command, argument)
     assert result.returncode == 1
-    assert result.stderr.strip().endswith(f". {remedy}.")
+    assert result.stderr.strip().endswith(f" {remedy}.")
 
 
 def test_the_value_of_an_unknown_flag_may_be_the_next_argument(here):

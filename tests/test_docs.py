@@ -311,6 +311,13 @@ def test_the_configuration_page_is_up_to_date(monkeypatch):
     assert writer.PAGE.read_text(encoding="utf-8") == writer.render()
 
 
+def test_the_page_of_other_libraries_is_up_to_date(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import write_coming_from as writer
+
+    assert writer.PAGE.read_text(encoding="utf-8") == writer.render()
+
+
 # ---- Python.
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pydantic
 import yaml
 
+from electra_tf.config import old_names
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError, format_list
@@ -38,12 +39,17 @@ _INSTALLED = next(
 )
 
 
-def installed() -> list[str]:
-    """Return the names of the installed configs; `ablations/` is part of a name."""
-    return sorted(
+def installed(root: type | None = None) -> list[str]:
+    """Return the names of the installed configs, of one class of settings or of all.
+
+    `ablations/` is part of a name.
+    """
+    names = sorted(
         path.relative_to(_INSTALLED).with_suffix("").as_posix()
         for path in _INSTALLED.rglob("*.yaml")
     )
+    is_finetuning = root is FinetuningConfig
+    return [n for n in names if not root or n.startswith("finetune") == is_finetuning]
 
 
 def load_config(
@@ -430,5 +436,8 @@ def _describe(item: Mapping[str, Any], root: type) -> tuple[str, str]:
     known = list(section.__dataclass_fields__)
     near = difflib.get_close_matches(name, known, n=1)
     guess = ".".join([*path, *near]) if near else setting_named(name, root)
+    found = old_names.find(name, root)
+    if found and getattr(found[1], "text", "") != guess:
+        return f"unknown key `{dotted}`", found[0].answer(name, found[1])
     hint = f"Did you mean `{guess}`?" if guess else f"Known: {', '.join(known)}"
     return f"unknown key `{dotted}`", hint

@@ -297,7 +297,8 @@ def _propose_objective(run: RunNetworks, placed: _Placed) -> list[str]:
         return []
     return [
         "  the generator's layers begin at random. When an encoder was continued for a "
-        "short time, --set objective.name=mlm scored higher (docs/continue.md)"
+        "short time, --set objective.name=mlm scored higher (the page Continue from an "
+        "encoder)"
     ]
 
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from electra_tf import durable_files, sources
+from electra_tf import backend, durable_files, sources
 from electra_tf.errors import InputError
 from electra_tf.serving import server_files, validate
 from electra_tf.serving.export_options import (
@@ -101,13 +101,23 @@ def _write(
                 lines = _write_converted(spec, partial, export_format)
             for line in lines:
                 log(f"  {line}")
+            files = _files(partial)
             durable_files.publish(partial, final)
-            if has_server_files:
-                server_files.write(output)
+            log(f"  files in {os.path.basename(final)}: {', '.join(files)}")
+            if has_server_files and (names := server_files.write(output)):
+                log(f"  files for servers beside it: {', '.join(names)}")
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         if is_new and not os.listdir(output):
             os.rmdir(output)
+
+
+def _files(folder: str) -> list[str]:
+    """Return the paths of the files in a folder, relative to it."""
+    paths = (
+        os.path.join(root, name) for root, _, names in os.walk(folder) for name in names
+    )
+    return sorted(os.path.relpath(path, folder) for path in paths)
 
 
 def export_model(
@@ -213,7 +223,7 @@ def _write_saved_model(
     yield from report["notes"]
     for name, difference in report["differences"].items():
         if not name.endswith(validate.ROWS):
-            yield f"{name} differs by {difference:.1e}"
+            yield f"{name} differs by {difference:.1e} from Keras"
     yield f"{report['numbers']:,} numbers in {report['variables']} variables"
     if importlib.util.find_spec("tensorflow_serving") is None:
         yield "no warm-up requests: the extra `serving` is not installed"
@@ -236,11 +246,13 @@ def _write_converted(
     cases = [*signature.cases()]
     write, read = _CONVERTERS[export_format]
     yield from write_metadata(spec, folder)
-    for path in write(signature.unchunked, folder):
+    with backend.held_back_stderr():  # the converters write notes
+        paths = write(signature.unchunked, folder)
+    for path in paths:
         name, run = os.path.basename(path), read(path)
         yield f"{name}: {os.path.getsize(path) / 1e6:.1f} MB"
-        for output, difference in _differences(run, cases):
-            yield f"{name}: {output} differs by {difference:.1e}"
+        for output, difference in _differences(run, cases).items():
+            yield f"{name}: {output} differs by {difference:.1e} from Keras"
             if "int8" not in name and difference > validate.TOLERANCE:
                 raise InputError(
                     f"{name} must equal Keras's outputs to {validate.TOLERANCE:g}",
@@ -249,10 +261,13 @@ def _write_converted(
                 )
 
 
-def _differences(run: Runtime, cases: list[tuple]) -> Iterator[tuple[str, float]]:
-    """Yield the difference of each output of numbers for each request with rows."""
+def _differences(run: Runtime, cases: list[tuple]) -> dict[str, float]:
+    """Return the largest difference of each output of numbers, over all requests."""
+    largest: dict[str, float] = {}
     for request, expected in cases:
         for output, array in run(request).items() if expected else ():
             # Rounding decides between two nearly equal candidates for an answer.
             if array.dtype.kind == "f":
-                yield output, validate.max_difference(array, expected[output])
+                difference = validate.max_difference(array, expected[output])
+                largest[output] = max(largest.get(output, 0.0), difference)
+    return largest

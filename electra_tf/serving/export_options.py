@@ -103,5 +103,5 @@ def check_installed(extra: str, purpose: str) -> None:
             raise InputError(
                 f"The extra `{extra}` must be installed for {purpose}",
                 f"no package {package}",
-                f"Install it: tools/install {extra}",
+                f"Install it: pip install 'electra_tf[{extra}]'",
             )

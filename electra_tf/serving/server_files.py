@@ -62,8 +62,8 @@ instance_group [ {{ kind: KIND_CPU, count: 1 }} ]
 """
 
 
-def write(folder: str) -> None:
-    """Write settings and examples, unless files of these names exist."""
+def write(folder: str) -> list[str]:
+    """Write settings and examples unless files of these names exist; return names."""
     name = os.path.basename(os.path.abspath(folder)).replace("_", "-").lower()
     model = os.path.basename(os.path.abspath(folder))
     texts = {
@@ -73,7 +73,7 @@ def write(folder: str) -> None:
         "kserve.yaml": _KSERVE.format(name=name),
         "triton.pbtxt": _TRITON.format(name=model),
     }
-    for file, text in texts.items():
-        path = pathlib.Path(folder, file)
-        if not path.exists():  # people change these
-            durable_files.write(path, text)
+    new = [file for file in texts if not pathlib.Path(folder, file).exists()]
+    for file in new:  # people change the others
+        durable_files.write(pathlib.Path(folder, file), texts[file])
+    return new

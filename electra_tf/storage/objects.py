@@ -23,8 +23,8 @@ _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 # Values of fsspec's `info` that change with the content, in order of preference.
 _VERSIONS = ("ETag", "etag", "generation", "md5Hash", "mtime", "created", "updated")
 _REMEDY = (
-    "Check the URL, the network and the credentials (docs/scaling.md, Object storage), "
-    "then run the same command again"
+    "Check the URL, the network and the credentials (the page Scaling, Object "
+    "storage), then run the same command again"
 )
 
 

@@ -7,6 +7,7 @@ any container, data sets of texts, `EncodedExamples`, ids, or other inputs of Ke
 import dataclasses
 import math
 import numbers
+import sys
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -129,6 +130,14 @@ def prepare_batch(
     return Prepared(*single_batch(prepared.x), pairs=prepared.pairs)
 
 
+def _shows_bars() -> bool:
+    """Return whether standard output can redraw a line.
+
+    A file would keep every state of the bar.
+    """
+    return sys.stdout.isatty() or "ipykernel" in sys.modules
+
+
 def prepare_fit(
     model: TaskMethods,
     batch_size: int,
@@ -140,6 +149,8 @@ def prepare_fit(
 ) -> tuple[dict[str, Any], bool | None]:
     """Return the arguments of Keras's `fit`, and whether texts are pairs."""
     arguments = dict(arguments)
+    if arguments.get("verbose", "auto") == "auto":
+        arguments["verbose"] = 1 if _shows_bars() else 2
     if validation_data is None and validation_split and not isinstance(x, Mapping):
         (x, *targets), validation_data = _split_texts(
             model, x, *targets, validation_split

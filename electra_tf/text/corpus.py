@@ -317,15 +317,13 @@ def _documents(
 
 
 def progress_bar(reader: CorpusReader) -> tqdm:
-    """Return a progress bar over the bytes of the input.
-
-    Without a terminal it is updated every 30 s only.
-    """
+    """Return a progress bar over the bytes of the input, on a terminal only."""
     return tqdm(
         total=reader.total_bytes or None,
         unit="B",
         unit_scale=True,
-        mininterval=0.5 if sys.stderr.isatty() else 30,
+        mininterval=0.5,
+        disable=not sys.stderr.isatty(),
         nrows=20,  # tqdm shows no bar in terminals that report 0 rows
     )
 

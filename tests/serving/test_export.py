@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import resource
 
 import numpy as np
@@ -42,7 +43,12 @@ def version(command, finetuned, tmp_path_factory):
 def test_the_command_writes_and_validates_a_version(version, here, finetuned):
     path, stdout = version
     assert f"exported to {path}" in stdout
-    assert "serving_default: logits differs by" in stdout
+    assert re.search(r"serving_default: logits differs by \S+ from Keras", stdout)
+    (files,) = re.findall(r"files in 3: (.*)", stdout)
+    assert {*files.split(", ")} == {
+        str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()
+    }
+    assert "batching.txt, monitoring.config" in stdout
     assert sorted(os.listdir(path.parent)) == [
         "3", "batching.txt", "kserve.yaml", "models.config", "monitoring.config",
         "triton.pbtxt",

@@ -331,7 +331,9 @@ def test_invalid_flags_get_an_error(here, export, tmp_path, monkeypatch):
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"damaged")
     assert "SavedModel" in failure(here("serve", f"--model={tmp_path}"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "tools/install http" in failure(here("serve", f"--model={export}"))
+    assert "pip install 'electra_tf[http]'" in failure(
+        here("serve", f"--model={export}")
+    )
 
 
 # ---- Entities.

@@ -158,12 +158,12 @@ def test_without_a_terminal_each_log_is_a_plain_line(tmp_path, capsys):
     assert err.splitlines() == [
         "compiling",
         "step 1,000/20,000  loss 24.31  masked_lm_accuracy 0.123  disc_auc 0.713  "
-        "learning_rate 5.00e-04  gradient_norm 1.50  12,345 tokens/s  43.2% of peak  "
-        "00:12:31 left",
+        "learning_rate 5.00e-04  gradient_norm 1.50  12,345 tokens/s  43.2% of matmul "
+        "speed  00:12:31 left",
         "a word",
         "evaluation at step 1,000  masked_lm_loss 6.8882  disc_precision -",
         "step 2,000/20,000  loss -  masked_lm_accuracy -  disc_auc -  "
-        "learning_rate -  gradient_norm -  - tokens/s  - of peak  - left",
+        "learning_rate -  gradient_norm -  - tokens/s  - of matmul speed  - left",
         "step 3,000/20,000  loss 2.00  100:00:01 left",
     ]
 

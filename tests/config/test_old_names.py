@@ -1,0 +1,149 @@
+"""Names of other libraries lead to flags, settings and functions that exist."""
+
+import contextlib
+import functools
+import importlib
+
+import keras
+import pytest
+
+import electra_tf
+from electra_tf.__main__ import COMMANDS
+from electra_tf.config import loader, old_names
+from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.errors import InputError
+
+ROOTS = {PretrainingConfig: "pretrain", FinetuningConfig: "finetune"}
+
+
+def our_names():
+    rows = (row for section in old_names.sections() for row in section.rows)
+    return [
+        pytest.param(name, id=f"{row.old[0]}: {name.text}")
+        for row in rows
+        for name in row.ours
+    ]
+
+
+@functools.cache
+def all_flags():
+    modules = [importlib.import_module(f"electra_tf.{name}") for name in COMMANDS]
+    return {name: module.FLAGS for name, module in zip(COMMANDS, modules, strict=True)}
+
+
+def exists(name):
+    commands = [ROOTS[name.root]] if name.root else COMMANDS
+    if name.flag:
+        return any(name.flag in all_flags()[command] for command in commands)
+    if name.is_command:
+        return name.text.removeprefix("electra-tf ") in COMMANDS
+    roots = [name.root] if name.root else ROOTS
+    if any(name.is_setting(root) for root in roots):
+        return True
+    library, _, path = name.text.partition("keras.")
+    value = keras if path else electra_tf
+    for part in (path or library).split("."):
+        fields = getattr(value, "__dataclass_fields__", {})
+        value = fields.get(part) or getattr(value, part)  # or an error
+    return True
+
+
+@pytest.mark.parametrize("name", our_names())
+def test_our_names_exist(name):
+    assert exists(name), name.text
+
+
+@pytest.mark.parametrize("name", our_names())
+def test_values_are_accepted(name):
+    if name.value in (None, "VALUE"):
+        return
+    if name.flag:
+        flags = [all_flags()[c] for c in COMMANDS if name.flag in all_flags()[c]]
+        assert flags
+        for values in flags:
+            values[name.flag].parser.parse(name.value)
+        return
+    roots = [root for root in ROOTS if name.is_setting(root)]
+    assert roots
+    for root in roots:
+        with contextlib.suppress(ContradictionError):  # other settings must change too
+            load(f"{name.text}={name.value}", root)
+
+
+class ContradictionError(Exception):
+    pass
+
+
+def load(item, root):
+    try:
+        return loader.load_config(None, [item], root=root)
+    except InputError as error:
+        if "Change one of the named settings" in str(error):
+            raise ContradictionError from error
+        raise
+
+
+def test_an_old_name_has_one_row_in_a_section():
+    for section in old_names.sections():
+        names = [name for row in section.rows for name in row.old]
+        assert len(names) == len(set(names)), section.title
+
+
+@pytest.mark.parametrize(
+    ("root", "item", "words"),
+    [
+        (
+            PretrainingConfig,
+            "num_train_steps=9",
+            "`num_train_steps` is `training.steps`",
+        ),
+        (PretrainingConfig, "training.num_train_steps=9", "`training.steps`"),
+        (PretrainingConfig, "model.hidden_size=9", "`hidden_size` is `model.width`"),
+        (PretrainingConfig, "use_tpu=true", "`use_tpu` is `--tpu`"),
+        (PretrainingConfig, "max_seq_length=64", "is `records.max_length`"),
+        (FinetuningConfig, "max_seq_length=64", "is `data.max_length`"),
+        (FinetuningConfig, "training.lr=1e-4", "`lr` is `optimizer.learning_rate`"),
+        (FinetuningConfig, "training.warmup_ratio=0.1", "`optimizer.warmup_share`"),
+        (FinetuningConfig, "log_examples=true", "`log_examples` has no counterpart"),
+    ],
+)
+def test_old_names_of_settings_are_answered(root, item, words):
+    with pytest.raises(InputError) as error:
+        loader.load_config(None, [item], root=root)
+    assert words in str(error.value)
+
+
+def test_every_name_of_the_released_configs_is_in_the_table():
+    """The tables of the released scripts are complete."""
+    wanted = {
+        "run_pretraining.py": "model_name debug do_train do_eval electra_objective "
+        "electric_objective gen_weight disc_weight mask_prob learning_rate "
+        "lr_decay_power weight_decay_rate num_warmup_steps iterations_per_loop "
+        "save_checkpoints_steps num_train_steps num_eval_steps "
+        "keep_checkpoint_max model_size model_hparam_overrides embedding_size "
+        "vocab_size do_lower_case uniform_generator two_tower_generator "
+        "untied_generator_embeddings untied_generator generator_layers "
+        "generator_hidden_size disallow_correct temperature max_seq_length "
+        "train_batch_size eval_batch_size use_tpu num_tpu_cores tpu_job_name "
+        "tpu_name tpu_zone gcp_project pretrain_tfrecords vocab_file model_dir "
+        "results_txt results_pkl max_predictions_per_seq",
+        "run_finetuning.py": "model_name debug log_examples num_trials do_train "
+        "do_eval keep_all_models model_size task_names model_hparam_overrides "
+        "embedding_size vocab_size do_lower_case learning_rate "
+        "weight_decay_rate layerwise_lr_decay num_train_epochs "
+        "warmup_proportion save_checkpoints_steps iterations_per_loop "
+        "use_tfrecords_if_existing write_test_outputs n_writes_test "
+        "max_seq_length train_batch_size eval_batch_size predict_batch_size "
+        "double_unordered max_query_length doc_stride n_best_size "
+        "max_answer_length answerable_classifier answerable_uses_start_logits "
+        "answerable_weight joint_prediction beam_size qa_na_threshold use_tpu "
+        "num_tpu_cores tpu_job_name tpu_name tpu_zone gcp_project data_dir "
+        "raw_data_dir vocab_file init_checkpoint model_dir results_txt "
+        "results_pkl qa_eval_file qa_preds_file qa_na_file "
+        "preprocessed_data_dir test_predictions write_distill_outputs",
+    }
+    for script, names in wanted.items():
+        (section,) = (s for s in old_names.sections() if s.title.startswith(script))
+        known = {n.replace("-", "_") for row in section.rows for n in row.old}
+        assert not set(names.split()) - known, script
