@@ -77,15 +77,15 @@ def main() -> None:
             continue
         for seed in key["seeds"]:
             done = {identity(row) for row in read_rows(options.rows)}
-            run = {name: key[name] for name in ("network", "task", "variant")}
-            run |= {"seed": seed, "settings": key["settings"]}
+            run = {name: key[name] for name in ("network", "task", "settings")}
+            run["seed"] = seed
             if identity(run) in done:
                 continue
             row = run | trainer.run(**run)
             with (options.rows / f"{part}.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
-            print(*(row[n] for n in ("network", "task", "variant", "seed", "score")),
-                  f"{row['seconds']:.0f} s", flush=True)  # fmt: skip
+            shown = (row[name] for name in ("network", "task", "seed", "score"))
+            print(key["variant"], *shown, f"{row['seconds']:.0f} s", flush=True)
 
 
 def keys(spec: Mapping[str, Any], groups: Any = None) -> Iterator[dict[str, Any]]:
@@ -101,14 +101,14 @@ def keys(spec: Mapping[str, Any], groups: Any = None) -> Iterator[dict[str, Any]
                     yield {
                         "network": network,
                         "task": task,
-                        "variant": f"{group['name']}: {variant}",
+                        "variant": variant,
                         "settings": settings,
                         "seeds": group["seeds"],
                     }
 
 
 def identity(run: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what distinguishes a run; its variant's name does not."""
+    """Return what distinguishes a run."""
     settings = json.dumps(run["settings"], sort_keys=True)
     return run["network"], run["task"], run["seed"], settings
 
@@ -138,7 +138,6 @@ class Trainer:
         self,
         network: str,
         task: str,
-        variant: str,
         seed: int,
         settings: Mapping[str, Any],
     ) -> dict[str, Any]:
@@ -298,8 +297,7 @@ def table(spec: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
             cells[key["network"], key["variant"], key["task"]] = cell(results)
         for network in group["networks"]:
             for variant in group["variants"]:
-                name = f"{group['name']}: {variant}"
-                shown = [cells[network, name, task] for task in tasks]
+                shown = [cells[network, variant, task] for task in tasks]
                 lines.append(f"| {network} | {variant} | {' | '.join(shown)} |")
     return "\n".join(lines[1:])
 
