@@ -53,7 +53,7 @@ cli.define(
     FLAGS,
     flags.DEFINE_bool,
     False,
-    force="Write a target whose outputs differ from the source's.",
+    force="Write a target whose library lacks a setting of the source.",
     drop_head="Convert the encoder of a fine-tuned model without its head.",
     pairs="Convert a classifier or regressor of pairs of texts: other libraries do not "
     "store which it is.",
@@ -73,7 +73,7 @@ flags.DEFINE_list(
 
 
 def main() -> None:
-    """Convert the model and print the differences of its outputs."""
+    """Convert the model and print how the target differs."""
     cli.require(FLAGS, "from", "to")
     check_new(FLAGS.to, "--to", "Pass another URL")
     cli.check_paths(FLAGS, "vocab")

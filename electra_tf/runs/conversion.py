@@ -1,4 +1,4 @@
-"""Convert a model between this package and other libraries, and prove the result."""
+"""Convert a model between this package and other libraries, and check the result."""
 
 import dataclasses
 import os
@@ -11,8 +11,8 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.interop import checkpoint, huggingface, keras_hub, model_garden, tf1
 from electra_tf.interop.names import Format
 from electra_tf.interop.network import Network
-from electra_tf.interop.numpy_forward import Comparison, compare
 from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.interop.read_back import Comparison, compare
 from electra_tf.interop.task_heads import HeadOptions
 from electra_tf.tasks import load
 
@@ -24,7 +24,6 @@ _WRITERS: dict[Format, Callable[[PretrainedModel, str], list[Network]]] = {
     "model_garden": model_garden.write,
     "tf1": tf1.write,
 }
-_TOLERANCE = 1e-4
 _DROP = "--drop_head to convert the encoder alone"
 _UNFINISHED = ".unfinished"
 _NO_OPTIONS = HeadOptions()
@@ -66,8 +65,8 @@ def convert_checkpoint(
 ) -> Conversion:
     """Convert a pre-trained or fine-tuned model, and compare source and target.
 
-    Source and target are computed on a probe batch by a NumPy forward pass that reads
-    each by its own names. The target appears under its name after that.
+    The target is read again, and its weights and settings must be those of the source.
+    It appears under its name after that.
 
     Args:
         source: A checkpoint folder or run of this package, an output of fine-tuning, a
@@ -80,7 +79,7 @@ def convert_checkpoint(
         vocab: A vocabulary for a source without one, or in place of its own.
         sharing: `none` gives a pair's networks tables of their own; `auto` shares equal
             ones and rejects copies that differ.
-        force: Keep the target even if its outputs differ by more than 1e-4.
+        force: Keep the target even if a setting differs, which its library lacks.
         drop_head: Convert the encoder of a fine-tuned model without its head.
         head: Facts about the head of a fine-tuned model that the source lacks.
 
@@ -127,13 +126,11 @@ def _write(
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         written = write(ordered, unfinished)
-        pairs = zip(model.networks, written, strict=True)
-        comparisons = tuple(compare(old.origin, new) for old, new in pairs)
-        worst = max(comparison.largest for comparison in comparisons)
-        if not worst <= _TOLERANCE and not force:
+        pairs = zip(ordered.networks, written, strict=True)
+        comparisons = tuple(compare(a, b, a.origin.activation) for a, b in pairs)
+        if any(one.differences for one in comparisons) and not force:
             raise InputError(
-                f"The target must compute what the source computes, within "
-                f"{_TOLERANCE}",
+                "The target must have the weights and settings of the source",
                 "; ".join(map(str, comparisons)),
                 "The target's library has no setting for this model. Pass --force to "
                 "write it all the same",

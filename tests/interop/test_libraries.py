@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 import electra_tf
-from electra_tf.interop.numpy_forward import hidden_states
 from electra_tf.runs.conversion import convert_checkpoint
+from interop.numpy_forward import hidden_states
 from interop.test_conversion import every_layer, load_electra
 
 pytestmark = pytest.mark.slow

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import special
 
+from electra_tf import sources
 from electra_tf.interop.network import (
     BIAS,
     TABLE,
@@ -19,6 +20,7 @@ from electra_tf.interop.network import (
     Role,
     exchange_rows,
 )
+from electra_tf.runs.conversion import Conversion
 
 Array = np.ndarray
 _ROWS = 4096  # of a token table at a time
@@ -145,13 +147,15 @@ class Comparison:
         """The larger of the two."""
         return max(self.hidden, self.logits or 0.0)
 
-    def __str__(self) -> str:
-        parts = [f"hidden states {self.hidden:.2g}"]
-        if self.logits is not None:
-            parts.append(f"logits {self.logits:.2g}")
-        if self.exact_hidden is not None:
-            parts.append(f"(gelu by tanh; to exact gelu: {self.exact_hidden:.2g})")
-        return f"{self.role}: largest difference of {', '.join(parts)}"
+
+def prove(report: Conversion) -> list[Comparison]:
+    """Compare the networks of a conversion's source with those of its target."""
+    target = sources.open(report.target)
+    written = (target.fine_tuned or target.pretrained).networks
+    if len(written) < len(report.model.networks):  # of a format without pairs
+        written += sources.open(f"{report.target}/generator").pretrained.networks
+    pairs = zip(report.model.networks, written, strict=True)
+    return [compare(old.origin, new.origin) for old, new in pairs]
 
 
 def compare(source: Network, target: Network) -> Comparison:
