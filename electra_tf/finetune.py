@@ -5,7 +5,7 @@ electra-tf finetune --task=rte --data=glue --checkpoint=run \\
 
 Tasks: GLUE (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax; glue for all that
 have data), squad1, squad2, chunking, tagging (any CoNLL file, or JSON of words and
-tags) and csv (any table).
+tags, or of texts and spans) and csv (any table).
 Run the same command again to resume a run that was stopped or killed.
 """
 
@@ -23,6 +23,7 @@ SETTINGS = {
     "label_column": "data.label_column",
     "label_separator": "data.label_separator",
     "score_column": "data.score_column",
+    "spans_column": "data.spans_column",
     "split_column": "data.split_column",
     "tag_names": "data.tag_names",
     "early_stopping": "training.early_stopping",
@@ -34,6 +35,7 @@ _COLUMN_FLAGS = {  # tasks that have a flag
     "label_column": ("csv", "chunking", "tagging"),
     "label_separator": ("csv",),
     "score_column": ("csv",),
+    "spans_column": ("chunking", "tagging"),
     "split_column": ("csv",),
     "tag_names": ("chunking", "tagging"),
 }

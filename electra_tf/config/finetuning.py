@@ -32,6 +32,9 @@ class DataConfig:
     any number of classes, also none; a list of JSON needs no separators."""
     score_column: str | None = None
     """`csv`: column of the score, in place of a class."""
+    spans_column: str | None = None
+    """`tagging` of JSON: key of the spans of characters of a text, if it has another
+    name than `entities`, `spans`, `ents`, `label` or `labels`."""
     split_column: str | None = None
     """`csv`: column of one table with the words train, dev (or validation, valid, val)
     and test."""

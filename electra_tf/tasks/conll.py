@@ -10,12 +10,21 @@ from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.schemes import STRAY, is_span_scheme, respelled
+from electra_tf.tasks.schemes import STRAY, is_span_scheme, respelled, write_spans
+from electra_tf.tasks.span_records import (
+    SpanForm,
+    complete_annotations,
+    find_form,
+    is_rejected,
+    to_word_spans,
+)
 from electra_tf.tasks.splits import warn_of_unused_splits
 from electra_tf.tasks.tables import has_bad_bytes, read_json, read_text
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES, begins_json, describe_json
+from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 
 COLUMN_SUFFIXES = (".conll", ".conllu", ".bio", ".iob", ".iob2")
 """Suffixes that only column files have."""
@@ -56,6 +65,8 @@ class Sentence:
     """The text that was split into the words; None: the words were given."""
     offsets: Sequence[tuple[int, int]] = dataclasses.field(default=(), repr=False)
     """Characters (start, end) of each word in the text."""
+    form: SpanForm | None = dataclasses.field(default=None, repr=False)
+    """The form of its record; None: not one of spans of characters."""
 
     def line_of(self, index: int) -> int:
         """Return the line number of a word."""
@@ -63,12 +74,19 @@ class Sentence:
 
 
 def read_sentences(
-    path: str, settings: DataConfig, log: DataErrorLog, notify: Notify = print
+    path: str,
+    settings: DataConfig,
+    log: DataErrorLog,
+    notify: Notify = print,
+    tokenizer: Tokenizer | None = None,
 ) -> list[Sentence]:
-    """Read a labelled file of columns or JSON."""
+    """Read a labelled file of columns or JSON.
+
+    `tokenizer` splits texts with spans of characters; None: BERT's rules.
+    """
     kind = inner_suffix(path)
     if kind in JSON_SUFFIXES:
-        return _read_json_sentences(path, settings, log, notify)
+        return _read_json_sentences(path, settings, log, notify, tokenizer)
     if has_no_columns(path):
         raise InputError(
             "Sentences with tags must be a column file (.txt, .conll, .tsv) with a "
@@ -345,10 +363,18 @@ def with_usual_tags(
 
 
 def _read_json_sentences(
-    path: str, settings: DataConfig, log: DataErrorLog, notify: Notify
+    path: str,
+    settings: DataConfig,
+    log: DataErrorLog,
+    notify: Notify,
+    tokenizer: Tokenizer | None,
 ) -> list[Sentence]:
     values = list(read_json(path, log))
     records = [record for _, record in values if isinstance(record, dict)]
+    if settings.spans_column or not any(map(has_words, records)):
+        form = _span_form([record for _, record in values], settings)
+        if form is not None:
+            return _read_spans(path, values, form, log, notify, tokenizer)
     words, tags = _keys(records, settings, path)
     names, sentences = settings.tag_names, []
     for line, record in values:
@@ -367,6 +393,64 @@ def _read_json_sentences(
     return _required(sentences, path)
 
 
+def has_words(record: Mapping[str, Any]) -> bool:
+    """Return whether a record has words; Prodigy and spaCy have tokens as objects."""
+    lists = [record[key] for key in WORD_KEYS if isinstance(record.get(key), list)]
+    return any(words and isinstance(words[0], str) for words in lists)
+
+
+def _span_form(records: Sequence[Any], settings: DataConfig) -> SpanForm | None:
+    """Return the form of records with spans of characters; None: they have none."""
+    text = next(iter(settings.text_columns), None)
+    return find_form(records, text, settings.spans_column or settings.label_column)
+
+
+def _read_spans(
+    path: str,
+    values: Sequence[tuple[int, Any]],
+    form: SpanForm,
+    log: DataErrorLog,
+    notify: Notify,
+    tokenizer: Tokenizer | None,
+) -> list[Sentence]:
+    """Read texts with spans of characters."""
+    accepted = [(line, value) for line, value in values if not is_rejected(value)]
+    notify(f"{path}: texts with spans of characters, key {form.spans!r}")
+    if rejected := len(values) - len(accepted):
+        notify(f"{path}: {rejected:,} texts left out, whose answer is no accept")
+    if several := sum(len(complete_annotations(v)) > 1 for _, v in accepted):
+        notify(f"{path}: {several:,} tasks with several annotations; the first is used")
+    remedy, sentences = "Correct the span, or leave the text out", []
+    split = tokenizer or Tokenizer(Vocabulary(SPECIAL_TOKENS, "BERT's rules"))
+    for line, record in accepted:
+        sentence = _span_sentence(record, form, split, path, line)
+        if isinstance(sentence, str):
+            detail = f"{sentence}; the text is dropped"
+            log.add(path, line, "no spans of words", detail, remedy)
+        else:
+            sentences.append(sentence)
+    return _required(sentences, path)
+
+
+def _span_sentence(
+    record: Any, form: SpanForm, tokenizer: Tokenizer, path: str, line: int
+) -> Sentence | str:
+    """Return the words and tags of a text with spans, or why there are none."""
+    parts = form.parse(record)
+    if isinstance(parts, str):
+        return parts
+    text, spans = parts
+    offsets = tokenizer.word_offsets(text)
+    if not offsets:
+        return f"{text!r:.60} has no word"
+    found = to_word_spans(spans, text, offsets)
+    if isinstance(found, str):
+        return found
+    words = tuple(text[start:end] for start, end in offsets)
+    tags = tuple(write_spans(found, len(words)))
+    return Sentence(words, tags, path, line, True, text, offsets, form)
+
+
 def _keys(
     records: Sequence[Mapping[str, Any]], settings: DataConfig, path: str
 ) -> tuple[str, str]:
@@ -379,10 +463,12 @@ def _keys(
     if len(words) == len(tags) == 1 and {words[0], tags[0]} <= set(known):
         return words[0], tags[0]
     raise InputError(
-        "JSON for tagging must have one list of words and one of tags in each record",
+        "JSON for tagging must have one list of words and one of tags in each record, "
+        "or a text and its spans of characters",
         f"{path} with the keys {format_list(known, 30)}; words: "
         f"{format_list(words) or 'none'}, tags: {format_list(tags) or 'none'}",
-        "Name the keys, for example --text_columns=tokens --label_column=ner_tags",
+        "Name the keys, for example --text_columns=tokens --label_column=ner_tags, or "
+        "--text_columns=text --spans_column=entities",
     )
 
 

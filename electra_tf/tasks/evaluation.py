@@ -262,7 +262,7 @@ def _read_tags(
     files, errors = _find(data, ENDINGS), DataErrorLog("stop", "", _RULE)
     for file in files.values() if given else ():
         require_json(file)
-    parts = read_tagged(files, settings, errors, log, model.tags)
+    parts = read_tagged(files, settings, errors, log, model.tags, model.tokenizer)
     splits = {
         split: with_known_tags(split, part, model.tags, errors)
         for split, part in parts.items()

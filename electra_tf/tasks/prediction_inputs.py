@@ -11,12 +11,14 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.conll import (
     COLUMN_SUFFIXES,
     TAG_KEYS,
+    has_words,
     is_column_file,
     read_conll,
     with_usual_tags,
     without_headers,
 )
-from electra_tf.tasks.schemes import respelled
+from electra_tf.tasks.schemes import respelled, write_spans
+from electra_tf.tasks.span_records import find_form, to_word_spans
 from electra_tf.tasks.tables import (
     conversion,
     print_note,
@@ -96,7 +98,7 @@ class _Reader:
         stored: Sequence[str] = (),
         label: str | None = None,
     ):
-        self._label = label
+        self._label, self._form = label, None
         self._tag_keys = TAG_KEYS if label is None else (label,)
         self._model, self._path, self._columns = model, path, columns
         self._name = path or "standard input"
@@ -274,6 +276,8 @@ class _Reader:
 
     def _parse_value(self, value: Any, place: str) -> Item:
         """Convert a JSON object or a text."""
+        if self._model.takes_words and (item := self._span_item(value, place)):
+            return item
         if isinstance(value, dict):
             return self._parse_record(value, place)
         if isinstance(value, str):
@@ -309,6 +313,38 @@ class _Reader:
         texts = tuple(record[name] for name in names)
         value = self._model.parse_record(texts, place)
         return Item(value, item_id, self._gold(record, texts[0]))
+
+    def _span_item(self, value: Any, place: str) -> Item | None:
+        """Return a text with spans of characters; None: the value has none.
+
+        The predictions are written in the form of the spans.
+        """
+        if isinstance(value, dict) and has_words(value):
+            return None
+        data = self._model.settings.data
+        text = next(iter(self._columns or data.text_columns), None)
+        key = data.spans_column or self._label
+        form = find_form([value], text, key) or find_form([value]) or self._form
+        parts = form.parse(value) if form else ""
+        if isinstance(parts, str):
+            if form is None or form == self._form:
+                return None
+            raise InputError(
+                "A text with spans of characters must have valid ones",
+                f"{place}: {parts}",
+                "Correct the record, or leave the spans out",
+            )
+        self._form = form
+        sentence = self._model.parse_line(parts[0], place)
+        spans = to_word_spans(parts[1], parts[0], sentence.offsets)
+        gold = None
+        if isinstance(spans, str):
+            print_note(f"{place}: {spans}; written without gold")
+        else:
+            words = len(sentence.words)
+            gold = tuple(write_spans(spans, words, self._model.scheme))
+        item_id = value.get(ID) if isinstance(value, dict) else None
+        return Item(dataclasses.replace(sentence, form=form), item_id, gold)
 
     def _gold(self, record: Mapping[str, Any], words: Any) -> Any:
         """Return the label of a record, or the tags of its words; None: it has none."""

@@ -128,7 +128,10 @@ def _lines(
         record = {} if item.id is None else {"id": item.id}
         if item.gold is not None:
             record |= model.text_cells(item.value) | {"gold": item.gold}
-        yield _escape(json.dumps(record | formatted.record, ensure_ascii=False))
+        # A list is a text with its spans, which has no place for more.
+        is_list = isinstance(formatted.record, list)
+        record = formatted.record if is_list else record | formatted.record
+        yield _escape(json.dumps(record, ensure_ascii=False))
         return
     is_table = output_format == "tsv"
     for line in formatted.rows if is_table else [formatted.text]:

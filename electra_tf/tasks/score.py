@@ -27,6 +27,7 @@ from electra_tf.tasks.class_report import (
 )
 from electra_tf.tasks.labels import label_sets, multi_hot
 from electra_tf.tasks.schemes import OUTSIDE, conlleval_spans, is_span_scheme
+from electra_tf.tasks.span_records import to_character_spans
 from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.splits import Split
 from electra_tf.tasks.squad_metrics import exact, score_v1, score_v2
@@ -312,13 +313,29 @@ class TagScorer(Scorer):
         return _one_span(predictions) if self._spans else None
 
     def write(self, split: Split, predictions: Any, path: str) -> None:
-        """Write `PATH.txt`: word, gold tag if there is one, and predicted tag."""
+        """Write `PATH.txt`: word, gold tag if there is one, and predicted tag.
+
+        Also write `PATH.jsonl` for texts with spans of characters, in their form.
+        """
         lines = []
         for sentence, tags in zip(split.items, predictions, strict=True):
             gold = [] if sentence.tags is None else [sentence.tags]
             rows = zip(sentence.words, *gold, tags, strict=True)
             lines += [" ".join(row) for row in rows] + [""]
         pathlib.Path(f"{path}.txt").write_text("\n".join(lines) + "\n", "utf-8")
+        if self._spans and all(sentence.form for sentence in split.items):
+            lines = [
+                json.dumps(_span_record(sentence, tags), ensure_ascii=False)
+                for sentence, tags in zip(split.items, predictions, strict=True)
+            ]
+            text = "\n".join(lines) + "\n"
+            pathlib.Path(f"{path}.jsonl").write_text(text, "utf-8")
+
+
+def _span_record(sentence: Any, tags: Sequence[str]) -> Any:
+    """Return a text with its predicted spans, in the form of its file."""
+    spans = to_character_spans(conlleval_spans(tags), sentence.offsets)
+    return sentence.form.write(sentence.text, spans)
 
 
 def _one_span(predictions: Any) -> str | None:

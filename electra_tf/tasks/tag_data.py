@@ -38,14 +38,20 @@ from electra_tf.tasks.task_data import SPLITS, Notify, TaskData, format_counts
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES
+from electra_tf.text.tokenizer import Tokenizer
 
 _MARKED = re.compile("[A-Z]-.")
 
 
 def read_tagging(
-    name: str, data: str, settings: DataConfig, log: DataErrorLog, notify: Notify
+    name: str,
+    data: str,
+    settings: DataConfig,
+    log: DataErrorLog,
+    notify: Notify,
+    tokenizer: Tokenizer | None = None,
 ) -> TaskData:
-    """Read files of sentences with tags."""
+    """Read files of sentences with tags; `tokenizer` splits texts into words."""
     paths = find_splits(data, SPLITS, ENDINGS)
     other = unread_file(data)
     if "train" not in paths and other and has_no_columns(other):
@@ -59,9 +65,10 @@ def read_tagging(
             "Check the path, or rename the file of the training data to train.txt (or "
             "train with its own suffix, one of these)",
         )
-    if settings.text_columns or settings.label_column or settings.tag_names:
+    keys = settings.text_columns, settings.label_column, settings.spans_column
+    if any(keys) or settings.tag_names:
         require_json(paths["train"])
-    splits = read_tagged(paths, settings, log, notify)
+    splits = read_tagged(paths, settings, log, notify, tokenizer=tokenizer)
     _check_words(splits["train"], settings)
     splits["train"] = _without_stray_tags(splits["train"], log)
     if "dev" not in splits:
@@ -112,7 +119,8 @@ def require_json(path: str) -> None:
     """Raise an error if a file has no keys, which flags name."""
     if inner_suffix(path) not in JSON_SUFFIXES:
         raise InputError(
-            "--text_columns, --label_column and --tag_names must be used with JSON",
+            "--text_columns, --label_column, --spans_column and --tag_names must be "
+            "used with JSON",
             f"{path!r}, a column file",
             "Leave them out; in training, data.word_column and data.tag_column number "
             "the columns",
@@ -125,12 +133,16 @@ def read_tagged(
     log: DataErrorLog,
     notify: Notify,
     known: Sequence[str] = (),
+    tokenizer: Tokenizer | None = None,
 ) -> dict[str, Split]:
     """Read the files of all splits, without header lines.
 
     `known`: tags of a model, whose spelling the tags keep.
     """
-    files = {s: read_sentences(p, settings, log, notify) for s, p in paths.items()}
+    files = {
+        split: read_sentences(path, settings, log, notify, tokenizer)
+        for split, path in paths.items()
+    }
     files = with_usual_tags(without_headers(files, notify), known, notify)
     return {
         split: Split(sentences, [sentence.tags for sentence in sentences])

@@ -34,6 +34,7 @@ from electra_tf.tasks.schemes import (
     respelled,
     to_scheme,
 )
+from electra_tf.tasks.span_records import CharacterSpan
 from electra_tf.tasks.task_methods import Formatted, probability_cells
 from electra_tf.tasks.text_inputs import to_single_texts
 from electra_tf.tasks.text_model import TextModel
@@ -80,7 +81,7 @@ class TokenClassifier(TextModel):
     metric_kind = "classes"
     takes_words = True
     input_choices = (*((key,) for key in WORD_KEYS), ("text",))
-    data_columns = ("text_columns", "label_column", "tag_names")
+    data_columns = ("text_columns", "label_column", "spans_column", "tag_names")
 
     def __init__(
         self,
@@ -309,6 +310,10 @@ class TokenClassifier(TextModel):
             return Formatted(line, table, record)
         found = [entity._asdict() for entity in entities]
         record = {"text": sentence.text, "entities": found, **record}
+        if sentence.form is not None:  # as the record was read
+            spans = [CharacterSpan(one.start, one.end, one.type) for one in entities]
+            written = sentence.form.write(sentence.text, spans)
+            record = written if isinstance(written, list) else record | written
         if OUTSIDE in self.tags:  # otherwise each word is an entity
             line = "\t".join(
                 f"{' '.join(one.text.split())} "

@@ -23,8 +23,8 @@ class Formatted(NamedTuple):
     """Line of text."""
     rows: list[str]
     """Rows of a table, without the header."""
-    record: dict[str, Any]
-    """JSON record."""
+    record: dict[str, Any] | list[Any]
+    """JSON record; a list is a text and its spans."""
 
 
 def probability_cells(

@@ -1,0 +1,252 @@
+"""Texts with spans of characters are read and written in the forms of other tools."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny
+
+from electra_tf.config.finetuning import DataConfig
+from electra_tf.errors import InputError
+from electra_tf.tasks.conll import read_sentences
+from electra_tf.tasks.datasets import read_task
+from electra_tf.tasks.evaluation import evaluate_model
+from electra_tf.tasks.prediction_inputs import read_items
+from electra_tf.tasks.predictions import predict_items
+from electra_tf.tasks.tagger import TokenClassifier
+
+TEXTS = ("Zoë met  Ann Lee.", "no name", "In Oslo")
+SPANS = ([(0, 3, "PER"), (9, 16, "PER")], [], [(3, 7, "LOC")])
+WORDS = [("Zoë", "met", "Ann", "Lee", "."), ("no", "name"), ("In", "Oslo")]
+TAGS = [("S-PER", "O", "B-PER", "E-PER", "O"), ("O", "O"), ("O", "S-LOC")]
+
+
+def objects(spans, start="start", end="end", kind="label", **more):
+    return [{start: s, end: e, kind: k, **more} for s, e, k in spans]
+
+
+def label_studio(text, spans):
+    results = [
+        {
+            "from_name": "ner", "to_name": "t", "type": "labels", "id": "x",
+            "value": {"start": s, "end": e, "text": text[s:e], "labels": [k]},
+        }
+        for s, e, k in spans
+    ]  # fmt: skip
+    skipped = {"was_cancelled": True, "result": [{"type": "labels", "value": {}}]}
+    relation = {"type": "relation", "from_id": "x", "to_id": "x"}
+    complete = {"was_cancelled": False, "result": [*results, relation]}
+    return {"id": 1, "data": {"text": text}, "annotations": [skipped, complete]}
+
+
+FORMS = {  # a function from text and spans to a record
+    "doccano": lambda t, s: {"id": 5, "text": t, "label": list(map(list, s))},
+    "doccano with relations": lambda t, s: {
+        "text": t, "relations": [],
+        "entities": objects(s, "start_offset", "end_offset"),
+    },
+    "Prodigy": lambda t, s: {
+        "text": t, "answer": "accept", "spans": objects(s, token_start=0),
+        "tokens": [{"text": "x", "start": 0, "end": 1, "id": 0}],
+    },
+    "Label Studio": label_studio,
+    "Label Studio, short": lambda t, s: {
+        "text": t, "label": [{"start": b, "end": e, "labels": [k]} for b, e, k in s],
+    },
+    "spaCy": lambda t, s: {
+        "text": t, "ents": objects(s), "tokens": [{"id": 0, "start": 0, "end": 1}],
+    },
+    "spaCy's tuples": lambda t, s: [t, {"entities": list(map(list, s))}],
+    "entities": lambda t, s: {"text": t, "entities": objects(s, kind="type")},
+}  # fmt: skip
+
+
+def records(form):
+    return [FORMS[form](*pair) for pair in zip(TEXTS, SPANS, strict=True)]
+
+
+@pytest.fixture
+def read(write, log):
+    """Return a function that reads records: sentences and notes."""
+
+    def of(rows, errors=log, **settings):
+        path, notes = write("a.json", json.dumps(rows)), []
+        config = DataConfig(**settings)
+        return read_sentences(path, config, errors, notes.append), notes
+
+    return of
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_spans_become_tags_of_words(read, form):
+    sentences, notes = read(records(form))
+    assert [s.words for s in sentences] == WORDS
+    assert [s.tags for s in sentences] == TAGS
+    assert [s.text for s in sentences] == list(TEXTS)
+    assert "spans of characters" in notes[0]
+
+
+def test_a_setting_names_the_keys(read):
+    both = [r | {"spans": r["label"][:1]} for r in records("doccano")]
+    with pytest.raises(InputError, match="--spans_column=entities"):
+        read(both)
+    (first, *_), _ = read(both, spans_column="spans")
+    assert first.tags == ("S-PER", "O", "O", "O", "O")
+    (first, *_), _ = read(both, label_column="label")
+    assert first.tags == TAGS[0]
+    renamed = [{"doc": r["text"], "ner": r["label"]} for r in records("doccano")]
+    (first, *_), _ = read(renamed, text_columns=("doc",), spans_column="ner")
+    assert (first.tags, first.text) == (TAGS[0], TEXTS[0])
+    words = [r | {"tokens": ["a"], "tags": ["O"]} for r in both]
+    (first, *_), _ = read(words)
+    assert first.words == ("a",)
+
+
+def test_texts_that_an_annotator_rejected_are_left_out(read):
+    rows = records("Prodigy")
+    rows[0]["answer"], rows[1]["answer"] = "reject", "ignore"
+    sentences, notes = read(rows)
+    assert [s.words for s in sentences] == WORDS[2:]
+    assert "2 texts left out" in notes[1]
+    tasks = records("Label Studio")
+    tasks[0]["annotations"] *= 2
+    sentences, notes = read(tasks)
+    assert [s.tags for s in sentences] == TAGS
+    assert "1 tasks with several annotations" in notes[1]
+
+
+BAD = {  # spans of the second text, words of the error
+    "the start of a word": ([[4, 7, "X"]], r"'ame' \(4:7, 'X'\).*word 'name'"),
+    "the end of a word": ([[0, 1, "X"]], r"'n' \(0:1, 'X'\).*word 'no'"),
+    "nested": ([[0, 7, "X"], [3, 7, "Y"]], r"'name' \(3:7, 'Y'\) overlaps"),
+    "only a space": ([[2, 3, "X"]], "has no word"),
+    "beyond the text": ([[3, 8, "X"]], "3:8 is no span of 7 characters"),
+    "reversed": ([[3, 3, "X"]], "3:3 is no span"),
+    "another type": ([[0, 2, 5]], r"\[0, 2, 5\] in 'label' has no start, end and type"),
+    "no list": (None, "'label' is None, not a list of spans"),
+}
+
+
+@pytest.mark.parametrize(("spans", "words"), BAD.values(), ids=BAD)
+def test_spans_that_are_no_words_stop_or_are_counted(read, report, spans, words):
+    rows = records("doccano")
+    rows[1]["label"] = spans
+    with pytest.raises(InputError, match=rf"a\.json:1: no spans of words: .*{words}"):
+        read(rows)
+    sentences, _ = read(rows, report)
+    assert [s.words for s in sentences] == [WORDS[0], WORDS[2]]
+    assert report.counts == {"no spans of words": 1}
+
+
+def test_the_text_of_a_span_must_be_that_of_its_offsets(read):
+    task = records("Label Studio")[0]  # counted in units of 16 bits
+    task["data"]["text"] = "😀" + TEXTS[0]
+    with pytest.raises(InputError, match="0:3 is '😀Zo', not 'Zoë'"):
+        read([task])
+
+
+def test_spaces_around_a_span_belong_to_no_word(read):
+    (sentence,), _ = read([{"text": TEXTS[0], "label": [[3, 9, "X"]]}])
+    assert sentence.tags == ("O", "S-X", "O", "O", "O")
+
+
+class _Certain:
+    """Replace the outputs of a tagger by certain ones."""
+
+    def __init__(self, model, tags):
+        self._ids = [[model.tags.index(tag) for tag in row] for row in tags]
+        self._size = len(model.tags)
+
+    def __call__(self, examples, *_):
+        rows = zip(examples.origins, examples.ids, strict=True)
+        outputs = [np.zeros((len(ids), self._size), np.float32) for _, ids in rows]
+        for output, (item, part) in zip(outputs, examples.origins, strict=True):
+            output[part.starts, self._ids[item]] = 50
+        return outputs
+
+
+def tagger():
+    tags = ["O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC"))]
+    return TokenClassifier(tiny.start(), tags, tiny.settings())
+
+
+def without(record, *keys):
+    return {k: v for k, v in record.items() if k not in keys}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_predictions_have_the_form_of_the_input(write, form, monkeypatch):
+    model = tagger()
+    monkeypatch.setattr(model, "outputs_of", _Certain(model, TAGS))
+    path = write("a.json", json.dumps(records(form)))
+    items = list(read_items(model, path))
+    assert [item.gold for item in items] == TAGS
+    found = list(map(json.loads, predict_items(model, items, "jsonl")))
+    if form == "Label Studio":
+        value = found[0]["predictions"][0]["result"][1]
+        assert value == {
+            "from_name": "ner", "to_name": "t", "type": "labels",
+            "value": {"start": 9, "end": 16, "text": "Ann Lee", "labels": ["PER"]},
+        }  # fmt: skip
+        assert found[0]["data"] == {"text": TEXTS[0]}
+        return
+    for record, text, spans in zip(found, TEXTS, SPANS, strict=True):
+        expected = FORMS[form](text, spans)
+        if form == "spaCy's tuples":
+            assert record == expected
+            continue
+        expected = without(expected, "tokens", "answer", "relations")
+        for span in expected.get("spans", ()):
+            del span["token_start"]
+        assert {key: record[key] for key in expected} == expected
+        assert record["words"]
+    again = write("b.json", json.dumps(found))
+    assert [tuple(item.gold) for item in read_items(model, again)] == TAGS
+
+
+def test_gold_spans_without_words_are_noted(write, capsys):
+    path = write("a.json", json.dumps([{"text": "a name", "label": [[3, 6, "PER"]]}]))
+    (item,) = read_items(tagger(), path)
+    assert item.gold is None
+    assert "'ame' (3:6, 'PER')" in capsys.readouterr().err
+    path = write("b.json", json.dumps([{"text": "a name", "label": [[3, 9, "PER"]]}]))
+    with pytest.raises(InputError, match="3:9 is no span of 6 characters"):
+        list(read_items(tagger(), path))
+
+
+def test_a_task_is_scored_and_written_in_its_form(write, log, tmp_path, monkeypatch):
+    lines = [json.dumps(row) for row in records("doccano")]
+    folder = write("data/train.jsonl", "\n".join(lines * 4)).rpartition("/")[0]
+    path = write("data/dev.jsonl", "\n".join(lines))
+    task = read_task("tagging", folder, DataConfig(), log)
+    assert task.monitor == "dev_f1"
+    model = task.model(tiny.start(), settings=tiny.settings())
+    predicted = [("O",) * 5, *TAGS[1:]]
+    task.scorer.write(task.splits["dev"], predicted, str(tmp_path / "dev"))
+    found = list(map(json.loads, (tmp_path / "dev.jsonl").read_text().splitlines()))
+    expected = zip(TEXTS, [[], *SPANS[1:]], strict=True)
+    assert found == [{"text": t, "label": list(map(list, s))} for t, s in expected]
+    monkeypatch.setattr(model, "outputs_of", _Certain(model, predicted))
+    report, _ = evaluate_model(model, "tagging", path)
+    assert (report["precision"], report["recall"]) == (100, pytest.approx(100 / 3))
+
+
+def test_the_flag_of_the_command(pretrained, tmp_path, here):
+    rows = [{"text": t, "mine": s} for t, s in zip(TEXTS, SPANS, strict=True)]
+    (tmp_path / "all.jsonl").write_text("\n".join(map(json.dumps, rows * 6)))
+    result = here(
+        "finetune", "--task=tagging", f"--data={tmp_path / 'all.jsonl'}",
+        f"--checkpoint={pretrained}", f"--output={tmp_path / 'out'}",
+        "--spans_column=mine", "--set=training.epochs=2", "--set=data.max_length=16",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "key 'mine'" in result.stdout
+    (tmp_path / "in.jsonl").write_text(json.dumps(rows[0]))
+    model = f"--model={tmp_path / 'out'}"
+    result = here(
+        "predict", model, f"--input={tmp_path / 'in.jsonl'}", "--format=jsonl"
+    )
+    record = json.loads(result.stdout)
+    assert (record["text"], type(record["mine"])) == (TEXTS[0], list)
+    result = here("evaluate", model, f"--data={tmp_path / 'all.jsonl'}")
+    assert result.returncode == 0, result.stderr
