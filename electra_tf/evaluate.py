@@ -10,14 +10,6 @@ Score a fine-tuned model on labelled data of its task:
 
 electra-tf evaluate --model=sst2 --data=dev.tsv
 
-Compare a pre-trained model's scores of BLiMP's minimal pairs, without fine-tuning:
-
-electra-tf evaluate --task=blimp --data=blimp --checkpoint=run
-
-Train linear probes on its layers, for part-of-speech and chunk tags of CoNLL-2000:
-
-electra-tf evaluate --task=probe --data=conll2000 --checkpoint=run
-
 Score the predictions of any system by the official rules:
 
 electra-tf evaluate --task=squad2 --data=dev-v2.0.json \\
@@ -25,7 +17,6 @@ electra-tf evaluate --task=squad2 --data=dev-v2.0.json \\
 """
 
 import json
-import sys
 from typing import Any
 
 from absl import flags
@@ -34,8 +25,6 @@ from electra_tf import cli, model_names
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
 from electra_tf.tasks import score_files
-
-_UNTRAINED = ("blimp", "probe")  # tasks of a pre-trained model
 
 FLAGS = flags.FlagValues()
 cli.define(
@@ -76,14 +65,8 @@ flags.DEFINE_integer(
     lower_bound=1, flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
-    "task", None, (*score_files.NAMES, *_UNTRAINED),
-    "Task of --predictions; with blimp and probe, of --checkpoint.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_bool(
-    "untrained", False, "With --task=probe: use random weights, for comparison.",
-    flag_values=FLAGS,
-)  # fmt: skip
+    "task", None, score_files.NAMES, "Task of --predictions.", flag_values=FLAGS
+)
 cli.define_device_flags(FLAGS)
 
 _COLUMNS = (
@@ -95,8 +78,6 @@ _COLUMNS = (
 )
 # The flags of each mode, besides --data and --output. The mode is itself a flag.
 _MODES = {
-    "blimp": ("task", "checkpoint"),
-    "probe": ("task", "checkpoint", "untrained"),
     "model": (*_COLUMNS, "save_predictions", "report"),
     "task": ("predictions", "na_prob"),
     "checkpoint": ("batches", "generator", "strategy", "tpu", "cpu_replicas"),
@@ -127,7 +108,6 @@ def main() -> None:
 def _score_model(mode: str) -> dict[str, Any]:
     with cli.starting_tensorflow():
         from electra_tf import sources
-        from electra_tf.runs import blimp, probe
         from electra_tf.runs.evaluation import evaluate_checkpoint
         from electra_tf.runs.html_report import write_evaluation
         from electra_tf.tasks import evaluation
@@ -139,39 +119,28 @@ def _score_model(mode: str) -> dict[str, Any]:
         return evaluate_checkpoint(
             FLAGS.checkpoint, FLAGS.data, FLAGS.batches, devices, FLAGS.generator
         )
-    data = local_path(FLAGS.data)
-    if mode == "model":
-        source = sources.open(FLAGS.model)
-        model = load(source)
-        columns = {name: FLAGS[name].value for name in _COLUMNS}
-        report, splits = evaluation.evaluate_model(
-            model, source.task, data, columns, training_rows=source.training_rows
-        )
-        if FLAGS.save_predictions:
-            with staged(FLAGS.save_predictions) as path:
-                cli.write_lines(csv_lines(model, splits), path)
-        print(evaluation.format_report(report))
-        if FLAGS.report:
-            with staged(FLAGS.report) as path:
-                write_evaluation(path, report, splits)
-    elif mode == "blimp":
-        report = blimp.evaluate_blimp(FLAGS.checkpoint, data)
-        print(blimp.format_report(report), file=sys.stderr)
-    else:
-        report = probe.evaluate_probe(FLAGS.checkpoint, data, FLAGS.untrained)
-        print(probe.format_report(report), file=sys.stderr)
+    data, source = local_path(FLAGS.data), sources.open(FLAGS.model)
+    model = load(source)
+    columns = {name: FLAGS[name].value for name in _COLUMNS}
+    report, splits = evaluation.evaluate_model(
+        model, source.task, data, columns, training_rows=source.training_rows
+    )
+    if FLAGS.save_predictions:
+        with staged(FLAGS.save_predictions) as path:
+            cli.write_lines(csv_lines(model, splits), path)
+    print(evaluation.format_report(report))
+    if FLAGS.report:
+        with staged(FLAGS.report) as path:
+            write_evaluation(path, report, splits)
     return report
 
 
 def _mode() -> str:
     """Return the mode that the flags select; raise an error for flags of another."""
-    modes = [name for name in _MODES if name not in _UNTRAINED]
-    mode = next((name for name in modes if FLAGS[name].value), "checkpoint")
+    mode = next((name for name in _MODES if FLAGS[name].value), "checkpoint")
     needed = {"task": "predictions"}.get(mode, mode)
-    if FLAGS.task in _UNTRAINED:
-        mode, needed = FLAGS.task, "checkpoint"
     cli.require(FLAGS, needed, "data")
-    for name in (*modes, *(flag for flags_ in _MODES.values() for flag in flags_)):
+    for name in (*_MODES, *(flag for flags_ in _MODES.values() for flag in flags_)):
         if FLAGS[name].present and name not in (mode, *_MODES[mode]):
             raise InputError(
                 f"--{mode} must be used with its own flags: "

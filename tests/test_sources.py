@@ -1,7 +1,6 @@
 """Find what a model's path is, once per command, and read its encoder."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -166,7 +165,6 @@ COMMANDS = {
     "finetune": ["--task=rte", "--data=.", f"--checkpoint={RUN}", "--output=OUT"],
     "evaluate": [f"--checkpoint={RUN}", f"--data={SAVED / 'records'}", "--batches=1"],
     "evaluate --model": [f"--model={CLASSIFIER}", "--data=DATA"],
-    "evaluate --task=blimp": [f"--checkpoint={RUN}", "--data=PAIRS"],
     "pretrain": [
         *(f"--init_checkpoint={RUN}", f"--data={SAVED / 'records'}", "--dry_run"),
         f"--config={next(RUN.glob('checkpoints/*/config.yaml'))}",
@@ -177,10 +175,7 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_opens_its_model_once(command, here, opened, tmp_path, monkeypatch):
     (tmp_path / "data.tsv").write_text("text\tlabel\na\tbad\nb\tgood\n")
-    pair = {"UID": "u", "linguistics_term": "t"}
-    pair |= {"sentence_good": "a b", "sentence_bad": "b a"}
-    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair))
-    places = {"OUT": "out", "DATA": "data.tsv", "PAIRS": "pairs.jsonl"}
+    places = {"OUT": "out", "DATA": "data.tsv"}
     monkeypatch.setattr(export, "export", lambda *_: None)
     monkeypatch.setattr(finetuning, "run_task", lambda *_, **more: None)
     monkeypatch.setattr(

@@ -100,8 +100,7 @@ def _check_complete(experiment: Experiment, names: Collection[str], path: str) -
         raise InputError(
             "A model to evaluate must have the head that it was pre-trained with",
             f"{path!r}, an encoder without a head",
-            "Pass --task=probe to train linear probes on its layers; or fine-tune it "
-            "with electra-tf finetune, and pass the --output as --model",
+            "Fine-tune it with electra-tf finetune, and pass the --output as --model",
         )
     needed = experiment.config.objective.facts.generator
     if needed and not any("/generator/" in name for name in names):

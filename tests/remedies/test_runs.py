@@ -1,11 +1,10 @@
-"""Remedies of errors about runs, evaluation and pairs of sentences."""
+"""Remedies of errors about runs and evaluation."""
 
 import pytest
 import tensorflow as tf
 
 from electra_tf.config.loader import load_config
 from electra_tf.errors import InputError
-from electra_tf.runs import blimp
 from electra_tf.runs.evaluation import evaluate_checkpoint
 from electra_tf.runs.experiment import Experiment
 from electra_tf.runs.pretraining import Run
@@ -16,15 +15,7 @@ from remedies.bench import (
     RECORDS,
     RUN,
     remedy_test,
-    write,
 )
-
-ROW = {
-    "sentence_good": "the first",
-    "sentence_bad": "first the",
-    "UID": "order",
-    "linguistics_term": "syntax",
-}
 
 
 def check(*sets, init=None):
@@ -48,14 +39,6 @@ RUNS = {
         )
         for init in (None, str(GENERATOR), PAIR)
     ],
-    "pairs that do not exist": (
-        lambda path: blimp.read_pairs(str(path / "missing")),
-        lambda path: blimp.read_pairs(str(write(path / "a.jsonl", ROW))),
-    ),
-    "a folder without pairs": (
-        lambda path: blimp.read_pairs(str(write(path / "a.txt", "x").parent)),
-        lambda path: blimp.read_pairs(str(write(path / "a.jsonl", ROW).parent)),
-    ),
 }
 
 test_a_remedy_works = remedy_test(RUNS)

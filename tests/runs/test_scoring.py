@@ -195,27 +195,3 @@ def test_the_first_of_two_stages_cannot_score(folder, tmp_path):
     path = experiment.save_checkpoint(pretrainer, str(tmp_path))
     with pytest.raises(InputError, match=r"step 10\b"):
         TextScorer.from_preset(path)
-
-
-def test_blimp_compares_the_scores_of_pairs(checkpoints, tmp_path, here):
-    path, _ = checkpoints("electra")
-    pairs = [(TEXTS[i], TEXTS[j]) for i, j in ((0, 1), (1, 0), (2, 3), (3, 2), (0, 0))]
-    names = [("x", "p"), ("x", "p"), ("y", "p"), ("y", "p"), ("z", "q")]
-    rows = [
-        {"UID": uid, "linguistics_term": term, "sentence_good": a, "sentence_bad": b}
-        for (uid, term), (a, b) in zip(names, pairs, strict=True)
-    ]
-    file = tmp_path / "pairs.jsonl.xz"
-    file.write_bytes(lzma.compress("\n".join(map(json.dumps, rows)).encode()))
-    flags = "--task=blimp", f"--checkpoint={path}"
-    result = here("evaluate", *flags, f"--data={file}")
-    assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout)
-    # Of a pair and its reverse one is right; equal sentences count as wrong.
-    assert report["paradigms"] == {"x": 50, "y": 50, "z": 0}
-    assert report["phenomena"] == {"p": 50, "q": 0}
-    assert report["accuracy"] == pytest.approx(100 / 3)
-    assert "overall" in result.stderr
-    file.with_name("bad.jsonl").write_text('{"UID": "x"}\n')
-    message = failure(here("evaluate", *flags, f"--data={tmp_path}"))
-    assert "bad.jsonl:1 without linguistics_term" in message

@@ -15,7 +15,6 @@ import pytest
 
 from electra_tf.config.data import CorpusConfig
 from electra_tf.errors import InputError
-from electra_tf.runs.blimp import read_pairs
 from electra_tf.runs.nbest import rerank
 from electra_tf.tasks.conll import read_conll
 from electra_tf.tasks.squad_json import read_squad
@@ -170,7 +169,6 @@ READERS = {
     "a.jsonl": lambda path: read_table(path, stop()),
     "train-v1.1.json": lambda path: read_squad(path, stop()),
     "train.txt": lambda path: read_conll(path, 0, -1, stop()),
-    "pairs.jsonl": read_pairs,
     "nbest.txt": lambda path: list(rerank(None, path, 1.0)),
     "vocab.txt": Vocabulary.read,
     "b.bin": open_compressed,
@@ -198,7 +196,6 @@ CP1252 = {  # the files, and what remains of them
         "cp1252"
     ),
     "train.txt": b"na\xefve O\n",
-    "pairs.jsonl": b'{"text": "na\xefve"}\n',
     "nbest.txt": b"1\tna\xefve\n",
     "vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nna\xefve\n",
 }

@@ -1,4 +1,4 @@
-"""Scores of a pre-trained checkpoint, each by an ordinary command."""
+"""Scores of a pre-trained checkpoint, each by a command or a program of this folder."""
 
 import ctypes
 import dataclasses
@@ -52,6 +52,7 @@ TASKS = {
 }
 NAMES = (*TASKS, "probe", "blimp")
 """Names for the grid's `scores`."""
+_HERE = pathlib.Path(__file__).parent
 _PAIR_ROWS = 8000  # of MNLI, to train
 
 
@@ -61,12 +62,15 @@ def run_command(
     log: pathlib.Path,
     spent: Callable[[float], None] = lambda seconds: None,
 ) -> str:
-    """Run a command of the package and return what it printed."""
+    """Run a command of the package, or `NAME.py` beside it; return what it printed."""
+    program = [str(_HERE / name)]
+    if not name.endswith(".py"):
+        program = ["-m", f"electra_tf.{name}"]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with log.open("a", encoding="utf-8") as messages:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"electra_tf.{name}", *arguments],
+            [sys.executable, *program, *arguments],
             stdout=subprocess.PIPE,
             stderr=messages,
             text=True,
@@ -91,7 +95,7 @@ def run_command(
             spent(used)
         messages.write(printed)
     if process.returncode or "stopped by SIG" in printed:
-        raise SystemExit(f"electra_tf.{name} did not finish; its messages are in {log}")
+        raise SystemExit(f"{name} did not finish; its messages are in {log}")
     return printed
 
 
@@ -107,19 +111,19 @@ def _cpu_seconds(process: int) -> float:
 
 
 def probe(checkpoint: str, data: pathlib.Path, log: pathlib.Path) -> dict[str, float]:
-    report = _evaluate("probe", data / "tagging/conll2000", checkpoint, log)
+    report = _evaluate("probe.py", data / "tagging/conll2000", checkpoint, log)
     return {f"probe_{kind}": report[kind]["best"] for kind in ("pos", "chunk")}
 
 
 def blimp(checkpoint: str, data: pathlib.Path, log: pathlib.Path) -> dict[str, float]:
-    return {"blimp": _evaluate("blimp", data / "blimp", checkpoint, log)["accuracy"]}
+    return {"blimp": _evaluate("blimp.py", data / "blimp", checkpoint, log)["accuracy"]}
 
 
 def _evaluate(
-    task: str, data: pathlib.Path, checkpoint: str, log: pathlib.Path
+    program: str, data: pathlib.Path, checkpoint: str, log: pathlib.Path
 ) -> dict:
-    flags = f"--task={task}", f"--data={data}", f"--checkpoint={checkpoint}"
-    printed = run_command("evaluate", *flags, log=log)
+    flags = f"--data={data}", f"--checkpoint={checkpoint}"
+    printed = run_command(program, *flags, log=log)
     return json.loads(printed.strip().splitlines()[-1])
 
 

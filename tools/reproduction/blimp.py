@@ -1,7 +1,9 @@
 """Accuracy on BLiMP's minimal pairs (Warstadt et al., 2020), without fine-tuning."""
 
+import argparse
 import collections
 import glob
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -13,6 +15,20 @@ from electra_tf.tasks.tables import Row, read_table
 from electra_tf.text.data_errors import DataErrorLog
 
 _FIELDS = ("UID", "linguistics_term", "sentence_good", "sentence_bad")
+
+
+def main() -> None:
+    """Print a table on standard error, then the report as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--checkpoint", required=True, help="A pre-trained model.")
+    parser.add_argument("--data", required=True, help="File or folder of BLiMP.")
+    options = parser.parse_args()
+    try:
+        report = evaluate_blimp(options.checkpoint, options.data)
+    except InputError as error:
+        sys.exit(f"error: {error}")
+    print(format_report(report), file=sys.stderr)
+    print(json.dumps(report))
 
 
 def evaluate_blimp(path: str, data: str, batch_size: int = 64) -> dict[str, Any]:
@@ -90,3 +106,7 @@ def read_pairs(data: str) -> list[Row]:
                 "Pass BLiMP's .jsonl files",
             )
     return pairs
+
+
+if __name__ == "__main__":
+    main()

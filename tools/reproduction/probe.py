@@ -5,6 +5,8 @@ the state of its first wordpiece. It needs seconds and has a small spread, so it
 compares short pre-training runs, whose fine-tuned scores are too noisy.
 """
 
+import argparse
+import json
 import os
 import random
 import sys
@@ -38,6 +40,21 @@ class _Words(NamedTuple):
     """float32: for each word, the states of its first wordpiece in all layers."""
     tags: dict[str, np.ndarray]
     """Names of the tags, by kind."""
+
+
+def main() -> None:
+    """Print a table on standard error, then the report as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--checkpoint", required=True, help="A pre-trained model.")
+    parser.add_argument("--data", required=True, help="Folder of CoNLL-2000.")
+    parser.add_argument("--untrained", action="store_true", help="Random weights.")
+    options = parser.parse_args()
+    try:
+        report = evaluate_probe(options.checkpoint, options.data, options.untrained)
+    except InputError as error:
+        sys.exit(f"error: {error}")
+    print(format_report(report), file=sys.stderr)
+    print(json.dumps(report))
 
 
 def evaluate_probe(path: str, data: str, untrained: bool = False) -> dict[str, Any]:
@@ -180,3 +197,7 @@ def read_splits(data: str) -> dict[str, list[tuple[Sentence, Sentence]]]:
         split: list(zip(*(read_conll(path, 0, n, log) for n in (1, 2)), strict=True))
         for split, path in paths.items()
     }
+
+
+if __name__ == "__main__":
+    main()
