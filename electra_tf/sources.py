@@ -176,6 +176,13 @@ class Source:
             head = dataclasses.replace(head, settings=settings)
         return self._stored.with_head(head)
 
+    @property
+    def has_pretraining_head(self) -> bool:
+        """Whether the encoder has a head of pre-training, so no other training."""
+        if self.kind == "config" or self.fine_tuned is not None:
+            return False
+        return any(name.startswith("head/") for name in self.pretrained.main.weights)
+
     @functools.cached_property
     def encoder(self) -> PretrainedEncoder:
         """The encoder: that of the discriminator, or of the only network."""

@@ -52,6 +52,8 @@ class Encoder(keras.layers.Layer):
     rematerialized_call = call_as_it_is
     tokenizer: Any = None
     """The `Tokenizer` of `from_preset`, which is not part of the config; None: none."""
+    has_pretraining_head = False
+    """Whether `from_preset` read it beside a head of pre-training, so `embed` warns."""
 
     def __init__(
         self,

@@ -96,11 +96,13 @@ def encoder_from_preset(
     Raises:
         InputError: The source is damaged, or its kind is unknown.
     """
-    start = sources.open(path_or_name, vocabulary).encoder
+    source = sources.open(path_or_name, vocabulary)
+    start = source.encoder
     encoder = start.build_encoder(
         seed, cls, name=name, dtype=dtype, trainable=trainable
     )
     encoder.tokenizer = start.tokenizer
+    encoder.has_pretraining_head = source.has_pretraining_head
     return encoder
 
 

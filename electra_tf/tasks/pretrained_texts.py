@@ -24,6 +24,12 @@ from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import MASK
 
 Pooling = Literal["mean", "cls"]
+_SMOOTHING = 0.01
+_PRETRAINED_ONLY = (
+    "the encoder was only pre-trained, so the cosines of its vectors say little about "
+    "meaning. Use a sentence encoder such as all-MiniLM-L6-v2, or pass whiten; see the "
+    "page Use the encoder, Embeddings"
+)
 _BATCH_SIZES = range(1, 2**31)
 
 
@@ -58,6 +64,7 @@ def embed(
     layer: int = -1,
     batch_size: int = 32,
     max_length: int | None = None,
+    whiten: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return a vector for each text, for search and clustering.
 
@@ -74,13 +81,23 @@ def embed(
         batch_size: Texts that are computed together.
         max_length: Positions of a text, at most; None: those of the encoder. Longer
             texts are truncated, with a warning.
+        whiten: Vectors [M, D] of other texts of the kind, with the same `pooling` and
+            `layer`: their mean is removed, and all directions in which they vary get
+            about the same length. It improves the cosines of an encoder that was only
+            pre-trained. More texts than D are needed.
 
     Returns:
         float32 [N, D], in the order of the texts.
 
     Raises:
         InputError: An argument is not valid, or the encoder has no tokenizer.
+
+    A warning is given for an encoder that was only pre-trained, without `whiten`.
     """
+    if whiten is not None:
+        _check_sample(whiten, encoder.shape.width)
+    elif encoder.has_pretraining_head:
+        warnings.warn(_PRETRAINED_ONLY, stacklevel=2)
     states = encoder.shape.depth + 1
     limit = encoder.shape.max_positions if max_length is None else max_length
     _check("pooling", pooling, get_args(Pooling))
@@ -110,7 +127,31 @@ def embed(
 
     pool = compiled(encoder, (pooling, layer), pool, INPUTS)
     vectors = outputs_by_row(examples, batch_size, lambda inputs, _: pool(inputs))
-    return np.array(vectors, np.float32).reshape(-1, encoder.shape.width)
+    vectors = np.array(vectors, np.float32).reshape(-1, encoder.shape.width)
+    return vectors if whiten is None else _whitened(vectors, whiten)
+
+
+def _whitened(vectors_ND: np.ndarray, sample_MD: np.ndarray) -> np.ndarray:
+    """Divide the principal components of a sample by their standard deviations.
+
+    A share of the largest variance is added to all, so that directions in which the
+    sample hardly varies do not become the longest.
+    """
+    mean_D = np.mean(sample_MD, axis=0, dtype=np.float64)
+    variances_D, axes_DD = np.linalg.eigh(np.cov(sample_MD, rowvar=False))
+    scales_D = np.sqrt(variances_D + _SMOOTHING * variances_D[-1])
+    return ((vectors_ND - mean_D) @ axes_DD / scales_D).astype(np.float32)
+
+
+def _check_sample(whiten: Any, width: int) -> None:
+    shape = np.shape(whiten)
+    if len(shape) != 2 or shape[1] != width or shape[0] <= width:
+        raise InputError(
+            f"whiten must be vectors of the encoder's width {width}, of more than "
+            f"{width} texts",
+            f"an array of shape {list(shape)}",
+            "Pass the result of embed for a larger sample, or leave it out",
+        )
 
 
 def replaced_tokens(
