@@ -13,6 +13,8 @@ from electra_tf.config.fields import Count, Positive, Rate, Seed, Share, Weight,
 
 Pooler = Literal["none", "gelu", "tanh"]
 Pooling = Literal["cls", "mean", "pair"]
+POOLED_VECTORS: dict[Pooling, int] = {"cls": 1, "mean": 1, "pair": 4}
+"""Width of a pooled text, in widths of the hidden states."""
 
 
 @section()

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from electra_tf.config.finetuning import Pooler, Pooling
+from electra_tf.config.finetuning import POOLED_VECTORS, Pooler, Pooling
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.names import (
     ANSWERABLE,
@@ -19,7 +19,6 @@ from electra_tf.interop.names import (
     Format,
     Row,
 )
-from electra_tf.model.heads import POOLED_VECTORS
 
 TaskRole = Literal["classifier", "regressor", "token_classifier", "question_answerer"]
 TASK_ROLES: tuple[TaskRole, ...] = get_args(TaskRole)

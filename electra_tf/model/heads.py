@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from electra_tf.config.finetuning import Pooler, Pooling
+from electra_tf.config.finetuning import POOLED_VECTORS, Pooler, Pooling
 from electra_tf.config.model import EncoderConfig
 from electra_tf.model.calls import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps, Tensor, gelu
@@ -19,8 +19,6 @@ from electra_tf.model.transformer import InitializerFactory, layer_norm
 _EXCLUDED = -1e9  # a logit whose softmax is exactly 0
 _OUTSIDE = -1000.0  # added to the logits of positions outside the context
 _HIDDEN = 512  # width of the hidden layers of `SpanHead`
-POOLED_VECTORS: dict[Pooling, int] = {"cls": 1, "mean": 1, "pair": 4}
-"""Width of a pooled text, in widths of the hidden states."""
 
 
 class MaskedLMHead(keras.layers.Layer):
