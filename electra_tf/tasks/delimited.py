@@ -1,10 +1,9 @@
 """Parse .csv and .tsv: records of fields, named by the first line or by the caller."""
 
 import collections
-import io
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.text.data_errors import DataErrorLog
@@ -22,8 +21,50 @@ _NAMES = {
 
 _QUOTED_NAME = re.compile(r'(?:(?<=[,;\t|])|^)"(?:[^"]|"")*"(?=[,;\t|]|$)')
 
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_SHORT, _MAX_SHORT = 32, 1000  # characters, and number of shared texts
+
 Rows = Iterator[tuple[range, list[str] | None]]
 """Lines of each row and its fields; None: invalid quoting."""
+
+
+class Record(Mapping[str, str]):
+    """Values of a row by column, in half of the memory of a dictionary."""
+
+    __slots__ = ("_columns", "_fields")
+
+    def __init__(self, columns: Mapping[str, int], fields: tuple[str, ...]):
+        self._columns, self._fields = columns, fields
+
+    def __getitem__(self, name: str) -> str:
+        """Return the value of a column."""
+        return self._fields[self._columns[name]]
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether the row has a column."""
+        return name in self._columns
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the names of the columns."""
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        """Return the number of columns."""
+        return len(self._columns)
+
+
+class _ShortTexts(dict):
+    """One object for all equal short texts, of which labels have many."""
+
+    def __missing__(self, text: str) -> str:
+        if len(text) <= _SHORT and len(self) < _MAX_SHORT:
+            self[text] = text
+        return text
+
+
+def _csv_lines(text: str) -> Iterator[str]:
+    """Yield the lines with their ends; io.StringIO would take 4 bytes a character."""
+    return (match[0] for match in _LINE.finditer(text))
 
 
 def named_records(
@@ -33,25 +74,30 @@ def named_records(
     log: DataErrorLog,
     names: Sequence[str] | None,
     notify: Callable[[str], None] | None,
-) -> Iterator[tuple[int, dict[str, str]]]:
+) -> Iterator[tuple[int, "Record"]]:
     """Yield the first line's number and the values by column of the valid rows."""
-    header, _, rest = text.partition("\n")
+    end = text.find("\n")
+    header = text[:end] if end >= 0 else text
     first, is_quoted = 1, separator == ","
     if stated := named_separator(header):
-        separator, text, first, is_quoted = stated, rest, 2, True
+        text = text[end + 1 :] if end >= 0 else ""
+        separator, first, is_quoted = stated, 2, True
     elif names is None:
         separator = _actual_separator(header.removesuffix("\r"), path, separator)
     if not is_quoted and notify:
         is_quoted = _is_quoted(text, path, notify)
     if is_quoted:
-        rows = csv_rows(io.StringIO(text, newline=""), separator, path, log, first)
+        rows = csv_rows(_csv_lines(text), separator, path, log, first)
     else:
         rows = _tab_rows(text, first)
+    columns = {name: index for index, name in enumerate(names or ())}
+    shared = _ShortTexts().__getitem__
     for lines, row in rows:
         if names is None:
             names = _column_names(row, f"{path}:{lines[0]}", notify)
+            columns = {name: index for index, name in enumerate(names)}
         elif row is not None and len(row) == len(names):
-            yield lines[0], dict(zip(names, row, strict=True))
+            yield lines[0], Record(columns, tuple(map(shared, row)))
         elif row is not None:
             kind = "another number of columns"
             detail = f"{len(row)} columns, not {len(names)}"
@@ -103,9 +149,9 @@ def _is_quoted(text: str, path: str, notify: Callable[[str], None]) -> bool:
     if '\t"' not in text and '\n"' not in text and not text.startswith('"'):
         return False
     plain, problem = [row for _, row in _tab_rows(text, 1)], ""
-    lines, errors = io.StringIO(text, newline=""), DataErrorLog("stop", "")
+    errors = DataErrorLog("stop", "")
     try:
-        parsed = [row for _, row in csv_rows(lines, "\t", path, errors)]
+        parsed = [row for _, row in csv_rows(_csv_lines(text), "\t", path, errors)]
     except InputError as error:
         parsed, problem = [], f", as {error.received}"
     is_quoted = all(map(_in_quotes, plain[0])) or _shows_quoting(plain, parsed)

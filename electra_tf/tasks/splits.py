@@ -25,6 +25,32 @@ _WORDS = {"train": "train", "test": "test"}
 _WORDS |= dict.fromkeys(["dev", "valid", "validation", "val"], "dev")
 
 
+class Places(Sequence[str]):
+    """FILE:LINE of rows, which are written when they are asked for."""
+
+    def __init__(self, sources: Sequence[str], lines: Sequence[int]):
+        self._sources, self._lines = sources, lines
+
+    def __getitem__(self, index: int) -> str:
+        """Return the place of a row."""
+        return f"{self._sources[index]}:{self._lines[index]}"
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._lines)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether another sequence has the same places."""
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None
+
+    def subset(self, indices: Sequence[int]) -> "Places":
+        """Return the places of the rows with these indices."""
+        columns = self._sources, self._lines
+        return Places(*([column[i] for i in indices] for column in columns))
+
+
 @dataclasses.dataclass(frozen=True)
 class Split:
     """A split of a task's data."""
@@ -33,7 +59,7 @@ class Split:
     """Inputs of the model's `examples` and `predict`."""
     targets: Sequence[Any] | None
     """Target of each item; None: unlabelled."""
-    places: Sequence[str] | None = dataclasses.field(default=None, compare=False)
+    places: Places | None = dataclasses.field(default=None, compare=False)
     """FILE:LINE of each item; None: row numbers equal the indices of the items."""
 
     def __len__(self) -> int:
@@ -41,10 +67,9 @@ class Split:
 
     def subset(self, indices: Sequence[int]) -> "Split":
         """Return the items with these indices."""
-        columns = self.items, self.targets or (), self.places or ()
-        items, targets, places = (
-            [c[i] for i in indices] if c else None for c in columns
-        )
+        columns = self.items, self.targets or ()
+        items, targets = ([c[i] for i in indices] if c else None for c in columns)
+        places = self.places and self.places.subset(indices)
         return Split(items or [], targets, places)
 
 

@@ -3,8 +3,10 @@
 The first line of a .csv or .tsv names the columns, unless the caller does.
 """
 
+import contextlib
 import dataclasses
 import difflib
+import gc
 import json
 import os
 import re
@@ -79,8 +81,31 @@ def read_table(
         )
     text = read_text(path, log)
     records = named_records(text, path, SEPARATORS[kind], log, names, notify)
-    rows = (Row(values, path, line) for line, values in records)
-    return _required((r for r in rows if not has_bad_bytes(*r.values.values())), path)
+    is_bad = has_bad_bytes if has_bad_bytes(text) else lambda *_: False
+    with _without_collections():
+        return _required(
+            (
+                Row(values, path, line)
+                for line, values in records
+                if not is_bad(*values.values())
+            ),
+            path,
+        )
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Stop garbage collections, which would visit all rows of a table again and again.
+
+    The rows have no cycles.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _required(rows: Iterable[Row], source: str) -> list[Row]:

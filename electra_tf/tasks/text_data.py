@@ -29,6 +29,7 @@ from electra_tf.tasks.metrics import (
 )
 from electra_tf.tasks.score import LabelScorer, LabelSetScorer
 from electra_tf.tasks.splits import (
+    Places,
     Split,
     check_split_column,
     find_splits,
@@ -132,7 +133,7 @@ def read_texts(
 ) -> Split:
     """Return the texts and targets of the good rows of a table."""
     require_columns(rows, (*columns.texts, *[columns.target] * is_labelled))
-    items, targets, places = [], [], []
+    items, targets, good = [], [], []
     for row in rows:
         texts, target, kind, detail = columns.parse(row, is_labelled)
         if kind:
@@ -140,13 +141,14 @@ def read_texts(
             continue
         items.append(texts)
         targets.append(target)
-        places.append(str(row))
+        good.append(row)
     if not items:
         raise InputError(
             f"{rows[0].source} must contain at least one usable row",
             f"{len(rows)} rows, all of them bad",
             "Correct the rows that were reported, or name other columns",
         )
+    places = Places([row.source for row in good], [row.line for row in good])
     return Split(items, targets if is_labelled else None, places)
 
 
@@ -440,14 +442,14 @@ def _csv_task(splits: dict[str, Split], columns: Columns, notify: Notify) -> Tas
 def _note_empty(split: Split, notify: Notify) -> None:
     """Warn of texts of nothing but white space."""
     empty = [
-        place
-        for item, place in zip(split.items, split.places, strict=True)
+        index
+        for index, item in enumerate(split.items)
         if not all(map(str.strip, [item] if isinstance(item, str) else item))
     ]
     if empty:
         notify(
             f"csv: warning: {len(empty):,} of {len(split):,} rows have an empty text "
-            f"and are used; the first is {empty[0]}"
+            f"and are used; the first is {split.places[empty[0]]}"
         )
 
 

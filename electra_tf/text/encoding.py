@@ -3,6 +3,7 @@
 A row is [CLS] A [SEP], or [CLS] A [SEP] B [SEP]; the rules are those of the original.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -36,14 +37,25 @@ def encode_rows(
     pairs = _are_pairs(rows)
     cls, sep = (vocabulary.ids[token] for token in (CLS, SEP))
     ids, segments, num_truncated = [], [], 0
+    # Of a million texts, equal numbers and equal segments are one object each.
+    shared, segments_of = _numbers(len(vocabulary)), {}
     for row in rows:
         parts = [encode(text) for text in row]
         if max_length is not None:
             num_truncated += truncate(parts, max_length - 1 - len(parts))
         first, second = parts[0], [*parts[1], sep] if pairs else []
-        ids.append([cls, *first, sep, *second])
-        segments.append([0] * (len(first) + 2) + [1] * len(second))
+        ids.append(list(map(shared, [cls, *first, sep, *second])))
+        lengths = len(first) + 2, len(second)
+        if lengths not in segments_of:
+            segments_of[lengths] = [0] * lengths[0] + [1] * lengths[1]
+        segments.append(segments_of[lengths])
     return EncodedRows(ids, segments, num_truncated, pairs)
+
+
+@functools.lru_cache(4)
+def _numbers(size: int) -> Callable[[int], int]:
+    """Return a function from a number below `size` to the one object of its value."""
+    return tuple(range(size)).__getitem__
 
 
 def pad_rows(

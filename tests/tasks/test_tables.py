@@ -1,8 +1,10 @@
 """Tables become rows with file and line; errors name the place and the remedy."""
 
 import contextlib
+import gc
 import json
 import os
+import tracemalloc
 
 import pytest
 
@@ -238,6 +240,22 @@ def test_columns_of_one_name_are_numbered(read, write, log):
     (note,) = notes
     assert "a.csv:1" in note
     assert "'x (column 1)', 'x (column 3)'" in note
+
+
+def test_rows_take_little_memory(write, log):
+    text = "words of a text of usual length"
+    lines = [f"{n} {text},label {n % 9}" for n in range(20_000)]
+    path = write("a.csv", "\n".join(["text,label", *lines]))
+    size = os.path.getsize(path)
+    tracemalloc.start()
+    rows = read_table(path, log)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 11 * size  # with a dictionary for each row it is 15
+    assert dict(rows[-1].values) == {
+        "text": f"19999 {text}", "label": "label 1",
+    }  # fmt: skip
+    assert gc.isenabled()
 
 
 NO_TABLES = {  # content by name of the file, and words of the error
