@@ -10,6 +10,8 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from electra_tf import compat
+
 # What readers raise for a file that is damaged or of another kind.
 _DAMAGE = (
     OSError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError,
@@ -36,9 +38,6 @@ class InputError(ValueError):
             print(error)  # what is required, what was received, what to do
     """
 
-    _keras_call_info_injected = True
-    """Keras raises an error with this attribute, from a layer's call, as it is."""
-
     def __init__(self, required: str, received: str, remedy: str):
         super().__init__(required, received, remedy)
         self.required, self.received, self.remedy = required, received, remedy
@@ -46,6 +45,9 @@ class InputError(ValueError):
     def __str__(self) -> str:
         parts = (self.required, f"Received: {self.received}", self.remedy)
         return " ".join(_sentence(" ".join(part.split())) for part in parts)
+
+
+setattr(InputError, compat.RAISED_AS_IT_IS, True)
 
 
 @contextlib.contextmanager

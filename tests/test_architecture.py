@@ -22,6 +22,7 @@ BELOW_RUNS = BELOW_TASKS | {"pretraining", "tasks"}
 MAY_IMPORT = {
     "__init__": BELOW_RUNS | {"serving", "runs"},  # for type checkers, lazy
     "__main__": {"cli"},
+    "compat": set(),
     "errors": set(),
     "backend": set(),
     "durable_files": set(),
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     "runs": BELOW_RUNS | {"serving"},
     **{name: BELOW_RUNS | {"serving", "runs", "cli"} for name in COMMANDS},
 }
-EVERYWHERE = {"errors", "backend", "durable_files"}
+EVERYWHERE = {"errors", "backend", "durable_files", "compat"}
 # Packages that a layer does without; test_install.py has those that are declared.
 WITHOUT = {
     "model": ("tensorflow",),

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
+
+from electra_tf import compat
 
 _GRADIENTS = "electra_tf_gradients"  # collection of a graph
 
@@ -34,14 +35,14 @@ def custom_gradient(function: Callable) -> Callable:
     def call(*arguments: Any) -> Any:
         if tf.executing_eagerly():
             return decorated(*arguments)
-        registry, graph = ops.gradient_registry, tf.compat.v1.get_default_graph()
+        graph = tf.compat.v1.get_default_graph()
+        registry = compat.gradient_registry()
         names = set(registry.list())
         result = decorated(*arguments)
         for name in registry.list() - names:
             gradient = registry.lookup(name)
             graph.add_to_collection(_GRADIENTS, gradient)
-            del registry._registry[name]
-            registry.register(weak_function(gradient), name)
+            compat.replace_gradient(name, weak_function(gradient))
         return result
 
     return call

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from electra_tf import compat
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import Tensor
 
@@ -54,7 +55,7 @@ def remat_scope_of_blocks(
 
     Keras would recompute each dense layer and each dropout, with other random numbers.
     """
-    mode = encoder._remat_mode  # of the scope in which the encoder is created
+    mode = compat.remat_mode(encoder)
     if mode is None or mode.mode is None:
         return contextlib.nullcontext()
     if mode.mode == "list_of_layers" and encoder.name not in mode.layer_names:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
-from tensorflow.python.framework import op_def_registry
 
 # Operations of tensorflow-text in stock TF Serving, which embeds kernels of 2.12.
 TEXT_OPERATIONS = frozenset(
@@ -38,7 +37,7 @@ of the request, else infinity."""
 def unknown_operations(folder: str) -> list[str]:
     """Return operations of a SavedModel that a stock server cannot run.
 
-    `tensorflow_text` must not be imported yet, as it registers operations.
+    `tf.raw_ops` has those of TensorFlow alone, without those of tensorflow-text.
     """
     model = saved_model_pb2.SavedModel()
     model.ParseFromString(pathlib.Path(folder, "saved_model.pb").read_bytes())
@@ -53,7 +52,7 @@ def unknown_operations(folder: str) -> list[str]:
         names = {node.op for node in nodes} - functions - TEXT_OPERATIONS
         unknown |= {
             name for name in names
-            if name in _PYTHON_OPERATIONS or op_def_registry.get(name) is None
+            if name in _PYTHON_OPERATIONS or not hasattr(tf.raw_ops, name)
         }  # fmt: skip
     return sorted(unknown)
 

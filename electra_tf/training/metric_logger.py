@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from tqdm import tqdm
 
-from electra_tf import durable_files
+from electra_tf import compat, durable_files
 from electra_tf.errors import InputError
 from electra_tf.training.disk_errors import reraise_full_disk
 
@@ -118,9 +118,8 @@ class MetricLogger:
             event = tf.compat.v1.Event(
                 wall_time=time.time(), step=self._resumed_at + 1, session_log=start
             )
-            # tf.summary has no public function for other events than summaries.
             tf.raw_ops.ImportEvent(
-                writer=writer._resource, event=event.SerializeToString()
+                writer=compat.summary_resource(writer), event=event.SerializeToString()
             )
         return self._writers[kind]
 

@@ -1,0 +1,49 @@
+"""Private interfaces of TensorFlow and Keras that have no public equivalent.
+
+Each is checked with TensorFlow 2.20.0 and 2.21.0, or with Keras 3.12.1 and 3.15.1, the
+oldest and newest that setup.cfg allows. `tests/test_compat.py` fails if one vanishes.
+The module imports neither library, so that errors and commands need neither.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+RAISED_AS_IT_IS = "_keras_call_info_injected"
+"""Keras: an error with this attribute leaves a layer's call without a new message."""
+
+
+def remat_mode(layer: Any) -> Any:
+    """Return the mode of the `keras.RematScope` in which a layer was created, or None.
+
+    Keras: `Layer._remat_mode`, with `mode` and `layer_names`.
+    """
+    return layer._remat_mode
+
+
+def summary_resource(writer: Any) -> Any:
+    """Return the resource of a `tf.summary.SummaryWriter`.
+
+    TensorFlow: `tf.raw_ops.ImportEvent` needs it, and `tf.summary` has no function for
+    events other than summaries.
+    """
+    return writer._resource
+
+
+def gradient_registry() -> Any:
+    """Return the registry of gradient functions, with `list` and `lookup`.
+
+    TensorFlow: `tf.RegisterGradient` only adds to it.
+    """
+    from tensorflow.python.framework import ops
+
+    return ops.gradient_registry
+
+
+def replace_gradient(name: str, gradient: Callable) -> None:
+    """Register another gradient function of a name.
+
+    TensorFlow: the registry accepts a name once.
+    """
+    registry = gradient_registry()
+    del registry._registry[name]
+    registry.register(gradient, name)

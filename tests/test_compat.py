@@ -1,0 +1,59 @@
+"""Private interfaces of TensorFlow and Keras: each does what its callers need."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+from electra_tf import compat
+from electra_tf.errors import InputError
+
+
+class Refusing(keras.layers.Layer):
+    """Layer whose call raises an InputError."""
+
+    def call(self, x):
+        raise InputError("X must be Y", "Z", "Do W")
+
+
+def test_keras_raises_our_errors_as_they_are():
+    with pytest.raises(InputError) as error:
+        Refusing()(tf.zeros([1]))
+    assert str(error.value) == "X must be Y. Received: Z. Do W."
+
+
+def test_a_layer_has_the_mode_of_its_remat_scope():
+    with keras.RematScope("list_of_layers", layer_names=["a"]):
+        mode = compat.remat_mode(keras.layers.Dense(1))
+    assert (mode.mode, mode.layer_names) == ("list_of_layers", ["a"])
+    outside = compat.remat_mode(keras.layers.Dense(1))
+    assert outside is None or outside.mode is None
+
+
+def test_an_event_is_written_with_the_resource_of_a_writer(tmp_path):
+    writer = tf.summary.create_file_writer(str(tmp_path))
+    event = tf.compat.v1.Event(step=7, file_version="x")
+    resource = compat.summary_resource(writer)
+    tf.raw_ops.ImportEvent(writer=resource, event=event.SerializeToString())
+    writer.close()
+    (path,) = tmp_path.iterdir()
+    records = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    steps = [tf.compat.v1.Event.FromString(record).step for record in records]
+    assert steps[-1] == 7
+
+
+def test_a_gradient_is_replaced():
+    @tf.custom_gradient
+    def double(x):
+        return 2 * x, lambda dy: 2 * dy
+
+    with tf.Graph().as_default():
+        x = tf.constant(1.0)
+        registry = compat.gradient_registry()
+        before = set(registry.list())
+        y = double(x)
+        (name,) = set(registry.list()) - before
+        assert callable(registry.lookup(name))
+        compat.replace_gradient(name, lambda op, *dy: [None, 5 * dy[0]])
+        (gradient,) = tf.gradients(y, x)
+        with tf.compat.v1.Session() as session:
+            assert session.run(gradient) == 5
