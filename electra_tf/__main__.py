@@ -27,7 +27,7 @@ COMMANDS = (
 # The command that gives a model of one's own in a minute, without a download.
 _START = """\
 Start here: a classifier from a table with the columns text and label.
-electra-tf finetune --checkpoint=electra_wiki_en --config=finetune_tiny --task=csv \\
+electra-tf finetune --checkpoint=electra_wiki_en --task=csv \\
     --data=table.csv --text_columns=text --label_column=label --output=model
 echo 'some text' | electra-tf predict --model=model"""
 
