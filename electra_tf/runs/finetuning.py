@@ -125,9 +125,12 @@ def _section(task: str, trials: list[Trial], folder: str) -> Section:
     )
 
 
-def _warn_of_length(trained: int | None, max_length: int) -> None:
-    """Warn if texts may be longer than the records of pre-training."""
-    if trained is not None and trained < max_length:
+def _warn_of_length(trained: int | None, max_length: int, limit: int) -> None:
+    """Warn if texts may be longer than the records of pre-training.
+
+    Above `limit`, the rows of the position table, an error follows.
+    """
+    if trained is not None and trained < max_length <= limit:
         print(
             f"warning: the encoder was trained on records of {trained} positions, and "
             f"data.max_length is {max_length}: the rows of its position table for "
@@ -205,7 +208,8 @@ def run_task(
     """Fine-tune and evaluate on one task; write the scores."""
     settings = make_config(_task_defaults(name, pretrained))
     print(f"{name}: {describe_settings(pretrained, settings)}")
-    _warn_of_length(pretrained.trained_length, settings.data.max_length)
+    limit = pretrained.shape.max_positions
+    _warn_of_length(pretrained.trained_length, settings.data.max_length, limit)
     os.makedirs(output, exist_ok=True)
     path = os.path.join(output, _DATA_ERRORS)
     log = DataErrorLog(settings.data.on_error, path, _DATA_RULE)

@@ -51,8 +51,10 @@ spec:
           memory: 2Gi
 """
 _TRITON = """\
-# For Triton: copy the versions to MODELS/{name}/VERSION/model.savedmodel, and this file
-# to MODELS/{name}/config.pbtxt. Triton reads inputs and outputs from the SavedModel.
+# For Triton up to 25.02; later releases have no TensorFlow backend, so export with
+# --format=onnx for them, which needs no such file. Copy the versions to
+# MODELS/{name}/VERSION/model.savedmodel, and this file to MODELS/{name}/config.pbtxt.
+# Triton reads inputs and outputs from the SavedModel.
 # Its TensorFlow lacks the tokenizer's operation: export with --signatures=tokens, or
 # load the library of tensorflow-text.
 name: "{name}"

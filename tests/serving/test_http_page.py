@@ -122,6 +122,12 @@ def test_entities_are_marked_at_their_characters(browser):
             "return [...document.querySelectorAll('mark')]"
             ".map((mark) => mark.firstChild.textContent)"
         )
+        colours = browser.script(
+            "return [...document.querySelectorAll('mark')]"
+            ".map((mark) => getComputedStyle(mark).backgroundColor)"
+        )
+        assert browser.log() == []  # the policy blocks no style
+    assert len({*colours}) == 2  # one for each type
     assert marks == ["مريم", "Zürich"]
     assert browser.text("mark small") == "PER 90.0%"
 

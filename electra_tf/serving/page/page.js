@@ -44,6 +44,19 @@ function showScore({ score }) {
   return element("p", [element("strong", score.toFixed(3)), range]);
 }
 
+// Each type of entities has a hue, by its place among the labels: neighbours differ by
+// the golden angle, so that many types stay distinct.
+function typeMark(content, label, probability) {
+  const typeOf = (tag) => tag.replace(/^[BIES]-/, "");
+  const types = (facts.labels ?? []).filter((tag) => tag !== "O").map(typeOf);
+  const distinct = [...new Set([...types, typeOf(label)])];
+  const title = `${label} ${percent(probability)}`;
+  const node = element("mark", [content, element("small", title)]);
+  const hue = (215 + 137.5 * distinct.indexOf(typeOf(label))) % 360;
+  node.style.setProperty("--hue", hue);
+  return node;
+}
+
 // Offsets count code points, and strings of JavaScript 16-bit units.
 function marked(text, spans) {
   const points = Array.from(text);
@@ -53,7 +66,7 @@ function marked(text, spans) {
     if (span.start < end) continue;
     nodes.push(points.slice(end, span.start).join(""));
     const content = points.slice(span.start, span.end).join("");
-    nodes.push(element("mark", [content, element("small", span.title)]));
+    nodes.push(span.mark(content));
     end = span.end;
   }
   nodes.push(points.slice(end).join(""));
@@ -62,7 +75,8 @@ function marked(text, spans) {
 
 function showAnswer({ answer, start, end, score, null_odds }, { context }) {
   const title = `score ${score.toFixed(2)}`;
-  const spans = answer ? [{ start, end, title }] : [];
+  const mark = (text) => element("mark", [text, element("small", title)]);
+  const spans = answer ? [{ start, end, mark }] : [];
   const line = answer || "No answer in the text";
   const odds = `null odds ${null_odds.toFixed(2)}`;
   return element("div", [
@@ -75,7 +89,7 @@ function showEntities({ types, starts, ends, scores }, { text }) {
   const spans = types.map((type, index) => ({
     start: starts[index],
     end: ends[index],
-    title: `${type} ${percent(scores[index])}`,
+    mark: (content) => typeMark(content, type, scores[index]),
   }));
   return marked(text, spans.filter(({ start }) => start >= 0));
 }
@@ -85,8 +99,7 @@ function showTags({ words, labels, probabilities }) {
     const label = labels[index];
     if (!word) return []; // beyond the words of this text
     if (label === "O") return [word, " "];
-    const title = `${label} ${percent(probabilities[index])}`;
-    return [element("mark", [word, element("small", title)]), " "];
+    return [typeMark(word, label, probabilities[index]), " "];
   });
   return element("p", nodes, "text");
 }
