@@ -18,6 +18,7 @@ from electra_tf import sources
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.calls import call_as_it_is
+from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
@@ -474,7 +475,9 @@ class TextModel(keras.Model, TaskMethods):
         return tuple(prepared)
 
     def _forward(self, inputs: Inputs, layer_ops: LayerOps, targets: Any = None) -> Any:
-        x_BLD = self.encoder(**inputs, layer_ops=layer_ops)
+        is_classifier = isinstance(self.head, ClassificationHead)
+        cls_only = is_classifier and self.settings.model.pooling == "cls"
+        x_BLD = self.encoder(**inputs, layer_ops=layer_ops, cls_only=cls_only)
         return self.head_outputs(x_BLD, inputs, layer_ops, targets)
 
     def _update_metrics(
