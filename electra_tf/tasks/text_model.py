@@ -23,7 +23,13 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
 from electra_tf.tasks.examples import EncodedExamples, Inputs, eval_dataset
-from electra_tf.tasks.inference import INPUTS, compiled, outputs_by_row
+from electra_tf.tasks.inference import (
+    INPUTS,
+    MANY_BATCHES,
+    compiled,
+    evaluation_ops,
+    outputs_by_row,
+)
 from electra_tf.tasks.keras_inputs import (
     Prepared,
     check_ids,
@@ -337,8 +343,9 @@ class TextModel(keras.Model, TaskMethods):
     ) -> list:
         """Return the head's outputs for each example, structures of NumPy arrays."""
         size = batch_size or self.settings.training.batch_size
+        many = len(examples) >= MANY_BATCHES * size
         infer = compiled(
-            self, (), lambda inputs: self._forward(inputs, LayerOps(False)), INPUTS
+            self, (many,), lambda x: self._forward(x, evaluation_ops(many)), INPUTS
         )
         return outputs_by_row(examples, size, lambda inputs, _: infer(inputs))
 
@@ -380,7 +387,7 @@ class TextModel(keras.Model, TaskMethods):
     def test_step(self, data: Any) -> dict[str, Any]:
         """Compute loss and metrics without dropout, and return means so far."""
         inputs, targets, weights_B = unpack_batch(data)
-        outputs = self._forward(inputs, LayerOps(training=False), targets)
+        outputs = self._forward(inputs, evaluation_ops(), targets)
         sums = self.task_loss(outputs, targets, weights_B)
         return self._update_metrics(sums, inputs, targets, outputs, weights_B)
 
