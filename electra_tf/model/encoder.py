@@ -110,6 +110,7 @@ class Encoder(keras.layers.Layer):
         attends_to: Literal["all", "left", "right"] = "all",
         output_hidden_states: bool = False,
         output_attentions: bool = False,
+        cls_only: bool = False,
     ) -> Tensor | dict[str, Any]:
         """Compute the hidden states of the last layer.
 
@@ -124,6 +125,8 @@ class Encoder(keras.layers.Layer):
                 on one side.
             output_hidden_states: Whether to return the states of all layers too.
             output_attentions: Whether to return the attention maps too.
+            cls_only: Whether the last layer computes the vector of [CLS] alone, so that
+                the last state is [B, 1, D].
 
         Returns:
             [B, L, D]. The vector of [CLS], a row's first, represents the row. With one
@@ -144,7 +147,7 @@ class Encoder(keras.layers.Layer):
             layer_ops = AttentionRecorder(training)
             maps = layer_ops.maps
         hidden_states = []
-        for x_BLD in self.states(*inputs, training, layer_ops, attends_to):
+        for x_BLD in self.states(*inputs, training, layer_ops, attends_to, cls_only):
             if output_hidden_states:
                 hidden_states.append(x_BLD)
         outputs = {"hidden_states": hidden_states, "attentions": maps}
@@ -159,6 +162,7 @@ class Encoder(keras.layers.Layer):
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
         attends_to: Literal["all", "left", "right"] = "all",
+        cls_only: bool = False,
     ) -> Iterator[Tensor]:
         """Yield the hidden states below the first layer and after each layer.
 
@@ -177,9 +181,12 @@ class Encoder(keras.layers.Layer):
         if self.embeddings_project is not None:
             x = self.embeddings_project(x)
         yield x
-        for block in self.blocks:
+        for block in self.blocks[:-1]:
             x = block(x, bias_B11K, layer_ops=layer_ops)
             yield x
+        if cls_only:
+            bias_B11K = bias_B11K[:, :, :1]
+        yield self.blocks[-1](x, bias_B11K, layer_ops=layer_ops, cls_only=cls_only)
 
     def enable_lora(
         self,

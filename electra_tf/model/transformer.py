@@ -216,13 +216,19 @@ class SelfAttention(keras.layers.Layer):
         bias_B11K: Tensor,
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
+        cls_only: bool = False,
     ) -> Tensor:
-        """Return the output layer's matmul without its bias, which the caller adds."""
+        """Return the output layer's matmul without its bias, which the caller adds.
+
+        With `cls_only`, [CLS] alone attends to the others: [B, 1, D].
+        """
         layer_ops, length = layer_ops or LayerOps(training), ops.shape(x_BLD)[1]
         # TensorFlow fuses matmul and bias only in 2-D.
         x_XD = ops.reshape(x_BLD, (-1, self.width))
-        projections = self._scaled_query(x_XD), self.key(x_XD), self.value(x_XD)
-        q_BNLH, k_BNKH, v_BNKH = (self._split(x_XD, length) for x_XD in projections)
+        k_BNKH, v_BNKH = (self._split(f(x_XD), length) for f in (self.key, self.value))
+        if cls_only:
+            x_XD, length = x_BLD[:, 0], 1
+        q_BNLH = self._split(self._scaled_query(x_XD), length)
         context_BLNH = layer_ops.attention(
             q_BNLH, k_BNKH, bias_B11K, v_BNKH, self.dropout
         )
@@ -309,9 +315,12 @@ class Block(keras.layers.Layer):
             bias_B11K: Tensor,
             training: bool | None = None,
             layer_ops: LayerOps | None = None,
+            cls_only: bool = False,
         ) -> Tensor:
             def call_once(x_BLD: Tensor, layer_ops: LayerOps) -> Tensor:
-                return layer_call(x_BLD, bias_B11K, layer_ops=layer_ops)
+                return layer_call(
+                    x_BLD, bias_B11K, layer_ops=layer_ops, cls_only=cls_only
+                )
 
             return (layer_ops or LayerOps(training)).recompute(call_once, x_BLD)
 
@@ -323,13 +332,20 @@ class Block(keras.layers.Layer):
         bias_B11K: Tensor,
         training: bool | None = None,
         layer_ops: LayerOps | None = None,
+        cls_only: bool = False,
     ) -> Tensor:
-        """Return the next hidden states, [B, L, D]."""
+        """Return the next hidden states, [B, L, D]; with `cls_only` the first, L = 1.
+
+        `cls_only` requires a bias with one row for all positions, or that of [CLS].
+        """
         layer_ops = layer_ops or LayerOps(training)
+        attended_BLD = self.attention(
+            x_BLD, bias_B11K, layer_ops=layer_ops, cls_only=cls_only
+        )
         x_BLD = layer_ops.bias_dropout_add_norm(
-            self.attention(x_BLD, bias_B11K, layer_ops=layer_ops),
+            attended_BLD,
             self.attention.output_dense.bias,
-            x_BLD,
+            x_BLD[:, :1] if cls_only else x_BLD,
             self.attention_drop,
             self.attention_layer_norm,
         )

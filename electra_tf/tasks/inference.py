@@ -7,9 +7,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
+from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
 
 IDS = tf.TensorSpec([None, None], tf.int32)
+MANY_BATCHES = 8
+"""From here on, fused operations save more time than their compilation takes."""
 INPUTS = dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), IDS)
 
 
@@ -24,6 +28,15 @@ def compiled(
     return functions.setdefault(
         (*key, len(layer.weights)), tf.function(function, signature, autograph=False)
     )
+
+
+def evaluation_ops(compiled: bool = True) -> LayerOps:
+    """Return the operations of a step without dropout, fused ones on CPUs.
+
+    XLA compiles the fused ones again for each shape of a batch.
+    """
+    is_fused = compiled and has_only_cpus()
+    return FusedLayerOps(None, on_cpu=True) if is_fused else LayerOps(training=False)
 
 
 def outputs_by_row(

@@ -19,6 +19,7 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.calls import call_as_it_is
+from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
@@ -29,7 +30,13 @@ from electra_tf.tasks.defaults import (
     describe_settings,
 )
 from electra_tf.tasks.examples import EncodedExamples, Inputs, eval_dataset
-from electra_tf.tasks.inference import INPUTS, compiled, outputs_by_row
+from electra_tf.tasks.inference import (
+    INPUTS,
+    MANY_BATCHES,
+    compiled,
+    evaluation_ops,
+    outputs_by_row,
+)
 from electra_tf.tasks.keras_inputs import (
     Prepared,
     check_ids,
@@ -355,8 +362,9 @@ class TextModel(keras.Model, TaskMethods):
     ) -> list:
         """Return the head's outputs for each example, structures of NumPy arrays."""
         size = batch_size or self.settings.training.batch_size
+        many = len(examples) >= MANY_BATCHES * size
         infer = compiled(
-            self, (), lambda inputs: self._forward(inputs, LayerOps(False)), INPUTS
+            self, (many,), lambda x: self._forward(x, evaluation_ops(many)), INPUTS
         )
         return outputs_by_row(examples, size, lambda inputs, _: infer(inputs))
 
@@ -398,7 +406,7 @@ class TextModel(keras.Model, TaskMethods):
     def test_step(self, data: Any) -> dict[str, Any]:
         """Compute loss and metrics without dropout, and return means so far."""
         inputs, targets, weights_B = unpack_batch(data)
-        outputs = self._forward(inputs, LayerOps(training=False), targets)
+        outputs = self._forward(inputs, evaluation_ops(), targets)
         sums = self.task_loss(outputs, targets, weights_B)
         return self._update_metrics(sums, inputs, targets, outputs, weights_B)
 
@@ -493,7 +501,9 @@ class TextModel(keras.Model, TaskMethods):
         return tuple(prepared)
 
     def _forward(self, inputs: Inputs, layer_ops: LayerOps, targets: Any = None) -> Any:
-        x_BLD = self.encoder(**inputs, layer_ops=layer_ops)
+        is_classifier = isinstance(self.head, ClassificationHead)
+        cls_only = is_classifier and self.settings.model.pooling == "cls"
+        x_BLD = self.encoder(**inputs, layer_ops=layer_ops, cls_only=cls_only)
         return self.head_outputs(x_BLD, inputs, layer_ops, targets)
 
     def _update_metrics(

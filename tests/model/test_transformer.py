@@ -72,6 +72,26 @@ def test_attentions_are_the_maps_of_the_hidden_states(encoder):
         assert not np.moveaxis(map_BNLK, 3, 1)[~real_BL].any()  # padding as keys
 
 
+@pytest.mark.parametrize("ops", [LayerOps, lambda: FusedLayerOps(None, on_cpu=True)])
+@pytest.mark.parametrize("side", ["all", "left", "right"])
+def test_cls_only_computes_the_first_vector_and_its_gradients(encoder, side, ops):
+    inputs = encoder_inputs((12, 9, 1, 5))
+
+    def first_and_gradients(**options):
+        with tf.GradientTape() as tape:
+            x_BLD = encoder(**inputs, layer_ops=ops(), attends_to=side, **options)
+            loss = tf.reduce_sum(x_BLD[:, 0] ** 3)
+        weights = [weight.value for weight in encoder.trainable_variables]
+        gradients = map(tf.convert_to_tensor, tape.gradient(loss, weights))
+        return x_BLD.shape[1], x_BLD[:, 0], *gradients
+
+    length, *expected = first_and_gradients()
+    one, *actual = first_and_gradients(cls_only=True)
+    assert (length, one) == (12, 1)
+    for value, reference in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(value, reference, rtol=1e-4, atol=1e-5)
+
+
 def test_a_dictionary_is_taken_in_place_of_three_inputs(encoder, tmp_path):
     inputs = encoder_inputs((12, 9, 1, 5))
     np.testing.assert_array_equal(encoder(inputs), encoder(**inputs))
