@@ -214,7 +214,7 @@ def run_task(
     path = os.path.join(output, _DATA_ERRORS)
     log = DataErrorLog(settings.data.on_error, path, _DATA_RULE)
     try:
-        task = read_task(name, data, settings.data, log)
+        task = read_task(name, data, settings.data, log, tokenizer=pretrained.tokenizer)
     finally:
         log.close()
     for kind, number in log.counts.items():
