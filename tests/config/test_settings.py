@@ -28,7 +28,8 @@ def test_defaults_of_fine_tuning_equal_the_original():
     assert (optimizer.weight_decay, optimizer.warmup_share) == (0.01, 0.1)
     assert (optimizer.decay_power, optimizer.epsilon) == (1.0, 1e-6)
     assert optimizer.clip_norm == 1.0
-    assert (training.epochs, training.batch_size) == (3, 32)
+    assert (training.epochs, training.batch_size) == (None, 32)
+    assert settings.model.pooling == "cls"
     data = settings.data
     assert (data.max_length, data.double_unordered) == (128, True)
     assert (data.max_query_length, data.doc_stride) == (64, 128)

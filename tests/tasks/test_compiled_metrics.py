@@ -177,8 +177,9 @@ def check(model, expected, *data, weighted, **arguments):
     for metric, targets, predictions, weights in expected:
         one, name = fresh(metric), getattr(metric, "name", None) or metric.__name__
         one.update_state(targets, predictions, weights if weighted else None)
+        # `evaluate` uses the fused operations, `predict` of few texts the plain ones.
         np.testing.assert_allclose(
-            logs[name], one.result(), rtol=1e-5, atol=1e-6, err_msg=name
+            logs[name], one.result(), rtol=1e-4, atol=3e-5, err_msg=name
         )
     return logs
 
@@ -277,7 +278,7 @@ def test_names_of_correlations_equal_scipy():
             logs = model.evaluate(TEXTS, scores, counts, return_dict=True, verbose=0)
             values = [logs[name] for name in names]
             expected = [pearson, pearson, spearman, spearman]
-            assert values == pytest.approx(expected, rel=1e-5)
+            assert values == pytest.approx(expected, rel=1e-4, abs=3e-5)
     constant = model.evaluate(TEXTS, [2] * ROWS, return_dict=True, verbose=0)
     assert [constant[name] for name in names] == [0, 0, 0, 0]
 
