@@ -22,6 +22,7 @@ from electra_tf.training import strategy
 pytestmark = pytest.mark.runs
 
 # Eleven batches an epoch, the last one of them not full.
+# Four rows and eight are summed in other orders, which updates of 1e-2 enlarge.
 TEXTS, LABELS = tiny.texts(85, longest=11, shortest=10)
 WEIGHTS = np.random.default_rng(3).uniform(0, 3, 85)
 
@@ -39,22 +40,22 @@ def test_eleven_steps_on_two_replicas_equal_one_device(results):
     assert results["replicas"] == 2
     assert results["steps"] == 11
     assert results["moved"] > 1e-2
-    assert results["apart"] < 1e-5
-    assert results["loss"][0] == pytest.approx(results["loss"][1], rel=1e-5)
+    assert results["apart"] < 1e-4
+    assert results["loss"][0] == pytest.approx(results["loss"][1], rel=1e-4)
     assert results["accuracy"][0] == pytest.approx(results["accuracy"][1], abs=1e-6)
-    assert results["predictions_apart"] < 1e-5
+    assert results["predictions_apart"] < 1e-4
 
 
 def test_sample_weights_on_two_replicas_equal_one_device(results):
     weighted = results["weighted"]
     assert weighted["moved"] > 1e-2
     assert weighted["not_as_unweighted"] > 1e-3
-    assert weighted["apart"] < 1e-5
+    assert weighted["apart"] < 1e-4
     (many, one), (measured_many, measured_one) = weighted["fit"], weighted["evaluate"]
     assert many.keys() == one.keys() >= {"loss", "auc", "f1_score", "val_loss"}
     for name, values in many.items():
-        assert values == pytest.approx(one[name], rel=1e-5), name
-    assert measured_many == pytest.approx(measured_one, rel=1e-5)
+        assert values == pytest.approx(one[name], rel=1e-4), name
+    assert measured_many == pytest.approx(measured_one, rel=1e-4)
 
 
 def test_a_model_on_replicas_is_reinitialized_and_saved(results):
