@@ -78,10 +78,11 @@ class TaskModelConfig:
 
     weights: Literal["pretrained", "random"] = "pretrained"
     """Initial weights of the encoder; `random`: a baseline without pre-training."""
-    dropout: Rate = 0.1
-    """Dropout rate of hidden states."""
-    attention_dropout: Rate = 0.1
-    """Dropout rate of attention probabilities."""
+    dropout: Rate | None = None
+    """Dropout rate of hidden states; null: that of pre-training, 0.1 at most, and 0.1
+    for rows that are read ten times or more."""
+    attention_dropout: Rate | None = None
+    """Dropout rate of attention probabilities; null: as for `dropout`."""
     head_dropout: Rate = 0.1
     """Dropout rate of the vector of a text."""
     pooling: Pooling = "cls"

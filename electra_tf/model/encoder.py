@@ -188,6 +188,15 @@ class Encoder(keras.layers.Layer):
             bias_B11K = bias_B11K[:, :, :1]
         yield self.blocks[-1](x, bias_B11K, layer_ops=layer_ops, cls_only=cls_only)
 
+    def set_dropout(self, dropout: float, attention_dropout: float) -> None:
+        """Set rates; functions that are compiled already keep theirs."""
+        rates = {"dropout": dropout, "attention_dropout": attention_dropout}
+        self.shape = dataclasses.replace(self.shape, **rates)
+        self.embeddings.dropout.rate = dropout
+        for block in self.blocks:
+            block.attention_drop.rate = block.output_drop.rate = dropout
+            block.attention.dropout.rate = attention_dropout
+
     def enable_lora(
         self,
         rank: int,

@@ -19,7 +19,9 @@ _PUBLISHED = {(12, 256): (3e-4, 0.8), (12, 768): (1e-4, 0.8), (24, 1024): (5e-5,
 _TRAINED = 1_000_000_000
 # Learning rates of other encoders up to a width.
 _RATES = ((128, 6e-4), (256, 3e-4), (512, 1e-4), (math.inf, 5e-5))
-_MOST_DROPOUT = 0.1
+MOST_DROPOUT = 0.1
+"""Rate for rows that are read `_MANY_EPOCHS` times or more, and the highest one."""
+_MANY_EPOCHS = 10
 _LENGTH = 128
 _UPDATES, _FEWEST_EPOCHS, _MOST_EPOCHS = 1000, 3, 30
 
@@ -44,8 +46,6 @@ def default_settings(start: PretrainedEncoder) -> dict[str, Any]:
         "optimizer.name": optimizer,
         "optimizer.learning_rate": rate,
         "optimizer.layer_decay": decay,
-        "model.dropout": min(_MOST_DROPOUT, shape.dropout),
-        "model.attention_dropout": min(_MOST_DROPOUT, shape.attention_dropout),
         "model.pooling": pooling,
         "data.max_length": longest(start, _LENGTH),
     }
@@ -55,6 +55,11 @@ def longest(start: PretrainedEncoder, length: int) -> int:
     """Return a length, or the positions that an encoder has or was trained with."""
     limit = start.trained_length or start.shape.max_positions
     return min(length, limit, start.shape.max_positions)
+
+
+def default_dropout(trained: float, epochs: int) -> float:
+    """Return the rate of a training, for an encoder trained with a rate."""
+    return MOST_DROPOUT if epochs >= _MANY_EPOCHS else min(MOST_DROPOUT, trained)
 
 
 def default_epochs(steps: int) -> int:

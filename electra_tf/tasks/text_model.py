@@ -24,7 +24,9 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
 from electra_tf.tasks.defaults import (
+    MOST_DROPOUT,
     complete_settings,
+    default_dropout,
     default_epochs,
     describe_epochs,
     describe_settings,
@@ -75,6 +77,8 @@ from electra_tf.tasks.text_inputs import (
     rows_of_batches,
 )
 from electra_tf.text.encoding import to_rows
+
+_RATES = "dropout", "attention_dropout"
 
 
 class TextModel(keras.Model, TaskMethods):
@@ -128,11 +132,12 @@ class TextModel(keras.Model, TaskMethods):
         self.settings = checked_settings(settings, start.shape.max_positions, dtype)
         self.tokenizer = start.tokenizer
         chosen = self.settings.model
+        rates = {name: getattr(chosen, name) for name in _RATES}
         self.shape = dataclasses.replace(
             start.shape,
-            dropout=chosen.dropout,
-            attention_dropout=chosen.attention_dropout,
+            **{n: MOST_DROPOUT if rate is None else rate for n, rate in rates.items()},
         )
+        self._trained_rates = {name: getattr(start.shape, name) for name in rates}
         policy = keras.DTypePolicy(self.settings.training.precision)
         if start.weights is not None:
             warn_of_global_policy(policy.name)
@@ -263,8 +268,10 @@ class TextModel(keras.Model, TaskMethods):
         self.pairs = self.pairs if pairs is None else pairs
         steps = steps_per_epoch(arguments)
         epochs = given or default_epochs(steps)
+        self.choose_dropout(epochs)
         if arguments.get("verbose", "auto") and self.settings_note:
-            print(f"{self.settings_note}\n{describe_epochs(steps, epochs)}")
+            dropout = f"dropout {self.shape.dropout:g}"
+            print(f"{self.settings_note}\n{describe_epochs(steps, epochs)}, {dropout}")
         prepare_optimizer(self, steps, arguments.get("initial_epoch", 0), epochs)
         check_callbacks(arguments.get("callbacks"), self.optimizer)
         with self.distribute_strategy.scope():  # for callbacks that restore its slots
@@ -455,6 +462,23 @@ class TextModel(keras.Model, TaskMethods):
         self._user_metrics = user_metrics
         self.has_own_optimizer = optimizer is not None
         self._compile = functools.partial(self.compile, **arguments)
+
+    def choose_dropout(self, epochs: int) -> None:
+        """Set the rates that no setting gives, for the first training alone."""
+        chosen = self.settings.model
+        rates = {
+            name: default_dropout(self._trained_rates[name], epochs)
+            if getattr(chosen, name) is None
+            else getattr(chosen, name)
+            for name in _RATES
+        }
+        if None not in (chosen.dropout, chosen.attention_dropout):
+            return
+        model = dataclasses.replace(chosen, **rates)
+        self.settings = dataclasses.replace(self.settings, model=model)
+        self.shape = dataclasses.replace(self.shape, **rates)
+        self.encoder.set_dropout(**rates)
+        self.train_function = None  # a compiled step has the rates of before
 
     def recompile(self, optimizer: keras.Optimizer) -> None:
         """Compile with another optimizer, and the other arguments as before."""

@@ -227,12 +227,14 @@ class Trials:
             )
             self._epoch_steps = batches
             self._epochs = training.epochs or default_epochs(batches)
+            model.choose_dropout(self._epochs)
             steps, depth = batches * self._epochs, model.shape.depth
             model.compile(create_optimizer(self._settings.optimizer, steps, depth))
             model.optimizer.build(model.trainable_variables)
         self._log(
             f"{task.name}: {len(self._examples):,} training examples, "
-            f"{describe_epochs(batches, self._epochs)}; "
+            f"{describe_epochs(batches, self._epochs)}, "
+            f"dropout {model.shape.dropout:g}; "
             + ", ".join(f"{n} {len(s):,}" for n, s in task.eval_splits.items())
         )
         if task.label_counts:

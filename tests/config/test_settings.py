@@ -37,7 +37,8 @@ def test_defaults_of_fine_tuning_equal_the_original():
     assert (model.start_n_top, model.n_best, model.max_answer_length) == (20, 20, 30)
     assert (model.joint_prediction, model.answerable) == (True, True)
     assert model.answerable_weight == 0.5
-    assert (model.dropout, model.attention_dropout, model.head_dropout) == (0.1,) * 3
+    assert (model.dropout, model.attention_dropout) == (None, None)
+    assert model.head_dropout == 0.1
 
 
 @pytest.mark.parametrize(

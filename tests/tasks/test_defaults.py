@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tiny
@@ -71,10 +72,47 @@ def test_rates_fall_with_the_width():
     assert rates[0] > rates[-1]
 
 
-@pytest.mark.parametrize(("trained", "chosen"), [(0.0, 0.0), (0.05, 0.05), (0.3, 0.1)])
-def test_dropout_is_at_most_that_of_pretraining(trained, chosen):
-    settings = default_settings(encoder(4, 256, dropout=trained))
-    assert settings["model.dropout"] == settings["model.attention_dropout"] == chosen
+def rates_of(model):
+    """Return the rates of all dropout layers of a model's encoder, and its settings."""
+    layers = model.encoder._flatten_layers()
+    drops = {n.rate for n in layers if isinstance(n, keras.layers.Dropout)}
+    chosen, shape = model.settings.model, model.encoder.shape
+    return drops | {chosen.dropout, chosen.attention_dropout, shape.dropout}
+
+
+@pytest.mark.parametrize(
+    ("trained", "epochs", "given", "rate"),
+    [
+        (0.0, 2, None, 0.0),
+        (0.05, 2, None, 0.05),
+        (0.3, 2, None, 0.1),
+        (0.0, 10, None, 0.1),
+        (0.0, 10, 0.02, 0.02),
+    ],
+)
+def test_dropout_is_that_of_pretraining_unless_rows_repeat(
+    trained, epochs, given, rate, tmp_path
+):
+    start = tiny.start()
+    shape = dataclasses.replace(start.shape, dropout=trained, attention_dropout=trained)
+    names = ("model.dropout", "model.attention_dropout")
+    model = electra_tf.TextClassifier(
+        dataclasses.replace(start, shape=shape),
+        ["no", "yes"],
+        {} if given is None else dict.fromkeys(names, given),
+    )
+    model.fit(TEXTS, LABELS, epochs=epochs, verbose=0)
+    assert rates_of(model) == {rate}
+    model.save(tmp_path / "model.keras")
+    assert rates_of(electra_tf.load_model(tmp_path / "model.keras")) == {rate}
+
+
+def test_a_second_training_keeps_the_rates():
+    model = electra_tf.TextClassifier(tiny.start(), ["no", "yes"])
+    model.fit(TEXTS, LABELS, epochs=10, verbose=0)
+    before = rates_of(model)
+    model.fit(TEXTS, LABELS, epochs=2, verbose=0)
+    assert rates_of(model) == before == {0.1}
 
 
 def test_texts_are_not_longer_than_the_records_of_pretraining():
