@@ -329,8 +329,12 @@ def workspace(tmp_path_factory, corpus_file, vocabulary, pretrained):
     (workspace / "run").symlink_to(pretrained)
     (workspace / "SST-2").mkdir()
     rows = "sentence\tlabel\n" + "a dull film\t0\na fine film\t1\n" * 20
+    columns = "\t" * 7
+    pairs = "".join(f"{n}{columns}a film {n}\ta list {n}\t{n % 6}\n" for n in range(40))
+    (workspace / "STS-B").mkdir()
     for name in ("train.tsv", "dev.tsv"):
         (workspace / "SST-2" / name).write_text(rows)
+        (workspace / "STS-B" / name).write_text("a header\n" + pairs)
     return workspace
 
 
