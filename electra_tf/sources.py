@@ -178,7 +178,7 @@ class Source:
 
     @property
     def has_pretraining_head(self) -> bool:
-        """Whether the encoder has a head of pre-training, so no other training."""
+        """Whether the source has a head of pre-training: it had no other training."""
         if self.kind == "config" or self.fine_tuned is not None:
             return False
         return any(name.startswith("head/") for name in self.pretrained.main.weights)

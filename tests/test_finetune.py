@@ -90,7 +90,7 @@ def logged_trials(folder):
 
 def test_output_and_files_of_a_run(whole):
     output, stdout = whole
-    assert "csv: 32 training examples, 9 steps in 3 epochs (default: " in stdout
+    assert "csv: 32 training examples, 9 steps in 3 epochs (by the " in stdout
     assert "optimizer.name=adamw" in stdout.splitlines()[0]
     assert re.search(r"^train: \d+ of class 'bad', \d+ of class 'good'$", stdout, re.M)
     assert stdout.count("  epoch 3: ") == 2

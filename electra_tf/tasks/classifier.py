@@ -32,6 +32,11 @@ from electra_tf.text.tokenizer import Tokenizer
 class _PooledTextModel(TextModel):
     """Base class of models with one vector for each text or pair of texts."""
 
+    @property
+    def reads_cls_alone(self) -> bool:
+        """Return whether [CLS] is the vector of a text."""
+        return self.settings.model.pooling == "cls"
+
     def text_head(self, units: int, seed: int) -> ClassificationHead:
         """Return a head with a number of outputs."""
         chosen = self.settings.model

@@ -73,13 +73,13 @@ def default_epochs(steps: int) -> int:
 
 
 def describe_epochs(steps: int, epochs: int) -> str:
-    """Return the length of a training, and the default if that is longer."""
+    """Return the length of a training, and that for so many rows if it is longer."""
     words = f"{epochs} epoch{'s' * (epochs > 1)}"
     if steps < 1:
         return words
     line, default = f"{epochs * steps:,} steps in {words}", default_epochs(steps)
     if epochs < default:
-        line += f" (default: {default * steps:,} in {default})"
+        line += f" (by the number of rows: {default})"
     return line
 
 
@@ -102,7 +102,7 @@ def describe_settings(start: PretrainedEncoder, settings: FinetuningConfig) -> s
     changed = [f"{n}={values[n]} in place of {v}"
                for n, v in defaults.items() if values[n] != v]  # fmt: skip
     shape = f"{start.shape.depth} x {start.shape.width}"
-    kind = "as published" if is_published(start) else "measured, see the page Defaults"
+    kind = "as published" if is_published(start) else "see the page Defaults"
     parts = [f"defaults of a {shape} encoder ({kind}): {', '.join(chosen)}"]
     if changed:
         parts.append(f"set otherwise: {', '.join(changed)}")

@@ -57,6 +57,9 @@ class TaskMethods(abc.ABC):
     None: none."""
     multi_label = False
     """True if a text may have several classes, or none."""
+    reads_cls_alone = False
+    """Whether the head reads no vector but that of [CLS], so that the last layer
+    computes no other."""
     takes_words = False
     """Whether an input is a list of words, and a text is split into words."""
     takes_columns = False

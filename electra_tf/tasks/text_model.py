@@ -19,7 +19,6 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.calls import call_as_it_is
-from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
@@ -466,14 +465,12 @@ class TextModel(keras.Model, TaskMethods):
     def choose_dropout(self, epochs: int) -> None:
         """Set the rates that no setting gives, for the first training alone."""
         chosen = self.settings.model
-        rates = {
-            name: default_dropout(self._trained_rates[name], epochs)
-            if getattr(chosen, name) is None
-            else getattr(chosen, name)
-            for name in _RATES
-        }
-        if None not in (chosen.dropout, chosen.attention_dropout):
+        rates = {name: getattr(chosen, name) for name in _RATES}
+        if None not in rates.values():
             return
+        for name, trained in self._trained_rates.items():
+            if rates[name] is None:
+                rates[name] = default_dropout(trained, epochs)
         model = dataclasses.replace(chosen, **rates)
         self.settings = dataclasses.replace(self.settings, model=model)
         self.shape = dataclasses.replace(self.shape, **rates)
@@ -525,9 +522,9 @@ class TextModel(keras.Model, TaskMethods):
         return tuple(prepared)
 
     def _forward(self, inputs: Inputs, layer_ops: LayerOps, targets: Any = None) -> Any:
-        is_classifier = isinstance(self.head, ClassificationHead)
-        cls_only = is_classifier and self.settings.model.pooling == "cls"
-        x_BLD = self.encoder(**inputs, layer_ops=layer_ops, cls_only=cls_only)
+        x_BLD = self.encoder(
+            **inputs, layer_ops=layer_ops, cls_only=self.reads_cls_alone
+        )
         return self.head_outputs(x_BLD, inputs, layer_ops, targets)
 
     def _update_metrics(

@@ -125,7 +125,9 @@ def test_each_seed_has_its_line(uninterrupted):
         assert trial.scores["dev_accuracy"] == best
     results = [line for line in lines if "of 3 (seed" in line]
     assert ["DEGENERATE: made up" in line for line in results] == [False, True, False]
-    assert "16 training examples, 4 steps in 2 epochs (default: " in lines[0]
+    assert (
+        "16 training examples, 4 steps in 2 epochs (by the number of rows: " in lines[0]
+    )
     assert lines[0].endswith("; dev 16")
 
 
