@@ -12,7 +12,8 @@ processes divide the runs by `--part=0/2`. `--table` prints means and ranges fro
 rows alone.
 
 A task is a name of GLUE or `chunking`, `mnli` (its published dev set, split), or
-NAME@N: N rows, others for each seed. Variants beside settings: `updates` (epochs for
+NAME@N: N rows, others for each seed. `sst2_sentences` keeps texts of 12 words or more
+apart, as those of dev are, and trains on no part of them. Variants beside settings: `updates` (epochs for
 at least so many, at most 100), `reinitialized_layers`, `average` (weights averaged
 over the last share of the updates).
 """
@@ -35,10 +36,12 @@ from typing import Any
 import yaml
 
 _KEPT_APART = 1500
+_SENTENCE = 12  # words of a sentence, at least, in `sst2_sentences`
 _MOST_EPOCHS = 100
-_HEADERS = {"sst2": 1, "mrpc": 1, "rte": 1, "stsb": 1, "mnli": 1}
+_HEADERS = "sst2", "sst2_sentences", "mrpc", "rte", "stsb", "mnli"
 _FILES = {
     "sst2": "glue/SST-2/train.tsv",
+    "sst2_sentences": "glue/SST-2/train.tsv",
     "cola": "glue/CoLA/train.tsv",
     "mrpc": "glue/MRPC/train.tsv",
     "rte": "glue/RTE/train.tsv",
@@ -218,14 +221,28 @@ class Trainer:
         rows = [row for row in text.split(separator) if row.strip()]
         head = [rows.pop(0)] if name in _HEADERS else []
         random.Random(0).shuffle(rows)
-        apart, rows = rows[:_KEPT_APART], rows[_KEPT_APART:]
+        if name == "sst2_sentences":
+            apart, rows = _sentences(rows)
+        else:
+            apart, rows = rows[:_KEPT_APART], rows[_KEPT_APART:]
         if few:
             rows = random.Random(seed).sample(rows, int(few))
         suffix = "txt" if tagged else "tsv"
         for stem, items in (("train", rows), ("dev", apart)):
             content = separator.join([*head, *items, ""])
             (folder / f"{stem}.{suffix}").write_text(content, encoding="utf-8")
-        return "csv" if name == "mnli" else name
+        return {"mnli": "csv", "sst2_sentences": "sst2"}.get(name, name)
+
+
+def _sentences(rows: list[str]) -> tuple[list[str], list[str]]:
+    """Return long rows of SST-2 to keep apart, and the rows that share no text."""
+    texts = [row.rpartition("\t")[0].strip() for row in rows]
+    long = [n for n, text in enumerate(texts) if len(text.split()) >= _SENTENCE]
+    chosen = long[:_KEPT_APART]
+    whole = "\n".join(texts[n] for n in chosen)
+    free = [n for n in range(len(rows)) if texts[n] not in whole]
+    free = [n for n in free if not any(texts[m] in texts[n] for m in chosen)]
+    return [rows[n] for n in chosen], [rows[n] for n in free]
 
 
 def _curve(curve: list[float], score: Any, epochs: int) -> Any:
