@@ -181,7 +181,7 @@ class Trainer:
         model.pairs = examples.pairs
         size = config.training.batch_size
         steps = math.ceil(len(examples) / size)
-        epochs = config.training.epochs
+        epochs = config.training.epochs or 1
         if updates := special.get("updates"):
             epochs = min(_MOST_EPOCHS, max(epochs, math.ceil(updates / steps)))
         split, scorer = data.eval_splits["dev"], data.scorer
