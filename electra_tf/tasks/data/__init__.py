@@ -1,0 +1,1 @@
+"""Read data of tasks: tables, columns of words, questions, and their splits."""

@@ -1,0 +1,222 @@
+"""Read any file of records into a table, column by column."""
+
+import array
+import contextlib
+import dataclasses
+import gc
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.data.records import TEXT, Records, json_records, line_records
+from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.delimited import LAYOUTS, SUFFIXES, DelimitedReader
+from electra_tf.text.files import (
+    BROKEN,
+    HEAD_BYTES,
+    check_format,
+    inner_suffix,
+    open_compressed,
+)
+from electra_tf.text.rows import JSON_SUFFIXES
+
+TFDS = "tfds:"
+Notify = Callable[[str], None]
+_SPREADSHEETS = (".xlsx", ".xls", ".ods")
+_BATCH = 10_000  # records
+_MAX_SHARED = 1000  # values of a column, of which equal ones are one object
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of a file by column."""
+
+    columns: Mapping[str, Sequence[Any]]
+    """Values by column, one for each row; None: missing.
+
+    They are texts in .csv, .tsv and lines, and any values of JSON in other files.
+    """
+    lines: Sequence[int]
+    """Number of each row: that of its line, the header of a table being 1.
+
+    A line break within a cell does not count.
+    """
+    source: str
+    """Path, "standard input" or `tfds:NAME@SPLIT`."""
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def place(self, index: int) -> str:
+        """Return file and line of a row."""
+        return f"{self.source}:{self.lines[index]}"
+
+    def take(self, indices: Sequence[int]) -> "Table":
+        """Return a table of some rows, in the order of the indices."""
+        columns = {
+            name: [values[index] for index in indices]
+            for name, values in self.columns.items()
+        }
+        return Table(columns, [self.lines[index] for index in indices], self.source)
+
+    def texts(self, name: str) -> list[str]:
+        """Return a column as texts: missing values empty, others as JSON, 1.0 as 1."""
+        return [v if type(v) is str else _to_text(v) for v in self.columns[name]]
+
+
+def print_note(line: str) -> None:
+    """Print a line to standard error, as standard output may be data."""
+    print(line, file=sys.stderr)
+
+
+def read(
+    path: str | None,
+    log: DataErrorLog,
+    columns: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
+    notify: Notify = print_note,
+) -> Table:
+    """Read the rows of a file, of standard input, or of a split `tfds:NAME@SPLIT`.
+
+    A .csv, .tsv, .jsonl, .ndjson, .json or .parquet has records, another file a text on
+    each line, or a JSON object. The file may be compressed (.gz, .xz).
+
+    Args:
+        path: Path or data set; None: standard input.
+        log: Log of the rows that are invalid and left out.
+        columns: Columns that must exist and are kept; None: all.
+        names: Names of the columns of a .csv or .tsv without header.
+        notify: Function that gets a note for the user.
+
+    Returns:
+        The table, with one row or more, but for an empty standard input.
+    """
+    source = path or "standard input"
+    suffix = inner_suffix(path) if path else ""
+    if suffix in _SPREADSHEETS:
+        raise InputError(
+            "A table must be .csv, .tsv, .jsonl, .json or .parquet",
+            source,
+            "Save it as .csv, or run pandas.read_excel(FILE).to_csv('NEW.csv', "
+            "index=False)",
+        )
+    builder = _Builder(source, columns)
+    with _open(path) as file, _without_collections():
+        if suffix in SUFFIXES:
+            reader = DelimitedReader(file, source, log, names)
+            builder.check(reader.names)
+            for numbers, values in reader:
+                builder.add(numbers, dict(zip(reader.names, values, strict=True)))
+        elif suffix in JSON_SUFFIXES:
+            builder.add_records(json_records(file, source, log))
+        else:
+            builder.add_records(line_records(file, source, log))
+    if builder.lines or path:
+        return builder.table()
+    notify("standard input has no lines")
+    return Table({TEXT: []}, [], source)
+
+
+class _Builder:
+    """Columns that grow by batches of rows."""
+
+    def __init__(self, source: str, wanted: Sequence[str] | None):
+        self._source, self._wanted = source, wanted
+        self._columns: dict[str, list] = {}
+        self._known: dict[str, dict[str, str]] = {}
+        self.lines = array.array("q")
+
+    def add(self, numbers: Sequence[int], columns: Mapping[str, Sequence]) -> None:
+        """Append rows; a column without values has missing ones."""
+        for name, values in columns.items():
+            known = self._known.setdefault(name, {})
+            if self._wanted is None or name in self._wanted:
+                column = self._columns.setdefault(name, [None] * len(self.lines))
+                column.extend(_share(values, known))
+        self.lines.extend(numbers)
+        for column in self._columns.values():
+            column.extend([None] * (len(self.lines) - len(column)))
+
+    def add_records(self, records: Records) -> None:
+        """Append records of JSON."""
+        while batch := list(itertools.islice(records, _BATCH)):
+            names = dict.fromkeys(itertools.chain(*(record for _, record in batch)))
+            self.add(
+                [number for number, _ in batch],
+                {name: [record.get(name) for _, record in batch] for name in names},
+            )
+
+    def check(self, known: Iterable[str]) -> None:
+        """Raise an error if a column is missing."""
+        known = list(known)
+        missing = [name for name in self._wanted or () if name not in known]
+        if not missing:
+            return
+        layout = LAYOUTS.get(inner_suffix(self._source))
+        raise InputError(
+            f"{self._source} must have the columns {format_list(self._wanted)}",
+            f"no {format_list(missing)}; its columns are {format_list(known, 30)}",
+            "Name columns of the file" + (f"; {layout}" if layout else ""),
+        )
+
+    def table(self) -> Table:
+        """Return the table."""
+        if not self.lines:
+            raise InputError(
+                "A table must have one or more rows",
+                f"{self._source} with none",
+                "Check that it is the right file",
+            )
+        self.check(self._known)
+        order = self._wanted or self._columns
+        columns = {name: self._columns[name] for name in order}
+        return Table(columns, self.lines, self._source)
+
+
+def _share(values: Sequence, known: dict[str, str]) -> Sequence:
+    """Let equal texts of a column be one object, if they are few."""
+    if len(known) > _MAX_SHARED:
+        return values
+    return [known.setdefault(v, v) if type(v) is str else v for v in values]
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Stop garbage collections, which would visit all rows again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _open(path: str | None) -> Iterator[Iterable[bytes]]:
+    try:
+        if path is not None:
+            with open_compressed(path) as file:
+                yield file
+            return
+        stream = sys.stdin.buffer
+        first = stream.readline()
+        check_format("FILE", first[:HEAD_BYTES], is_decompressed=False)
+        yield itertools.chain([first] if first else [], stream)
+    except (OSError, *BROKEN) as error:
+        raise InputError(
+            f"{path or 'standard input'} must be readable to its end",
+            str(error) or type(error).__name__,
+            "Check the path and its permissions, or copy the file again",
+        ) from error
+
+
+def _to_text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value, ensure_ascii=False, default=str)

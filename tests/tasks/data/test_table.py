@@ -1,0 +1,332 @@
+"""Any file becomes a table with file and row; invalid rows stop or are counted."""
+
+import csv
+import gc
+import io
+import json
+import os
+import pathlib
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.data.table import Table, read
+from electra_tf.text.data_errors import DataErrorLog
+
+LATIN = "café".encode("latin-1")
+CSV = 'label,text\n1,"a, b"\n0,"say ""yes""\nor no"\n1,c\n'
+CSV_VALUES = [("1", "a, b"), ("0", 'say "yes"\nor no'), ("1", "c")]
+RECORDS = [{"text": "a, b", "label": 1}, {"text": "é", "label": None}]
+JSON_VALUES = [("a, b", 1), ("é", None)]
+
+
+@pytest.fixture
+def rows_of(write, log):
+    """Write a file and read it; return its rows and their numbers."""
+
+    def of(content, name="a.tsv", columns=None, errors=log, names=None):
+        path = write(name, content)
+        table = read(path, errors, columns, names)
+        assert table.source == path
+        assert {len(values) for values in table.columns.values()} == {len(table)}
+        return list(zip(*table.columns.values(), strict=True)), list(table.lines)
+
+    return of
+
+
+GOOD = {  # content, name, rows, numbers
+    "no quoting in .tsv": (
+        'label\ttext\n1\t"open\n0\tsay ""x"" , "\n1\t\n', "a.tsv",
+        [("1", '"open'), ("0", 'say ""x"" , "'), ("1", "")], [2, 3, 4],
+    ),
+    "quotes around texts in .tsv": (
+        't\tl\n"good" film\t1\n"good"\t2\n"good film\t1\nbad"\t"2"\n', "a.tsv",
+        [('"good" film', "1"), ('"good"', "2"), ('"good film', "1"), ('bad"', '"2"')],
+        [2, 3, 4, 5],
+    ),
+    "a doubled quote beside a single one": (
+        't\n"say ""x"""\n"good" film\n', "a.tsv",
+        [('"say ""x"""',), ('"good" film',)], [2, 3],
+    ),
+    "quoting in .csv": (CSV, "a.csv", CSV_VALUES, [2, 3, 4]),
+    "gzip": (CSV, "a.csv.gz", CSV_VALUES, [2, 3, 4]),
+    "xz": (CSV, "a.csv.xz", CSV_VALUES, [2, 3, 4]),
+    "empty lines in .csv": ("a,b\n\n1,2\r\n\r\n3,\n\n", "a.csv", [("1", "2"), ("3", "")],
+                            [3, 5]),
+    "quotes within a field of .csv": ('a,b\n5" disk,1\n', "a.csv", [('5" disk', "1")],
+                                      [2]),
+    "empty lines at the end": ("a\tb\n1\t2\n\n\r\n\n", "a.tsv", [("1", "2")], [2]),
+    "empty texts": ("a\n1\n\n\n", "a.tsv", [("1",), ("",), ("",)], [2, 3, 4]),
+    "semicolons": (
+        'text;label\n"a;b";1\nc, d;2\n', "a.csv", [("a;b", "1"), ("c, d", "2")], [2, 3],
+    ),
+    "semicolons beside a comma in quotes": (
+        '"Review, full";label\n"a, b";1\n', "a.csv", [("a, b", "1")], [2],
+    ),
+    "commas beside semicolons in quotes": (
+        'label,"a; b; c","d "";"" e"\n1,2,3\n', "a.csv", [("1", "2", "3")], [2],
+    ),
+    "one column": ('"Review, full"\n"a, b"\n', "a.csv", [("a, b",)], [2]),
+    "a column without a name": (",text\n0,a\n", "a.csv", [("0", "a")], [2]),
+    "JSON lines": (
+        "\n\n".join(map(json.dumps, RECORDS)), "a.json", JSON_VALUES, [1, 3],
+    ),
+    "a list": (json.dumps(RECORDS), "a.jsonl", JSON_VALUES, [1, 1]),
+    "an indented list": (
+        "\n" + json.dumps(RECORDS, indent=1), "a.json.gz", JSON_VALUES, [3, 7],
+    ),
+    "an indented object": (
+        json.dumps({"a": {"b": [1, 2]}, "c": 1}, indent=2), "a.json",
+        [({"b": [1, 2]}, 1)], [1],
+    ),
+    "an object": (json.dumps(RECORDS[0]), "a.ndjson", JSON_VALUES[:1], [1]),
+    "strings of JSON": ('["a", "b"]', "a.json", [("a",), ("b",)], [1, 1]),
+    "keys that differ": (
+        '{"a": 1}\n{"b": "x"}\n{"a": [2], "b": {}}', "a.jsonl",
+        [(1, None), (None, "x"), ([2], {})], [1, 2, 3],
+    ),
+    "lines": ("a\n\n{b\n", "a.txt", [("a",), ("",), ("{b",)], [1, 2, 3]),
+    "objects on lines": (
+        'a\n{"text": "b", "id": 1}\n', "noted", [("a", None), ("b", 1)], [1, 2],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "rows", "numbers"), GOOD.values(), ids=GOOD
+)
+def test_rows_of_a_file(rows_of, content, name, rows, numbers):
+    assert rows_of(content, name) == (rows, numbers)
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl", "a.txt"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_byte_order_marks_and_line_endings_are_removed(rows_of, name, end, mark):
+    comma = {"a.tsv": "\t", "a.csv": ","}.get(name)
+    lines = [f"label{comma}text", f"1{comma}é", f"0{comma}b"]
+    if comma is None:
+        lines = ['{"label": "1", "text": "é"}', '{"label": "0", "text": "b"}']
+    for last in ("", end):
+        rows, _ = rows_of(mark + end.join(lines) + last, name)
+        assert rows == [("1", "é"), ("0", "b")]
+
+
+def test_a_table_gives_places_parts_and_texts():
+    values = ["a", None, 1, 1.0, 0.5, True, ["é", 2.0], {"b": None}]
+    table = Table(
+        {"x": values, "n": list(range(8))}, [2, 3, 5, 6, 7, 8, 9, 10], "f.csv"
+    )
+    assert len(table) == 8
+    assert table.place(2) == "f.csv:5"
+    texts = ["a", "", "1", "1", "0.5", "true", '["é", 2.0]', '{"b": null}']
+    assert table.texts("x") == texts
+    part = table.take([4, 0])
+    assert part.columns == {"x": [0.5, "a"], "n": [4, 0]}
+    assert (list(part.lines), part.place(1)) == ([7, 2], "f.csv:2")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_columns_are_chosen_and_must_exist(rows_of, name):
+    content = {"a.csv": "a,b,c\n1,2,3\n", "a.jsonl": '{"a": "1", "b": "2", "c": "3"}'}
+    assert rows_of(content[name], name, ["c", "a"])[0] == [("3", "1")]
+    with pytest.raises(InputError) as caught:
+        rows_of(content[name], name, ["a", "x", "y"])
+    message = str(caught.value)
+    assert all(word in message for word in (name, "no 'x', 'y'", "'a', 'b', 'c'"))
+
+
+def test_the_caller_may_name_the_columns(write, log):
+    table = read(write("a.tsv", "a\tb\nc\td\n"), log, ["y"], names=("x", "y"))
+    assert dict(table.columns) == {"y": ["b", "d"]}
+    assert list(table.lines) == [1, 2]
+
+
+def test_equal_names_are_refused_only_if_they_are_asked_for(rows_of):
+    content = "x,text,x\n1,2,3\n"
+    assert rows_of(content, "a.csv")[0] == [("1", "2", "3")]
+    assert rows_of(content, "a.csv", ["text"])[0] == [("2",)]
+    with pytest.raises(InputError, match=r"a\.csv .*'x \(column 1\)'"):
+        rows_of(content, "a.csv", ["x"])
+
+
+BAD = {  # content, name, words of the error, rows that are left
+    "encoding": (
+        b"label\ttext\n1\ta\n0\t" + LATIN + b"\n1\tb\n", "a.tsv",
+        r"a.tsv:3: .*0xE9.*iconv", [2, 4],
+    ),
+    "encoding in the second line of a row": (
+        b'label,text\n1,a\n0,"x\n' + LATIN + b'"\n1,b\n', "a.csv", "a.csv:3", [2, 4],
+    ),
+    "encoding of an object": (
+        b'{"a": "x"}\n{"a": "' + LATIN + b'"}\n{"a": "y"}', "a.jsonl",
+        "a.jsonl:2", [1, 3],
+    ),
+    "encoding of an item of a list": (
+        b'[\n{"a": "x"},\n{"a":\n "' + LATIN + b'"},\n{"a": "y"}]', "a.json",
+        "a.json:3", [2, 5],
+    ),
+    "encoding of a line": (b"a\n" + LATIN + b"\nb", "a.txt", "a.txt:2", [1, 3]),
+    "quoting": (
+        'label,text\n1,"x\ny"\n0,"a"b"\n1,c\n', "a.csv",
+        "a.csv:3: broken quoting", [2, 4],
+    ),
+    "quotes that do not end": (
+        'label,text\n1,x\n0,"a\nb\n', "a.csv", "a.csv:3: broken quoting", [2],
+    ),
+    "columns of a .tsv": (
+        "label\ttext\n1\ta\n0\tb\tc\n1\td\n", "a.tsv",
+        "a.tsv:3: .* 3 columns, not 2", [2, 4],
+    ),
+    "columns of a .csv": ("label,text\n1\n0,b\n", "a.csv", "a.csv:2", [3]),
+    "commas in a table of semicolons": ("text;label\nb;1\na,1\n", "a.csv", "a.csv:3",
+                                        [2]),
+    "an empty line of a .tsv": ("a\tb\n\n1\t2\n", "a.tsv", "a.tsv:2", [3]),
+    "no JSON": ('{"a": 1}\n{"a": \n\n{"a": 2}', "a.jsonl", "a.jsonl:2", [1, 4]),
+    "no object": ('{"a": 1}\n["a"]\n', "a.ndjson", "a.ndjson:2", [1]),
+    "an item of a list": ('[1,\n{"a": 1}]', "a.json", "a.json:1", [2]),
+    "an object on a line": ('a\n{"a": \nb', "a.txt", "a.txt:2", [1, 3]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "name", "words", "left"), BAD.values(), ids=BAD)
+def test_invalid_rows_stop_or_are_counted(
+    rows_of, report, tmp_path, content, name, words, left
+):
+    with pytest.raises(InputError, match=words) as caught:
+        rows_of(content, name)
+    assert caught.value.required == "Data must be valid"
+    assert rows_of(content, name, errors=report)[1] == left
+    assert report.counts.total() == 1
+    report.close()
+    (problem,) = (tmp_path / "problems.txt").read_text().splitlines()
+    assert problem in caught.value.received
+
+
+NO_TABLES = {  # name and content, and words of the error
+    "empty": ("a.csv", "", "a.csv"),
+    "spaces": ("a.tsv", " \n\r\n", "a.tsv"),
+    "a header alone": ("a.tsv", "label\ttext\n", "a.tsv with none"),
+    "a header of other bytes": ("a.csv", b"caf\xe9,text\n1,2\n", "a.csv:1"),
+    "a header of broken quotes": ("a.csv", '"x"y,text\n1,2\n', "a.csv:1"),
+    "rows that are all invalid": ("a.csv", "label,text\n1\n", "a.csv with none"),
+    "quotes around the names of a .tsv": ("a.tsv", '"t"\t"l"\na\tb\n', "a.tsv:1.*csv"),
+    "quotes doubled in a .tsv": ("a.tsv", 't\tl\n"say ""x"""\t1\n', "a.tsv:2.*csv"),
+    "the separator line of Excel": ("a.csv", "sep=;\na;b\n1;2\n", "a.csv:1.*Delete"),
+    "an archive": ("a.csv.zip", b"PK\x03\x04", "a.csv.zip"),
+    "a spreadsheet": ("a.xlsx", "x", "read_excel"),
+    "no records": ("a.json", "[]", "a.json with none"),
+    "text after a list": ("a.json", '[{"a": 1}] x', "a.json"),
+    "a cut object": ("a.json", '{\n "a": [1,\n', "a.json"),
+    "an empty text": ("a.txt", "", "a.txt"),
+    "a list in a text": ("a.txt", "[\n1]", "a.txt:1.*.json"),
+    "a cut archive": ("a.csv.gz", b"\x1f\x8b\x08", "a.csv.gz"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"), NO_TABLES.values(), ids=NO_TABLES
+)
+def test_files_without_a_table_are_refused(rows_of, report, name, content, words):
+    with pytest.raises(InputError, match=words):
+        rows_of(content, name, errors=report)
+
+
+def test_a_lost_file_is_refused(tmp_path, log):
+    with pytest.raises(InputError, match=r"lost\.csv"):
+        read(str(tmp_path / "lost.csv"), log)
+
+
+def test_standard_input_is_lines(monkeypatch, log):
+    def given_input(content):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    given_input('\ufeffé\n{"text": "b"}\n'.encode())
+    table = read(None, log)
+    assert dict(table.columns) == {"text": ["é", "b"]}
+    assert table.place(1) == "standard input:2"
+    for content, words in (
+        (b"\xff\xfea\0", "UTF-16"), (b"a\n\xe9\n", "standard input:2"), (b"[\n", ":1"),
+    ):  # fmt: skip
+        given_input(content)
+        with pytest.raises(InputError, match=words):
+            read(None, log)
+    notes = []
+    given_input(b"")
+    assert len(read(None, log, notify=notes.append)) == 0
+    assert len(notes) == 1
+
+
+FIELDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 3).flatmap(
+        lambda n: st.lists(st.lists(FIELDS, min_size=n, max_size=n), min_size=1)
+    ),
+    st.sampled_from(",;"),
+)
+def test_what_csv_writes_is_read(tmp_path_factory, rows, separator):
+    path = tmp_path_factory.getbasetemp() / "law.csv"
+    names = [f"name {n}" for n in range(len(rows[0]))]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter=separator, quoting=csv.QUOTE_ALL)
+        writer.writerows([names, *rows])
+    table = read(str(path), DataErrorLog("stop", ""))
+    assert list(table.columns) == names
+    assert list(zip(*table.columns.values(), strict=True)) == [*map(tuple, rows)]
+    assert list(table.lines) == list(range(2, len(rows) + 2))
+
+
+def test_batches_are_no_borders(write, log):
+    text = "x" * 1000
+    for separator, name in ((",", "a.csv"), ("\t", "a.tsv")):
+        lines = [f'{n}{separator}"{text}"' for n in range(3000)]
+        path = write(name, "\n".join([f"n{separator}t", *lines, "", ""]))
+        table = read(path, log)
+        assert table.columns["n"] == [str(n) for n in range(3000)]
+        assert list(table.lines) == list(range(2, 3002))
+
+
+def test_rows_take_little_memory(write, log):
+    text = "words of a text of usual length"
+    lines = [f"{n} {text},label {n % 9}" for n in range(20_000)]
+    path = write("a.csv", "\n".join(["text,label", *lines]))
+    size = os.path.getsize(path)
+    tracemalloc.start()
+    table = read(path, log)
+    left, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert left < 3 * size
+    assert peak < 9 * size  # a batch of rows beside the columns
+    assert table.columns["label"][1] is table.columns["label"][10]
+    assert gc.isenabled()
+
+
+def test_the_files_of_glue_are_tables_without_quoting(data):
+    for path in sorted(data.glob("glue/**/*.tsv*")):
+        has_header = path.parent.name != "CoLA" or path.name.startswith("test")
+        errors = DataErrorLog("report", os.devnull)
+        table = read(str(path), errors, names=None if has_header else list("abcd"))
+        assert errors.counts.keys() <= {"another number of columns"}
+        assert len(table) > errors.counts.total()
+
+
+def test_published_cases(data):
+    def first(name, column):
+        (path,) = data.glob(f"cases/{name}")
+        return read(str(path), DataErrorLog("stop", "")).columns[column][0]
+
+    if not pathlib.Path(data, "cases").exists():
+        pytest.skip("no cases")
+    assert first("17_*/pl.json", "text") == "good soup"
+    assert first("17_*/pp.json", "text") == "good soup"
+    assert first("23_*/table.csv", "labels") == "['fear']"
+    assert first("08_*/semi_bom.csv", "label") == "bad"
+    for name in ("08_*/cp1252.csv", "08_*/sep_line.csv", "09_*/quoted.tsv"):
+        with pytest.raises(InputError):
+            first(name, "text")
