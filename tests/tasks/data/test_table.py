@@ -54,8 +54,9 @@ GOOD = {  # content, name, rows, numbers
     "quoting in .csv": (CSV, "a.csv", CSV_VALUES, [2, 3, 4]),
     "gzip": (CSV, "a.csv.gz", CSV_VALUES, [2, 3, 4]),
     "xz": (CSV, "a.csv.xz", CSV_VALUES, [2, 3, 4]),
-    "empty lines in .csv": ("a,b\n\n1,2\r\n\r\n3,\n\n", "a.csv", [("1", "2"), ("3", "")],
-                            [3, 5]),
+    "empty lines in .csv": (
+        "a,b\n\n1,2\r\n\r\n3,\n\n", "a.csv", [("1", "2"), ("3", "")], [3, 5],
+    ),
     "quotes within a field of .csv": ('a,b\n5" disk,1\n', "a.csv", [('5" disk', "1")],
                                       [2]),
     "empty lines at the end": ("a\tb\n1\t2\n\n\r\n\n", "a.tsv", [("1", "2")], [2]),
