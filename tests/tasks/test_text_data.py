@@ -253,7 +253,7 @@ ERRORS = {
     "three texts": ({}, {"text_columns": ("a", "b", "c")}, "a,b,c", TABLE),
     "two targets": ({}, {"score_column": "x"}, "--score_column=x", TABLE),
     "a text as target": ({}, {"text_columns": ("label",)}, "label=label|=label", TABLE),
-    "a missing text": ({}, {"text_columns": ("tekst",)}, "csv must have.*no 'tekst'", TABLE),
+    "a missing text": ({}, {"text_columns": ("tekst",)}, "csv must.*no 'tekst'", TABLE),
     "a missing label": ({}, {"label_column": "c"}, "no 'c'", TABLE),
     "splits of a folder": (
         {}, {"split_column": "split"}, "--split_column=split", TABLE,
