@@ -1,13 +1,14 @@
 """Parse .csv and .tsv: records of fields, named by the first line or by the caller."""
 
 import collections
+import csv
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.rows import begins_json, csv_rows, named_separator
+from electra_tf.text.rows import MAX_ROW_BYTES, begins_json
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _NAMES = {
@@ -22,10 +23,57 @@ _NAMES = {
 _QUOTED_NAME = re.compile(r'(?:(?<=[,;\t|])|^)"(?:[^"]|"")*"(?=[,;\t|]|$)')
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*\Z')
 _SHORT, _MAX_SHORT = 32, 1000  # characters, and number of shared texts
 
 Rows = Iterator[tuple[range, list[str] | None]]
 """Lines of each row and its fields; None: invalid quoting."""
+
+
+def named_separator(line: str) -> str | None:
+    """Return the separator that the first line of a table names, as in `sep=;`."""
+    match = _SEPARATOR_LINE.match(line)
+    return match and match[1]
+
+
+def csv_rows(
+    lines: Iterable[str],
+    separator: str,
+    path: str,
+    log: DataErrorLog,
+    first: int = 1,
+    quoting: int = csv.QUOTE_MINIMAL,
+) -> Iterator[tuple[range, list[str] | None]]:
+    """Yield the lines and the fields of rows that are not empty.
+
+    The fields are None in a row of invalid quoting, which is logged.
+    """
+    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
+    while True:
+        start = first + reader.line_num
+        try:
+            row = _next_row(reader)
+        except csv.Error as error:
+            last = first + reader.line_num - 1
+            detail = f"{error}, in the row to line {last}; row not read"
+            remedy = (
+                'Quote a field with separators or quotes as "...", its quotes as ""'
+            )
+            log.add(path, start, "broken quoting", detail, remedy)
+            row = None
+        except StopIteration:
+            return
+        if row != []:
+            yield range(start, first + reader.line_num), row
+
+
+def _next_row(reader: Iterator[list[str]]) -> list[str]:
+    """Return the next row, with long fields."""
+    before = csv.field_size_limit(MAX_ROW_BYTES)  # of all readers of the process
+    try:
+        return next(reader)
+    finally:
+        csv.field_size_limit(before)
 
 
 class Record(Mapping[str, str]):
