@@ -33,14 +33,15 @@ class ParquetReader:
             self._report(0, error)
 
     def batches(
-        self, columns: Sequence[str], size: int
+        self, columns: Sequence[str], size: int, compact: Sequence[str] = ()
     ) -> Iterator[tuple[range, list["pyarrow.Array"]]]:
-        """Yield the numbers of rows and their values by column."""
-        # Equal texts of a page are stored once, and so stay in memory.
-        texts = [name for name in columns if self._is_text(name)]
+        """Yield the numbers of rows and their values by column.
+
+        Equal texts of a page in `compact` columns take memory once, but more time.
+        """
         number = 0
         try:
-            table = self._open(self._file, read_dictionary=texts)
+            table = self._open(self._file, read_dictionary=list(compact))
             for batch in table.iter_batches(size, columns=list(columns)):
                 arrays = [batch.column(name) for name in columns]
                 yield range(number + 1, number + 1 + len(batch)), arrays
@@ -50,12 +51,11 @@ class ParquetReader:
 
     def column(self, name: str) -> Iterator[tuple[int, Any]]:
         """Yield number and value of the rows of a column, one at a time in memory."""
-        for numbers, (array,) in self.batches([name], _FEW_ROWS):
+        kind = str(self._schema.field(name).type)
+        compact = [name] if kind in ("string", "large_string") else []
+        for numbers, (array,) in self.batches([name], _FEW_ROWS, compact):
             for number, value in zip(numbers, array, strict=True):
                 yield number, value.as_py()
-
-    def _is_text(self, name: str) -> bool:
-        return str(self._schema.field(name).type) in ("string", "large_string")
 
     def _report(self, number: int, error: Exception) -> None:
         detail, remedy = f"{error}; the rows before it were read", "Write it again"
