@@ -94,9 +94,6 @@ _SERVING = {
 
 # Ends of the names of classes of transformers and KerasHub.
 _OTHER_LIBRARIES = {
-    "ForSequenceClassification": "TextClassifier",
-    "ForTokenClassification": "TokenClassifier",
-    "ForQuestionAnswering": "QuestionAnswerer",
     "ForPreTraining": "Electra",
     "ForMaskedLM": "MaskedLanguageModel",
     "Tokenizer": "Tokenizer",
@@ -146,7 +143,12 @@ def _tokenizer_from_preset(
 
 def _suggestion(name: str) -> str:
     """Return a sentence with the public name that a name may mean."""
-    ends = [ours for end, ours in _OTHER_LIBRARIES.items() if name.endswith(end)]
+    # Importing the table of heads imports NumPy.
+    from electra_tf.interop.task_heads import TASK_HEADS
+
+    heads = {kind.transformers: kind.model for kind in reversed(TASK_HEADS.values())}
+    known = heads | _OTHER_LIBRARIES
+    ends = [ours for end, ours in known.items() if name.endswith(end)]
     near = ends or difflib.get_close_matches(name, __all__, n=1)
     return f". Did you mean {near[0]!r}?" if near else ""
 

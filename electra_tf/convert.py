@@ -9,7 +9,7 @@ from absl import flags
 
 from electra_tf import cli, model_names
 from electra_tf.interop.names import FORMATS
-from electra_tf.interop.task_heads import MODEL, TASK_ROLES, HeadOptions
+from electra_tf.interop.task_heads import MODEL, TASK_HEADS, HeadOptions
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.text.tokenizer_files import local_vocabulary
 from electra_tf.training.checkpoint import MANIFEST
@@ -59,7 +59,7 @@ cli.define(
     "store which it is.",
 )
 flags.DEFINE_enum(
-    "head", None, TASK_ROLES,
+    "head", None, [*TASK_HEADS],
     "Kind of a TensorFlow 1 checkpoint's head, if its task is none of the released "
     "code.",
     flag_values=FLAGS,

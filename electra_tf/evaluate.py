@@ -24,7 +24,8 @@ from absl import flags
 from electra_tf import cli, model_names
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
-from electra_tf.tasks import score_files
+from electra_tf.tasks import registry
+from electra_tf.tasks.data.table import print_note
 
 FLAGS = flags.FlagValues()
 cli.define(
@@ -65,7 +66,7 @@ flags.DEFINE_integer(
     lower_bound=1, flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
-    "task", None, score_files.NAMES, "Task of --predictions.", flag_values=FLAGS
+    "task", None, registry.NAMES, "Task of --predictions.", flag_values=FLAGS
 )
 cli.define_device_flags(FLAGS)
 
@@ -92,17 +93,24 @@ def main() -> None:
         cli.check_output(flag, FLAGS[flag].value)
     for flag in ("model", "checkpoint", "generator"):
         model_names.check_exists(FLAGS[flag].value)
-    if mode == "task":
-        files = map(local_path, (FLAGS.data, FLAGS.predictions, FLAGS.na_prob))
-        report = score_files.score_predictions(FLAGS.task, *files)
-    else:
-        report = _score_model(mode)
+    report = _score_predictions() if mode == "task" else _score_model(mode)
     indent = 2 if mode == "task" else None
     text = json.dumps(report, indent=indent, allow_nan=mode == "task")
     print(text)
     if FLAGS.output:
         with staged(FLAGS.output) as output, open(output, "w", encoding="utf-8") as f:
             f.write(text + "\n")
+
+
+def _score_predictions() -> dict[str, Any]:
+    if FLAGS.na_prob and FLAGS.task != "squad2":
+        raise InputError(
+            "--na_prob must be used with --task=squad2",
+            f"--task={FLAGS.task}",
+            "Leave it out",
+        )
+    files = map(local_path, (FLAGS.data, FLAGS.predictions, FLAGS.na_prob))
+    return registry.named(FLAGS.task).score_file(FLAGS.task, *files, print_note)
 
 
 def _score_model(mode: str) -> dict[str, Any]:

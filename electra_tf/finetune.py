@@ -15,32 +15,26 @@ from electra_tf import cli, model_names
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged, synced
-from electra_tf.tasks.score_files import NAMES
+from electra_tf.tasks import registry
 
 FLAGS = flags.FlagValues()
+_COLUMNS = (
+    "text_columns",
+    "label_column",
+    "label_separator",
+    "score_column",
+    "spans_column",
+    "split_column",
+    "tag_names",
+)
 SETTINGS = {
-    "text_columns": "data.text_columns",
-    "label_column": "data.label_column",
-    "label_separator": "data.label_separator",
-    "score_column": "data.score_column",
-    "spans_column": "data.spans_column",
-    "split_column": "data.split_column",
-    "tag_names": "data.tag_names",
+    **{name: f"data.{name}" for name in _COLUMNS},
     "early_stopping": "training.early_stopping",
     "keep": "training.keep",
     "on_error": "data.on_error",
 }
-_COLUMN_FLAGS = {  # tasks that have a flag
-    "text_columns": ("csv", "chunking", "tagging"),
-    "label_column": ("csv", "chunking", "tagging"),
-    "label_separator": ("csv",),
-    "score_column": ("csv",),
-    "spans_column": ("chunking", "tagging"),
-    "split_column": ("csv",),
-    "tag_names": ("chunking", "tagging"),
-}
 flags.DEFINE_enum(
-    "task", None, (*NAMES, "csv", "glue"), "Required: the task.", flag_values=FLAGS
+    "task", None, (*registry.NAMES, "glue"), "Required: the task.", flag_values=FLAGS
 )
 cli.define(
     FLAGS,
@@ -69,13 +63,14 @@ def main() -> None:
 
 def _finetune() -> None:
     cli.require(FLAGS, "task", "data", "checkpoint", "output")
-    _check_column_flags()
     cli.check_paths(FLAGS, "data")
     cli.check_output("report", FLAGS.report)
     model_names.check_exists(FLAGS.checkpoint)
     cli.resolve(FLAGS, SETTINGS, root=FinetuningConfig)
     with cli.starting_tensorflow():
         from electra_tf.runs import finetuning
+
+        _check_column_flags()
         from electra_tf.training import strategy
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
     with (
@@ -96,20 +91,19 @@ def _finetune() -> None:
 
 
 def _check_column_flags() -> None:
-    """Raise an error for flags of another task."""
+    """Raise an error for flags of columns that the files of the task do not have."""
+    known = ()
+    if FLAGS.task != "glue":
+        known = registry.named(FLAGS.task).columns_of(FLAGS.task)
     wrong = [
-        name
-        for name, tasks in _COLUMN_FLAGS.items()
-        if FLAGS[name].present and FLAGS.task not in tasks
+        f"--{flag}" for flag in _COLUMNS if FLAGS[flag].present and flag not in known
     ]
     if wrong:
-        names = ", ".join(f"--{name}" for name in wrong)
-        tasks = _COLUMN_FLAGS[wrong[0]]
         raise InputError(
-            f"{names} must be used with "
-            + " or ".join(f"--task={task}" for task in tasks),
-            f"--task={FLAGS.task}",
-            f"Remove {names}, or set --task={tasks[0]}",
+            f"The flags of columns with --task={FLAGS.task} must be "
+            + (", ".join(f"--{name}" for name in known) or "left out"),
+            ", ".join(wrong),
+            f"Remove {', '.join(wrong)}, or set another --task",
         )
 
 

@@ -16,7 +16,8 @@ from absl import flags
 from electra_tf import cli, model_names
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
-from electra_tf.tasks import prediction_inputs, predictions
+from electra_tf.tasks import predictions
+from electra_tf.tasks.data.files import check_input_file
 
 FLAGS = flags.FlagValues()
 cli.define(
@@ -46,7 +47,7 @@ def main() -> None:
     """Load the model and write its predictions."""
     cli.require(FLAGS, "model")
     source = local_path(FLAGS.input)
-    prediction_inputs.check_input_file(source)
+    check_input_file(source)
     if source and os.path.realpath(source) == os.path.realpath(FLAGS.output or ""):
         raise InputError(
             "--output must be another file than --input",
@@ -58,18 +59,13 @@ def main() -> None:
         model_names.check_exists(FLAGS.model)
         with cli.starting_tensorflow():
             from electra_tf import sources
-            from electra_tf.tasks import evaluation
+            from electra_tf.tasks import registry
             from electra_tf.tasks.load import load
         found = sources.open(FLAGS.model)
         model = load(found)
-        stored = evaluation.stored_columns(found.task, model)
-        items = prediction_inputs.read_items(
-            model,
-            source,
-            FLAGS.text_columns or None,
-            stored.text_columns,
-            stored.label_column,
-        )
+        task = registry.of(model)
+        stored = task.stored_columns(found.task, model)
+        items = task.inputs(model, source, FLAGS.text_columns or None, stored)
         lines = predictions.predict_items(model, items, FLAGS.format, FLAGS.nbest)
         cli.write_lines(lines, output)
 

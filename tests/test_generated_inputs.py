@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import hypothesis
 import keras
 import pytest
+import tiny
 from conftest import GOLDEN, ROOT
 from hypothesis import strategies as st
 from mutations import json_like, mutated_bytes, mutated_text, noise, safetensors
@@ -33,9 +34,8 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks import predictions
-from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.load import load
-from electra_tf.tasks.prediction_inputs import Item
+from electra_tf.tasks.task import Item
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer_files import Tokenizer
@@ -220,7 +220,7 @@ def _read_task(folder: pathlib.Path, case: Case) -> None:
     sets = {"csv": ["data.text_columns=[text]", "data.label_column=label"]}
     settings = loader.load_config(None, sets.get(name, []), root=FinetuningConfig)
     data = case.path(folder)
-    _each_policy(lambda log: read_task(name, data, settings.data, log), folder)
+    _each_policy(lambda log: tiny.read_task(name, data, settings.data, log), folder)
 
 
 # --- Models ----------------------------------------------------------------------

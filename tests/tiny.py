@@ -31,6 +31,7 @@ from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.sources import PretrainedEncoder
+from electra_tf.tasks import registry
 from electra_tf.tasks.load import load as load_task_model
 from electra_tf.text.builder import build
 from electra_tf.text.tokenizer import Tokenizer
@@ -388,3 +389,15 @@ def encoder(path):
 def load(path):
     """Load a fine-tuned model."""
     return load_task_model(sources.open(path))
+
+
+def read_task(name, data, settings, log, notify=print, tokenizer=None):
+    """Return the training data of a value of --task."""
+    task = registry.named(name)
+    return task.training_data(name, data, settings, log, notify, tokenizer)
+
+
+def read_items(model, path, columns=None, stored=(), label=None):
+    """Return what a model predicts for in a file."""
+    settings = DataConfig(text_columns=tuple(stored), label_column=label)
+    return registry.of(model).inputs(model, path, columns, settings)

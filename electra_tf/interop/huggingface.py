@@ -8,13 +8,13 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from electra_tf.config.data import TokenizationConfig
-from electra_tf.config.finetuning import Pooler
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.huggingface_config import (
@@ -36,7 +36,7 @@ from electra_tf.interop.pretrained import (
     explain_left_out,
 )
 from electra_tf.interop.sentence_modules import sentence_notes
-from electra_tf.interop.task_heads import TaskHead
+from electra_tf.interop.task_heads import TASK_HEADS, HeadForm, TaskHead
 from electra_tf.interop.tensor_files import (
     SAFETENSORS,
     SHARD,
@@ -61,15 +61,6 @@ from electra_tf.training.checkpoint import folder_of, safetensors_parts
 TOKENIZATION = TokenizationConfig(max_word_characters=WORD_LIMIT)
 """Settings of transformers where a folder's files have none."""
 GENERATOR = "generator"  # the folder of a pair's generator
-_ARCHITECTURES: Mapping[Role, str] = {
-    "discriminator": "ElectraForPreTraining",
-    "generator": "ElectraForMaskedLM",
-    "encoder": "ElectraModel",
-    "token_classifier": "ElectraForTokenClassification",
-    "question_answerer": "ElectraForQuestionAnswering",
-    "classifier": "ElectraForSequenceClassification",
-    "regressor": "ElectraForSequenceClassification",
-}
 # Prefixes of an encoder's names; files of a bare encoder have none.
 _ENCODERS = ("electra.", "bert.", "roberta.", "")
 _TIED = "generator_lm_head.weight"
@@ -84,14 +75,14 @@ _NOT_READ = {
     r"sequence_summary\.": "the summary of a multiple-choice model",
     r"qa_outputs\.": "a span head without two outputs",
 }
-_SPANS, _TAGS = "qa_outputs", "classifier"
+_SHARED, _SUMMARY = "classifier", "sequence_summary."
 # Of the head of a RoBERTa classifier.
 _BERT_NAMES = {
-    f"{_TAGS}.dense": "bert.pooler.dense",
-    f"{_TAGS}.out_proj": _TAGS,
+    f"{_SHARED}.dense": "bert.pooler.dense",
+    f"{_SHARED}.out_proj": _SHARED,
 }
-_MULTI_LABEL = "multi_label_classification"  # a value of `problem_type`
-_SCORE = "LABEL_0"  # transformers' name of a single output
+# Name of one of the outputs that a tensor of transformers stacks.
+_OUTPUT = re.compile(r"(?P<layer>.+)\[(?P<number>\d+)\](?P<end>\..+)")
 _POSITIONS = "encoder/embeddings/position_embeddings"
 _SEGMENTS = "encoder/embeddings/segment_embeddings"
 
@@ -209,7 +200,7 @@ def _encoder_prefix(
 
 def _with_bert_head(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return tensors whose classifier of texts, with tanh, has the names of BERT's."""
-    if f"{_TAGS}.out_proj.weight" not in tensors:
+    if f"{_SHARED}.out_proj.weight" not in tensors:
         return dict(tensors)
     names = {
         f"{old}.{kind}": f"{new}.{kind}"
@@ -235,56 +226,72 @@ def read_head(
     folder: str,
 ) -> TaskHead | None:
     """Return the head of a fine-tuned model, if this package has the same network."""
-    own = config.get(OWN)
-    settings = own if isinstance(own, dict) else {}
-    spans, tags = (tensors.get(f"{name}.weight") for name in (_SPANS, _TAGS))
-    bias = tensors.get(f"{_SPANS}.bias")
-    pair = [array.shape[:1] for array in (spans, bias) if array is not None]
-    if pair == [(2,), (2,)]:
-        for output in range(2):
-            tensors[f"{_SPANS}[{output}].weight"] = spans[output : output + 1]
-            tensors[f"{_SPANS}[{output}].bias"] = bias[output : output + 1]
-        return TaskHead("question_answerer", settings=settings)
-    # BERT's taggers, classifiers of texts and multiple choice have the same names.
-    names = config.get("architectures")
-    kind = str(names[0]) if isinstance(names, list) and names else ""
-    is_tagger = encoder == "electra." or kind.endswith("ForTokenClassification")
-    others = any(name.startswith("sequence_summary.") for name in tensors)
-    if others:
+    _split_outputs(tensors)
+    found = max(
+        _possible_heads(config, tensors, encoder),
+        # The most layers; a head of one unit before that of any number of classes.
+        key=lambda head: (len(head[1].rows), not TASK_HEADS[head[0]].has_labels),
+        default=None,
+    )
+    if found is None:
         return None
-    output = tensors.get(f"{_TAGS}.out_proj.weight")
-    if f"{_TAGS}.dense.weight" in tensors and output is not None and output.ndim == 2:
-        return _text_head(config, "gelu", len(output), settings, folder)
-    if tags is None or tags.ndim != 2:
-        return None
-    if encoder in ("bert.", "roberta.") and kind.endswith("ForSequenceClassification"):
-        return _text_head(config, "tanh", len(tags), settings, folder)
-    if not is_tagger:
-        return None
-    labels = _labels(config, len(tags), folder)
-    return TaskHead("token_classifier", labels, settings=settings)
+    (role, form), own = found, config.get(OWN)
+    kind, settings = TASK_HEADS[role], dict(own) if isinstance(own, dict) else {}
+    for problem, arguments in kind.problem_types.items():
+        if problem == config.get("problem_type"):
+            settings |= arguments
+    rates = (config.get(key) for key in (*kind.dropout_keys, "hidden_dropout_prob"))
+    rate = next((rate for rate in rates if rate is not None), None)
+    return TaskHead(
+        role,
+        _labels(config, _units(form, tensors), folder) if kind.has_labels else (),
+        dropout=rate if kind.dropout_keys else None,
+        settings=settings,
+        **form.options,
+    )
 
 
-def _text_head(
-    config: Mapping[str, Any],
-    pooler: Pooler,
-    units: int,
-    settings: Mapping[str, Any],
-    folder: str,
-) -> TaskHead | None:
-    """Return the head of a classifier or regressor; None: of several scores."""
-    dropout = config.get("classifier_dropout")
-    if dropout is None:
-        dropout = config.get("hidden_dropout_prob")
-    problem = config.get("problem_type")
-    if problem == _MULTI_LABEL:
-        settings = {**settings, "multi_label": True}
-    more = {"pooler": pooler, "dropout": dropout, "settings": settings}
-    if units == 1 and problem != _MULTI_LABEL:
-        return TaskHead("regressor", **more)
-    if problem == "regression":
-        return None
-    return TaskHead("classifier", _labels(config, units, folder), **more)
+def _split_outputs(tensors: dict[str, np.ndarray]) -> None:
+    """Add the outputs that a tensor stacks, where they are as many as in a head."""
+    forms = (form for kind in TASK_HEADS.values() for form in kind.forms)
+    names = {row.huggingface for form in forms for row in form.rows} - {None}
+    wholes: dict[str, dict[str, int]] = {}
+    for match in filter(None, map(_OUTPUT.fullmatch, names)):
+        parts = wholes.setdefault(match["layer"] + match["end"], {})
+        parts[match[0]] = int(match["number"])
+    for whole, parts in wholes.items():
+        if whole in tensors and tensors[whole].shape[:1] == (len(parts),):
+            array = tensors[whole]
+            tensors |= {name: array[n : n + 1] for name, n in parts.items()}
+
+
+def _possible_heads(
+    config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], encoder: str
+) -> Iterator[tuple[str, HeadForm]]:
+    """Yield kind and form of the heads that are there, but those of other classes."""
+    classes, problem = config.get("architectures"), config.get("problem_type")
+    architecture = str(classes[0]) if isinstance(classes, list) and classes else ""
+    has_summary = any(name.startswith(_SUMMARY) for name in tensors)
+    for role, kind in TASK_HEADS.items():
+        for form in kind.forms:
+            kernels = {row.huggingface for row in form.rows if len(row.shape) == 2}
+            is_there = all(n in tensors and tensors[n].ndim == 2 for n in kernels)
+            # BERT's heads have the same names.
+            is_shared = f"{_SHARED}.weight" in kernels and encoder != "electra."
+            if (
+                is_there
+                and (architecture.endswith(kind.transformers) or not is_shared)
+                and has_summary == any(n.startswith(_SUMMARY) for n in kernels)
+                and (kind.has_labels or _units(form, tensors) == 1)
+                and problem not in kind.other_problem_types
+            ):
+                yield role, form
+
+
+def _units(form: HeadForm, tensors: Mapping[str, np.ndarray]) -> int:
+    """Return the number of outputs; those of spans are one each."""
+    names = [row.huggingface for row in form.rows if row.shape[1:] == ("units",)]
+    return len(tensors[names[0]]) if names else 1
 
 
 def _labels(config: Mapping[str, Any], count: int, folder: str) -> tuple[str, ...]:
@@ -310,8 +317,7 @@ def _left_out(network: Network, words: str) -> dict[str, str]:
             "Tie the weights in transformers and save the model again",
         )
     surplus = tensors.keys() - network.names
-    if network.role == "question_answerer":  # its rows have names of their own
-        surplus -= {f"{_SPANS}.weight", f"{_SPANS}.bias"}
+    surplus -= {_OUTPUT.sub(r"\g<layer>\g<end>", name) for name in network.names}
     return explain_left_out(
         surplus,
         _NOT_READ,
@@ -328,14 +334,13 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, GENERATOR) if number else path
         os.makedirs(folder, exist_ok=True)
-        prefix = f"{network.head.library if network.head else 'electra'}."
+        prefix = f"{network.library}."
         target = network.to_format("huggingface", Prefixes(prefix, prefix))
         tensors = {
             name: _cast(array, network.dtypes.get(name))
             for name, array in target.weights.items()
         }
-        if network.role == "question_answerer":
-            tensors = _stacked(tensors)
+        tensors = _stacked(tensors)
         with open(os.path.join(folder, SAFETENSORS), "wb") as file:
             file.writelines(safetensors_parts(tensors, {"format": "pt"}))
         config = config_of(network, model)
@@ -347,12 +352,13 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
     return [network.origin for network in read(path).networks]
 
 
-def _stacked(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the tensors with both outputs of a span head in one."""
-    for kind in ("weight", "bias"):
-        outputs = [tensors.pop(f"{_SPANS}[{output}].{kind}") for output in range(2)]
-        tensors[f"{_SPANS}.{kind}"] = np.concatenate(outputs)
-    return tensors
+def _stacked(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the tensors with the outputs of a layer in one, as transformers has it."""
+    groups: dict[str, list[np.ndarray]] = {}
+    for name, array in tensors.items():
+        whole = _OUTPUT.sub(r"\g<layer>\g<end>", name)
+        groups.setdefault(whole, []).append(array)
+    return {n: np.concatenate(a) if len(a) > 1 else a[0] for n, a in groups.items()}
 
 
 def _cast(array: np.ndarray, dtype: str | None) -> np.ndarray:
@@ -365,31 +371,36 @@ def _cast(array: np.ndarray, dtype: str | None) -> np.ndarray:
 
 def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
     """Return the config.json of a network."""
-    kind = network.head.library if network.head else "electra"
-    architecture = _ARCHITECTURES[network.role]
     own = {
         **{theirs: getattr(network.shape, ours) for ours, theirs in SIZES.items()},
-        "architectures": [architecture.replace("Electra", kind.capitalize())],
+        "architectures": [f"{network.library.capitalize()}{network.class_end}"],
         "hidden_act": "gelu",
-        "model_type": kind,
+        "model_type": network.library,
         "pad_token_id": model.tokenizer.settings.pad_id if model.tokenizer else 0,
         "tie_word_embeddings": True,
     }
-    if network.head is not None and network.head.labels:
-        labels = network.head.labels
-        own["id2label"] = {str(n): label for n, label in enumerate(labels)}
-        own["label2id"] = {label: n for n, label in enumerate(labels)}
-    if network.head is not None and network.head.settings:
-        own[OWN] = dict(network.head.settings)
-    if network.role in ("classifier", "regressor"):
-        own["classifier_dropout"] = network.head.dropout
-        several = network.head.settings.get("multi_label")
-        own["problem_type"] = _MULTI_LABEL if several else "single_label_classification"
-    outputs = {}
-    if network.role == "regressor":
-        own["problem_type"] = "regression"
-        outputs = {"id2label": {"0": _SCORE}, "label2id": {_SCORE: 0}}
-    return {**outputs, **network.config, **own}
+    if network.head is None:
+        return {**network.config, **own}
+    return {
+        **network.head.kind.config,
+        **network.config,
+        **own,
+        **_head_config(network.head),
+    }
+
+
+def _head_config(head: TaskHead) -> dict[str, Any]:
+    """Return the keys of a head in a config.json."""
+    config: dict[str, Any] = dict.fromkeys(head.kind.dropout_keys, head.dropout)
+    if labels := head.labels:
+        config["id2label"] = {str(n): label for n, label in enumerate(labels)}
+        config["label2id"] = {label: n for n, label in enumerate(labels)}
+    if head.settings:
+        config[OWN] = dict(head.settings)
+    for problem, arguments in head.kind.problem_types.items():
+        if all(head.settings.get(n) == value for n, value in arguments.items()):
+            return {**config, "problem_type": problem}
+    return config
 
 
 def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> None:

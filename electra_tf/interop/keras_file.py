@@ -24,26 +24,14 @@ from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, report_damage
 from electra_tf.interop.network import COUNTS, Network
 from electra_tf.interop.pretrained import PretrainedModel
-from electra_tf.interop.task_heads import MODEL, TaskHead, TaskRole
+from electra_tf.interop.task_heads import MODEL, TaskHead, kind_of
 from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 
-CLASSES: Mapping[str, TaskRole] = {
-    "TextClassifier": "classifier",
-    "TextRegressor": "regressor",
-    "TokenClassifier": "token_classifier",
-    "QuestionAnswerer": "question_answerer",
-}
-"""Kinds of the heads by the names of the models' classes."""
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"
 ORIGIN = "source.json"
 """File beside a converted model: config and dtypes of the other library."""
-# Arguments of the models that the weights of a head do not show.
-ARGUMENTS = (
-    *("settings", "pairs", "multi_label", "low", "high", "scheme", "null_threshold"),
-    *("name", "trainable"),
-)
 SETTINGS = "config.yaml"
 """Beside a model that finetune wrote; its first line names the task."""
 TRAINING_ROWS = "training_rows.npy"
@@ -189,23 +177,8 @@ def saved_tokenizer(arguments: Mapping[str, Any]) -> Tokenizer:
 
 def _head(name: str, arguments: Mapping[str, Any]) -> TaskHead | None:
     """Return the head of a class of this package; None: another class."""
-    if name not in CLASSES:
-        return None
-    role, chosen = CLASSES[name], arguments["settings"].get("model", {})
-    is_span = role == "question_answerer"
-    text = {}
-    if role in ("classifier", "regressor"):
-        text["pooler"] = chosen.get("pooler", "none")
-        text["pooling"] = chosen.get("pooling", "cls")
-        text["dropout"] = chosen.get("head_dropout")
-    return TaskHead(
-        role,
-        tuple(arguments.get("labels", arguments.get("tags", ()))),
-        joint_prediction=is_span and chosen.get("joint_prediction", True),
-        answerable=is_span and chosen.get("answerable", True),
-        settings={name: arguments[name] for name in ARGUMENTS if name in arguments},
-        **text,
-    )
+    kind = kind_of(name)
+    return kind and TaskHead.of_model(kind, arguments)
 
 
 def _shape(sizes: Any) -> EncoderConfig:

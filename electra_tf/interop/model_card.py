@@ -37,31 +37,19 @@ _GENERATOR = """
 The generator is in a subfolder: `AutoModelForMaskedLM.from_pretrained(".", \
 subfolder="generator")`.
 """
-# Classes of transformers and of this package.
-_CLASSES = {
-    "discriminator": ("AutoModelForPreTraining", "Encoder"),
-    "generator": ("AutoModelForMaskedLM", "Encoder"),
-    "encoder": ("AutoModel", "Encoder"),
-    "token_classifier": ("AutoModelForTokenClassification", "TokenClassifier"),
-    "classifier": ("AutoModelForSequenceClassification", "TextClassifier"),
-    "regressor": ("AutoModelForSequenceClassification", "TextRegressor"),
-    "question_answerer": ("AutoModelForQuestionAnswering", "QuestionAnswerer"),
-}
 _METRICS = ("masked_lm_", "sampled_masked_lm_", "disc_")  # starts of their names
 
 
 def model_card(model: "PretrainedModel", network: "Network") -> str:
     """Return a model card in Markdown: shape, loading, and what the run recorded."""
-    kind = network.head.library if network.head else "electra"
-    theirs, ours = _CLASSES[network.role]
     card = _TEMPLATE.format(
-        kind=kind,
-        kind_name=kind.upper(),
+        kind=network.library,
+        kind_name=network.library.upper(),
         role=network.role.replace("_", " "),
         shape=network.shape,
         numbers=sum(array.size for array in network.weights.values()),
-        theirs=theirs,
-        ours=ours,
+        theirs=f"AutoModel{network.class_end.removeprefix('Model')}",
+        ours=network.head.kind.model if network.head else "Encoder",
     )
     if network.role == "discriminator" and len(model.networks) == 2:
         card += _GENERATOR

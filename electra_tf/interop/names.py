@@ -8,12 +8,10 @@ keras_hub electra_backbone.py (paths in model.weights.h5); tf-models-official
 networks/bert_encoder.py (paths in an object-based checkpoint).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-
-from electra_tf.config.finetuning import Pooler
 
 Kind = Literal["as_is", "kernel", "split", "split_bias", "merge"]
 """Layout of a weight. `kernel`: [in, out] in Keras, [out, in] in PyTorch. `split`:
@@ -202,18 +200,8 @@ MASKED_LM_HEAD = (
         "generator_lm_head.bias",
     ),
 )
-CLASSIFICATION_HEADS: Mapping[Pooler, tuple[Row, ...]] = {
-    "none": _dense("pooled units", "head/dense", "dense", None),
-    "gelu": (
-        *_dense("pooled width", "head/pooler", None, "classifier.dense"),
-        *_dense("width units", "head/dense", None, "classifier.out_proj"),
-    ),
-    "tanh": (
-        *_dense("pooled width", "head/pooler", None, "bert.pooler.dense"),
-        *_dense("width units", "head/dense", None, "classifier"),
-    ),
-}
-"""On the vector of a text, by hidden layer: none, Hugging Face's ELECTRA, and BERT."""
+TEXT_HEAD = _dense("pooled units", "head/dense", "dense", None)
+"""On the vector of a text."""
 TOKEN_HEAD = _dense("width units", "head/dense", "dense", "classifier")
 SPAN_HEAD = (
     *_dense("width one", "head/start", "dense", "qa_outputs[0]"),
@@ -225,6 +213,14 @@ ANSWERABLE = (
     *_dense("two_widths hidden", "head/answerable_hidden", "dense_2", None),
     *_dense("hidden one", "head/answerable", "dense_3", None),
 )
+
+
+def pooler_head(pooler: str, output: str) -> tuple[Row, ...]:
+    """Return the rows of a hidden layer and an output, by Hugging Face's names."""
+    return (
+        *_dense("pooled width", "head/pooler", None, pooler),
+        *_dense("width units", "head/dense", None, output),
+    )
 
 
 def encoder_rows(depth: int, projection: bool) -> Iterator[tuple[Row, str]]:

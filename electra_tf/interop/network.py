@@ -24,16 +24,22 @@ from electra_tf.interop.names import (
     from_format,
     to_format,
 )
-from electra_tf.interop.task_heads import TaskHead, TaskRole
+from electra_tf.interop.task_heads import TaskHead
 
-Role = Literal["discriminator", "generator", "encoder"] | TaskRole
-"""`generator`: an encoder with a masked-LM head, a BERT too. `encoder`: no head."""
+Role = str
+"""`discriminator`; `generator`: an encoder with a masked-LM head, a BERT too;
+`encoder`: no head; or the kind of a fine-tuned model, of `TASK_HEADS`."""
 Activation = Literal["gelu", "gelu_tanh"]
 
 _HEADS: Mapping[Role, tuple[Row, ...]] = {
     "discriminator": DISCRIMINATOR_HEAD,
     "generator": MASKED_LM_HEAD,
     "encoder": (),
+}
+_CLASSES: Mapping[Role, str] = {
+    "discriminator": "ForPreTraining",
+    "generator": "ForMaskedLM",
+    "encoder": "Model",
 }
 COUNTS = (
     "depth",
@@ -110,6 +116,16 @@ class Network:
     def has_projection(self) -> bool:
         """Whether the embeddings are projected to the hidden states' width."""
         return self.shape.embedding != self.shape.width
+
+    @property
+    def library(self) -> str:
+        """The model in transformers: `electra`, or `bert` for the head of a BERT."""
+        return self.head.form.library if self.head else "electra"
+
+    @property
+    def class_end(self) -> str:
+        """End of the class's name in transformers, after `Electra` or `Bert`."""
+        return self.head.kind.transformers if self.head else _CLASSES[self.role]
 
     @property
     def names(self) -> set[str]:

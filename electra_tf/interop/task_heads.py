@@ -6,31 +6,206 @@ heads have the scope `task_specific/NAME`; transformers modeling_electra.py.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, NamedTuple
 
-from electra_tf.config.finetuning import POOLED_VECTORS, Pooler, Pooling
+from electra_tf.config.finetuning import (
+    POOLED_VECTORS,
+    Pooler,
+    Pooling,
+    TaskModelConfig,
+)
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.names import (
     ANSWERABLE,
-    CLASSIFICATION_HEADS,
     END_HIDDEN,
     SPAN_HEAD,
+    TEXT_HEAD,
     TOKEN_HEAD,
     Format,
     Row,
+    pooler_head,
 )
 
-TaskRole = Literal["classifier", "regressor", "token_classifier", "question_answerer"]
-TASK_ROLES: tuple[TaskRole, ...] = get_args(TaskRole)
 MODEL = "model.keras"  # in the output folder of finetune
 _SPAN_HIDDEN = 512  # width of a question answerer's hidden layers, as the original's
+_ARGUMENTS = ("settings", "name", "trainable")  # of every model
+_NO_VALUES: Mapping[str, Any] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadForm:
+    """Layers of a head, by some of the settings of the model."""
+
+    rows: tuple[Row, ...]
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields of `TaskHead`, and settings below `model`, which choose this form."""
+    note: str = ""
+    """What a head of this form does, as the end of a sentence."""
+    library: str = "electra"
+    """The model in transformers: `electra` or `bert`."""
+    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Arguments of a model whose files do not have them."""
+
+    def exists_in(self, format: Format) -> bool:
+        """Return whether a library has the same layers."""
+        return all(getattr(row, format) is not None for row in self.rows)
+
+
+class ReleasedTask(NamedTuple):
+    """A task of the released code, finetune/task_builder.py."""
+
+    labels: tuple[str, ...] = ()
+    """Names of the classes in the order of the logits."""
+    arguments: Mapping[str, Any] = _NO_VALUES
+    """Arguments of a model whose files do not have them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadKind:
+    """What the heads of all models of a kind have in common."""
+
+    model: str
+    """Class of this package."""
+    transformers: str
+    """End of the class's name in transformers, after `Electra` or `Bert`."""
+    forms: tuple[HeadForm, ...]
+    """The first that another library has is the one to fine-tune for it."""
+    has_labels: bool = False
+    """Whether the outputs are named classes or tags; False: there is one unit."""
+    needs_labels: bool = False
+    """Whether the user must name the outputs if a source does not; else they are
+    numbered."""
+    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Fields of `TaskHead` by the names of settings below `model`."""
+    arguments: tuple[str, ...] = ()
+    """Arguments of the class, beside the outputs' names, that are stored."""
+    problem_types: Mapping[str, Mapping[str, Any]] = dataclasses.field(
+        default_factory=dict
+    )
+    """Values of `problem_type` in config.json, each with the arguments it implies."""
+    other_problem_types: tuple[str, ...] = ()
+    """Values with which the same weights are another head."""
+    dropout_keys: tuple[str, ...] = ()
+    """Keys of the head's dropout rate in config.json."""
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Other keys of config.json."""
+    released_tasks: Mapping[str, ReleasedTask] = dataclasses.field(default_factory=dict)
+    """Names of its tasks in TensorFlow 1 checkpoints of the released code."""
+
+
+def text_forms(pooler: str, output: str) -> tuple[HeadForm, ...]:
+    """Return the forms of a head on the vector of a text.
+
+    `pooler` and `output` are the names of its layers in transformers' ELECTRA.
+    """
+    return (
+        HeadForm(TEXT_HEAD, {"pooler": "none"}, "has no hidden layer"),
+        HeadForm(
+            pooler_head(pooler, output),
+            {"pooler": "gelu"},
+            "has a hidden layer before the output",
+        ),
+        HeadForm(
+            pooler_head("bert.pooler.dense", "classifier"),
+            {"pooler": "tanh"},
+            "has a hidden layer before the output",
+            library="bert",
+        ),
+    )
+
+
+def _span_form(joint_prediction: bool, answerable: bool) -> HeadForm:
+    hidden = END_HIDDEN if joint_prediction else ()
+    return HeadForm(
+        (*SPAN_HEAD, *hidden, *(ANSWERABLE if answerable else ())),
+        {"joint_prediction": joint_prediction, "answerable": answerable},
+        "predicts the start and end of an answer "
+        + ("jointly" if joint_prediction else "independently")
+        + ", with a logit of no answer" * answerable,
+        # The original's `qa_na_threshold`.
+        arguments={"null_threshold": -2.75} if answerable else {},
+    )
+
+
+TEXT_FIELDS = {"pooler": "pooler", "pooling": "pooling", "head_dropout": "dropout"}
+"""`HeadKind.fields` of heads on the vector of a text."""
+_TEXT_FORMS = text_forms("classifier.dense", "classifier.out_proj")
+_BINARY = ReleasedTask(("0", "1"))
+_ENTAILMENT = ReleasedTask(("entailment", "not_entailment"))
+_SCORE = "LABEL_0"  # transformers' name of a single output
+
+TASK_HEADS: dict[str, HeadKind] = {
+    "classifier": HeadKind(
+        "TextClassifier",
+        "ForSequenceClassification",
+        _TEXT_FORMS,
+        has_labels=True,
+        fields=TEXT_FIELDS,
+        arguments=("pairs", "multi_label"),
+        problem_types={
+            "multi_label_classification": {"multi_label": True},
+            "single_label_classification": {},
+        },
+        other_problem_types=("regression",),
+        dropout_keys=("classifier_dropout",),
+        released_tasks={
+            **dict.fromkeys(("cola", "mrpc", "sst", "qqp"), _BINARY),
+            **dict.fromkeys(("rte", "qnli"), _ENTAILMENT),
+            "mnli": ReleasedTask(("contradiction", "entailment", "neutral")),
+        },
+    ),
+    "regressor": HeadKind(
+        "TextRegressor",
+        "ForSequenceClassification",
+        _TEXT_FORMS,
+        fields=TEXT_FIELDS,
+        arguments=("pairs", "low", "high"),
+        problem_types={"regression": {}},
+        other_problem_types=("multi_label_classification",),
+        dropout_keys=("classifier_dropout",),
+        config={"id2label": {"0": _SCORE}, "label2id": {_SCORE: 0}},
+        released_tasks={"sts": ReleasedTask(arguments={"low": 0.0, "high": 5.0})},
+    ),
+    "token_classifier": HeadKind(
+        "TokenClassifier",
+        "ForTokenClassification",
+        (HeadForm(TOKEN_HEAD),),
+        has_labels=True,
+        needs_labels=True,  # the released code's ids depend on the training data
+        arguments=("scheme",),
+        released_tasks={"chunk": ReleasedTask()},
+    ),
+    "question_answerer": HeadKind(
+        "QuestionAnswerer",
+        "ForQuestionAnswering",
+        tuple(_span_form(*chosen) for chosen in
+              ((True, True), (True, False), (False, True), (False, False))),
+        fields={n: n for n in ("joint_prediction", "answerable")},
+        arguments=("null_threshold",),
+    ),
+}  # fmt: skip
+"""Heads by the kind of the model, `TextModel.kind`."""
+
+
+def kind_of(model: str) -> str | None:
+    """Return the kind of a class of this package; None: it is no model of a task."""
+    return next((n for n, kind in TASK_HEADS.items() if kind.model == model), None)
+
+
+def released_task(name: str) -> tuple[str | None, ReleasedTask]:
+    """Return kind and facts of a task of the released code; None: no such task."""
+    for kind, facts in TASK_HEADS.items():
+        if name in facts.released_tasks:
+            return kind, facts.released_tasks[name]
+    return None, ReleasedTask()
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskHead:
     """Head of a fine-tuned model, without its weights."""
 
-    role: TaskRole
+    role: str
+    """Its kind, one of `TASK_HEADS`."""
     labels: tuple[str, ...] = ()
     """Names of the classes or tags, in the order of the logits."""
     joint_prediction: bool = False
@@ -38,36 +213,52 @@ class TaskHead:
     answerable: bool = False
     """Whether another layer predicts that there is no answer."""
     pooler: Pooler = "none"
-    """Hidden layer of a classifier or regressor."""
+    """Hidden layer on the vector of a text."""
     pooling: Pooling = "cls"
-    """Vector of a text, of a classifier or regressor; other libraries have [CLS]."""
+    """Vector of a text; other libraries have [CLS]."""
     dropout: float | None = None
-    """Dropout rate of a classifier or regressor; None: the default."""
+    """Dropout rate of the vector of a text; None: the default."""
     name: str = ""
     """Name of the task in a TensorFlow 1 checkpoint."""
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Of this package's model: `settings`, `scheme`, `pairs` and others."""
 
+    @classmethod
+    def of_model(cls, kind: str, arguments: Mapping[str, Any]) -> "TaskHead":
+        """Return the head of a model of this package, by its stored arguments."""
+        facts = TASK_HEADS[kind]
+        defaults = dataclasses.asdict(TaskModelConfig())
+        chosen = {**defaults, **arguments["settings"].get("model", {})}
+        return cls(
+            kind,
+            tuple(arguments.get("labels", arguments.get("tags", ()))),
+            **{field: chosen[setting] for setting, field in facts.fields.items()},
+            settings=_selected(arguments, facts),
+        )
+
     @property
-    def library(self) -> str:
-        """Name of the model in transformers: only BERT's head has tanh."""
-        return "bert" if self.pooler == "tanh" else "electra"
+    def kind(self) -> HeadKind:
+        """What it has in common with all heads of its kind."""
+        return TASK_HEADS[self.role]
+
+    @property
+    def form(self) -> HeadForm:
+        """Its layers."""
+        for form in self.kind.forms:
+            if all(getattr(self, n) == value for n, value in form.options.items()):
+                return form
+        raise ValueError(f"no {self.role} has the layers of {self}")
 
     @property
     def rows(self) -> tuple[Row, ...]:
         """Rows of the weights' names."""
-        if self.role == "question_answerer":
-            hidden = END_HIDDEN if self.joint_prediction else ()
-            return (*SPAN_HEAD, *hidden, *(ANSWERABLE if self.answerable else ()))
-        if self.role == "token_classifier":
-            return TOKEN_HEAD
-        return CLASSIFICATION_HEADS[self.pooler]
+        return self.form.rows
 
     def sizes(self, width: int) -> dict[str, int]:
         """Return sizes of the rows beside those of the encoder."""
         return {
             "pooled": POOLED_VECTORS[self.pooling] * width,
-            "units": 1 if self.role == "regressor" else len(self.labels),
+            "units": len(self.labels) if self.kind.has_labels else 1,
             "end": _SPAN_HIDDEN if self.joint_prediction else width,
             "hidden": _SPAN_HIDDEN,
             "two_widths": 2 * width,
@@ -75,9 +266,29 @@ class TaskHead:
 
     def exists_in(self, format: Format) -> bool:
         """Return whether a library has the same head."""
-        if self.pooling != "cls":
-            return False
-        return all(getattr(row, format) is not None for row in self.rows)
+        return self.pooling == "cls" and self.form.exists_in(format)
+
+    @property
+    def model_settings(self) -> dict[str, Any]:
+        """Settings below `model` that the head decides."""
+        fields = self.kind.fields.items()
+        values = {setting: getattr(self, field) for setting, field in fields}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of this package's model, stored or by default."""
+        _, task = released_task(self.name)
+        return {
+            **self.form.arguments,
+            **task.arguments,
+            **_selected(self.settings, self.kind),
+        }
+
+
+def _selected(arguments: Mapping[str, Any], kind: HeadKind) -> dict[str, Any]:
+    names = (*_ARGUMENTS, *kind.arguments)
+    return {name: arguments[name] for name in names if name in arguments}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +297,7 @@ class HeadOptions:
 
     task: str | None = None
     """Its task's name in a TensorFlow 1 checkpoint; None: the only one."""
-    kind: TaskRole | None = None
+    kind: str | None = None
     """Its kind, if the released code has no task of that name."""
     labels: tuple[str, ...] = ()
     """Names of its classes or tags; empty: those of the source."""
@@ -97,7 +308,7 @@ class HeadOptions:
 def renamed(head: TaskHead, labels: tuple[str, ...], source: str) -> TaskHead:
     """Return a head with other names of classes or tags."""
     labels = labels or head.labels
-    count = 0 if head.role in ("regressor", "question_answerer") else len(head.labels)
+    count = len(head.labels) if head.kind.has_labels else 0
     if len(labels) != count or len(set(labels)) != count:
         raise InputError(
             f"The {count} logits of the {head.role} in {source} must have distinct "

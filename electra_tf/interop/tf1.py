@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,13 @@ from electra_tf.interop.pretrained import (
     choose_tokenizer,
     explain_left_out,
 )
-from electra_tf.interop.task_heads import TASK_ROLES, HeadOptions, TaskHead, TaskRole
+from electra_tf.interop.task_heads import (
+    TASK_HEADS,
+    HeadForm,
+    HeadOptions,
+    TaskHead,
+    released_task,
+)
 from electra_tf.interop.tensor_bundle import read_bundle, read_shapes, write_bundle
 from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.json_file import read_json
@@ -47,17 +53,7 @@ SETTINGS = "electra_tf.json"
 _REMEDY = "Convert the model again, or delete the file"
 _NO_OPTIONS = HeadOptions()
 _TASK = re.compile(r"task_specific/([^/]+)/")
-_BINARY = ("0", "1")
-_ENTAILMENT = ("entailment", "not_entailment")
-# Kind and labels by the released code's names of tasks (finetune/task_builder.py); the
-# label ids of its tagger depend on the training data.
-_TASKS: dict[str, tuple[TaskRole, tuple[str, ...]]] = {
-    **dict.fromkeys(("cola", "mrpc", "sst", "qqp"), ("classifier", _BINARY)),
-    **dict.fromkeys(("rte", "qnli"), ("classifier", _ENTAILMENT)),
-    "mnli": ("classifier", ("contradiction", "entailment", "neutral")),
-    "sts": ("regressor", ()),
-    "chunk": ("token_classifier", ()),
-}
+_IS_SLOT = re.compile("/adam_[mv]$")
 _WORDS = "embeddings/word_embeddings"
 
 
@@ -209,7 +205,7 @@ def _read_network(
 
 def _heads(known: Mapping[str, Any], role: Role, default: int) -> Any:
     """Return the number of heads; that of a fine-tuned encoder may be its source's."""
-    roles = (role, "encoder", "discriminator") if role in TASK_ROLES else (role,)
+    roles = (role, "encoder", "discriminator") if role in TASK_HEADS else (role,)
     return next((known[name] for name in roles if name in known), default)
 
 
@@ -240,7 +236,7 @@ def _known_head(known: Mapping[str, Any], source: str) -> TaskHead:
     with report_damage(required, _REMEDY):
         head = TaskHead(**{**known, "labels": tuple(known.get("labels", ()))})
         is_text = all(type(n) is str for n in head.labels)
-        if head.role not in TASK_ROLES or head.pooler != "none" or not is_text:
+        if not head.form.exists_in("tf1") or not is_text:
             raise TypeError(f"role {head.role!r} with labels {head.labels!r:.60}")
         return head
 
@@ -248,25 +244,22 @@ def _known_head(known: Mapping[str, Any], source: str) -> TaskHead:
 def _named_head(
     tensors: Mapping[str, np.ndarray], name: str, options: HeadOptions, source: str
 ) -> TaskHead | None:
-    """Return the head that the task's name in the released code implies."""
-    scope = f"task_specific/{name}"
-    role, labels = _TASKS.get(name, (options.kind, ()))
-    hidden = f"{scope}/qa_hidden/kernel" in tensors
-    if hidden or f"{scope}/dense_1/kernel" in tensors:
-        return TaskHead(
-            "question_answerer",
-            (),
-            joint_prediction=hidden,
-            answerable=f"{scope}/dense_2/kernel" in tensors,
-            name=name,
-        )
-    role = options.kind or role
+    """Return the head that its layers, or the task's name, imply."""
+    scope = f"task_specific/{name}/"
+    layers = {n.removeprefix(scope) for n in tensors if n.startswith(scope)}
+    possible = _possible_heads({n for n in layers if not _IS_SLOT.search(n)})
+    named, task = released_task(name)
+    role = next(iter(possible)) if len(possible) == 1 else options.kind or named
     if role is None:
         return None
-    units = table_shape(tensors, f"{scope}/dense/kernel", source)[1]
-    if role == "classifier" and not labels:
-        labels = tuple(map(str, range(units)))
-    if role == "token_classifier" and not options.labels:
+    kind = TASK_HEADS[role]
+    form = possible.get(role, kind.forms[0])
+    if not kind.has_labels:
+        return TaskHead(role, name=name, **form.options)
+    rows = [row.tf1 for row in form.rows if row.shape[1:] == ("units",)]
+    units = table_shape(tensors, f"{scope}{rows[0]}", source)[1]
+    labels = options.labels or task.labels
+    if kind.needs_labels and not labels:
         raise InputError(
             f"The {units} tags of the task {name!r} must have names, which the "
             "checkpoint does not store",
@@ -275,10 +268,21 @@ def _named_head(
             f"ids in {name}_label_mapping.pkl, which the fine-tuning wrote, and name "
             "its result",
         )
-    labels = options.labels or labels
-    if labels and len(labels) != units:  # `renamed` raises for other numbers of names
+    if len(labels) != units:  # `renamed` raises for other numbers of names
         labels = tuple(map(str, range(units)))
-    return TaskHead(role, labels, name=name)
+    return TaskHead(role, labels, name=name, **form.options)
+
+
+def _possible_heads(layers: Set[str]) -> dict[str, HeadForm]:
+    """Return by kind the forms of the heads whose layers are most like these."""
+    ranked: dict[tuple[int, int], dict[str, HeadForm]] = {}
+    for role, kind in TASK_HEADS.items():
+        for form in kind.forms:
+            if form.exists_in("tf1"):
+                names = {row.tf1 for row in form.rows}
+                rank = -len(layers ^ names), len(names)
+                ranked.setdefault(rank, {})[role] = form
+    return ranked[max(ranked)]
 
 
 def read_settings(folder: str) -> Mapping[str, Any]:

@@ -3,8 +3,8 @@
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from electra_tf import durable_files, sources
 from electra_tf.errors import InputError, format_list
@@ -25,6 +25,7 @@ _WRITERS: dict[Format, Callable[[PretrainedModel, str], list[Network]]] = {
     "tf1": tf1.write,
 }
 _DROP = "--drop_head to convert the encoder alone"
+_WITH_HEADS: tuple[Format, ...] = ("huggingface", "tf1")
 _UNFINISHED = ".unfinished"
 _NO_OPTIONS = HeadOptions()
 
@@ -145,16 +146,16 @@ def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
     """Reject a fine-tuned model whose head the target would not get."""
     head = model.head
     if head is not None and (difference := _other_head(model.main, format)):
-        why, remedy = difference
-        setting = f" with model.pooler={head.pooler}" * (head.pooler != "none")
+        why, remedies = difference
+        options = {**head.form.options}
         if head.pooling != "cls":
-            setting = f" with model.pooling={head.pooling}"
-        if head.joint_prediction or head.answerable:
-            setting = " with joint_prediction or answerable"
+            options = {"pooling": head.pooling}
+        chosen = f" with {_settings(options)}" if options else ""
+        remedy = ", or ".join([*remedies, f"pass {_DROP}"])
         raise InputError(
-            f"The target must have the head of a {head.role}{setting}",
+            f"The target must have the head of a {head.role}{chosen}",
             f"{model.path!r} for {format}: {why}",
-            remedy,
+            remedy[0].upper() + remedy[1:],
         )
     if head is None and (other := model.other_head):
         raise InputError(
@@ -164,41 +165,43 @@ def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
         )
 
 
-def _other_head(network: Network, format: Format) -> tuple[str, str] | None:
+def _other_head(network: Network, format: Format) -> tuple[str, list[str]] | None:
     """Return how a library's head of this kind differs, and what to do; None: equal."""
     head, shape = network.head, network.shape
-    if head.pooling != "cls" and format in ("huggingface", "tf1"):
+    if format == "electra_tf":
+        return None
+    if format not in _WITH_HEADS:
+        return "no heads", []
+    if head.pooling != "cls":
+        return "its head takes the vector of [CLS]", [_fine_tune({"pooling": "cls"})]
+    fitting = [form for form in head.kind.forms if form.exists_in(format)]
+    if not head.form.exists_in(format):
+        others = [f for f in _WITH_HEADS if head.form.exists_in(f)]
         return (
-            "its head takes the vector of [CLS]",
-            f"Fine-tune with --set=model.pooling=cls for such a head, or pass {_DROP}",
+            f"its head {fitting[0].note}" if fitting else "no such head",
+            [
+                *(_fine_tune(form.options) for form in fitting[:1]),
+                *(f"pass --format={f}, which has this head" for f in others),
+            ],
         )
-    if format == "huggingface" and head.pooler == "tanh" and network.has_projection:
+    if format == "huggingface" and network.library == "bert" and network.has_projection:
         return (
             "this is the head of a BERT, whose embeddings are as wide as its hidden "
             f"states, not {shape.embedding} and {shape.width}",
-            f"Fine-tune with --set=model.pooler=gelu, or pass {_DROP}",
+            [_fine_tune(fitting[0].options)],
         )
-    if head.exists_in(format):
-        return None
-    if format not in ("huggingface", "tf1"):
-        return "no heads", f"Pass {_DROP}"
-    if format == "tf1":
-        return (
-            "its head has no hidden layer",
-            f"Pass --format=huggingface, which has this head, or {_DROP}",
-        )
-    if head.role == "question_answerer":
-        return (
-            "it predicts the start and end of an answer independently, without a logit "
-            "of no answer",
-            "Fine-tune with --set=model.joint_prediction=false and "
-            f"--set=model.answerable=false for such a head, or pass {_DROP}",
-        )
-    return (
-        "its head has a hidden layer before the output",
-        "Fine-tune with --set=model.pooler=gelu for such a head, or pass "
-        f"--format=tf1, which has this head, or {_DROP}",
-    )
+    return None
+
+
+def _fine_tune(options: Mapping[str, Any]) -> str:
+    """Return the remedy for a head with other settings than these."""
+    flags = [f"--set={setting}" for setting in _settings(options).split(", ")]
+    return f"fine-tune with {' and '.join(flags)} for such a head"
+
+
+def _settings(options: Mapping[str, Any]) -> str:
+    """Return settings of a head as they are written in flags."""
+    return ", ".join(f"model.{n}={str(value).lower()}" for n, value in options.items())
 
 
 def _left_out(

@@ -19,13 +19,13 @@ from electra_tf.runs.html_report import Section, write_report
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import glue
 from electra_tf.tasks.class_report import format_class_report
-from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.defaults import (
     default_settings,
     describe_settings,
     is_published,
     longest,
 )
+from electra_tf.tasks.registry import named
 from electra_tf.tasks.score import Mistake
 from electra_tf.tasks.trials import (
     STATISTICS,
@@ -214,7 +214,9 @@ def run_task(
     path = os.path.join(output, _DATA_ERRORS)
     log = DataErrorLog(settings.data.on_error, path, _DATA_RULE)
     try:
-        task = read_task(name, data, settings.data, log, tokenizer=pretrained.tokenizer)
+        task = named(name).training_data(
+            name, data, settings.data, log, print, pretrained.tokenizer
+        )
     finally:
         log.close()
     for kind, number in log.counts.items():

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import numbers
 import os
 from collections.abc import Mapping, Sequence
@@ -19,8 +18,7 @@ from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, Inputs, check_num_targets
 from electra_tf.tasks.losses import Loss, span_loss, weighted_sums
 from electra_tf.tasks.spans import QAPrediction, decode_answers
-from electra_tf.tasks.squad_json import Answer, Question, read_squad_ignoring_offsets
-from electra_tf.tasks.task_methods import Formatted
+from electra_tf.tasks.squad_json import Answer, Question
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import make_features
 
@@ -49,9 +47,7 @@ class QuestionAnswerer(TextModel):
     kind = "question_answerer"
     own_arguments = ("null_threshold",)
     pairs = True
-    input_choices = (("question", "context"),)
-    data_columns = ()
-    table_header = "answer\tnull_odds"
+    length_setting = "max_query_length"
 
     def __init__(
         self,
@@ -196,79 +192,14 @@ class QuestionAnswerer(TextModel):
         examples = self.examples(x)
         return self.decode_details(x, examples, self.outputs_of(examples, batch_size))
 
-    @property
-    def max_nbest(self) -> int:
-        """Number of candidates of each question."""
-        return self.settings.model.n_best
+    def decision_settings(self) -> dict[str, float]:
+        """Return the threshold of the null odds, if there is one."""
+        known = self.null_threshold is not None
+        return {"null_threshold": self.null_threshold} if known else {}
 
-    def parse_line(self, line: str, place: str) -> Any:
-        """Raise an error, as a line of text has no context."""
-        raise InputError(
-            "A line must be a JSON object with question and context",
-            f"{place}: {line!r:.80}",
-            "Write each question as a JSON object on its own line, or name a .json "
-            "file in SQuAD's format",
-        )
-
-    def parse_record(self, texts: tuple[Any, ...], place: str) -> tuple[Any, ...]:
-        """Return question and context, neither of them empty."""
-        for name, text in zip(self.input_choices[0], texts, strict=True):
-            if not text.strip():
-                raise InputError(
-                    "A question and its context must not be empty",
-                    f"{place}: an empty {name}",
-                    "Correct or remove the record",
-                )
-        return texts
-
-    def parse_document(
-        self, document: Mapping[str, Any], path: str
-    ) -> Sequence[tuple[Any, Any]] | None:
-        """Return the questions of a file in SQuAD's layout."""
-        if "data" not in document:
-            return None
-        return [
-            (question.id, question) for question in read_squad_ignoring_offsets(path)
-        ]
-
-    def texts_of(self, item: Any) -> tuple[str, ...]:
-        """Return question and context."""
-        is_question = isinstance(item, Question)
-        return (item.question, item.context) if is_question else tuple(item)
-
-    def text_cells(self, item: Any) -> dict[str, str]:
-        """Return the question, without its context."""
-        return {"question": self.texts_of(item)[0]}
-
-    def prediction_cells(self, prediction: QAPrediction) -> dict[str, Any]:
-        """Return the answer, and the best candidate, which is empty for no answer."""
-        best = next((c for c in prediction.nbest if c.text), None)
-        return {
-            "prediction": prediction.answer_text(self.null_threshold),
-            "best": best.text if best else "",
-            "probability": round(best.probability, 6) if best else 0.0,
-            "null_odds": float(f"{prediction.null_odds:.6g}"),
-        }
-
-    def table_rows(
-        self, index: int, item: Any, prediction: Any, gold: Any = None
-    ) -> list[dict[str, Any]]:
-        """Return one row; gold answers are a JSON list."""
-        gold = getattr(item, "gold", gold)  # `located` of a split lacks some answers
-        if gold is not None:
-            texts = dict.fromkeys(answer.text for answer in gold)
-            gold = json.dumps(list(texts), ensure_ascii=False)
-        return super().table_rows(index, item, prediction, gold)
-
-    def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
-        """Return the answer to a question, with its `nbest` best candidates."""
-        text = prediction.answer_text(self.null_threshold)
-        record = {"answer": text, "null_odds": prediction.null_odds}
-        if nbest:
-            record["nbest"] = list(map(dataclasses.asdict, prediction.nbest[:nbest]))
-        one_line = " ".join(text.split())
-        row = f"{one_line}\t{prediction.null_odds:.6g}"
-        return Formatted(one_line, [row], record)
+    def set_decision(self, value: float) -> None:
+        """Set the threshold of the null odds."""
+        self.null_threshold = value
 
     def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
         """Restore the initial weights and threshold."""

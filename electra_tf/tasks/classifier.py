@@ -15,7 +15,7 @@ from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, Inputs, check_num_targets
-from electra_tf.tasks.labels import SEPARATOR, label_sets, multi_hot
+from electra_tf.tasks.labels import label_sets, multi_hot
 from electra_tf.tasks.losses import (
     Loss,
     class_loss,
@@ -23,7 +23,6 @@ from electra_tf.tasks.losses import (
     label_set_targets,
     score_loss,
 )
-from electra_tf.tasks.task_methods import Formatted, probability_cells
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.encoding import encode_rows
 from electra_tf.text.tokenizer import Tokenizer
@@ -164,12 +163,6 @@ class TextClassifier(_PooledTextModel):
         """Return whether targets [N, 1] are one target for each text."""
         return not self.multi_label
 
-    @property
-    def data_columns(self) -> tuple[str, ...]:
-        """Settings of `DataConfig` about columns of the task's tables."""
-        columns = super().data_columns
-        return (*columns, "label_separator") if self.multi_label else columns
-
     def make_head(self, seed: int) -> ClassificationHead:
         """Return a head with one logit per class."""
         return self.text_head(len(self.labels), seed)
@@ -212,42 +205,6 @@ class TextClassifier(_PooledTextModel):
         if self.multi_label:
             return label_sets(probabilities_NC, self.labels)
         return [self.labels[number] for number in np.argmax(probabilities_NC, -1)]
-
-    @property
-    def table_header(self) -> str:
-        """Columns of the table of predictions."""
-        return "\t".join(["labels" if self.multi_label else "label", *self.labels])
-
-    def prediction_cells(self, prediction: Any) -> dict[str, Any]:
-        """Return the label or labels, and the probabilities."""
-        [label] = self.labels_of(prediction[None])
-        cells = probability_cells(self.labels, prediction)
-        return {"prediction": self._cell(label)} | cells
-
-    def table_rows(
-        self, index: int, item: Any, prediction: Any, gold: Any = None
-    ) -> list[dict[str, Any]]:
-        """Return one row; several labels are in one cell."""
-        return super().table_rows(index, item, prediction, self._cell(gold))
-
-    def _cell(self, labels: Any) -> Any:
-        """Return the labels of a text as one string, and other values unchanged."""
-        if not isinstance(labels, tuple):
-            return labels
-        return (self.settings.data.label_separator or SEPARATOR).join(labels)
-
-    def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
-        """Return the label or labels, and the probabilities, of a text."""
-        [label] = self.labels_of(prediction[None])
-        record = {"label": label}
-        if self.multi_label:
-            record = {"labels": list(label)}
-            label = self._cell(label)
-        by_label = dict(zip(self.labels, map(float, prediction), strict=True))
-        cells = "\t".join(f"{probability:.6f}" for probability in prediction)
-        return Formatted(
-            label, [f"{label}\t{cells}"], {**record, "probabilities": by_label}
-        )
 
     def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
         """Return the weight of each target's class."""
@@ -318,7 +275,6 @@ class TextRegressor(_PooledTextModel):
     head_arguments = ("low", "high")
     metric_name, metric_kind = "mse", "scores"
     takes_columns = True
-    table_header = "score"
 
     def __init__(
         self,
@@ -399,11 +355,6 @@ class TextRegressor(_PooledTextModel):
         """Return scores in the units of `low` and `high`, float32 [N]."""
         scores = np.array([output[0] for output in outputs], np.float32)
         return self.low + scores * (self.high - self.low)
-
-    def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
-        """Return the score of a text."""
-        text = f"{prediction:.6g}"
-        return Formatted(text, [text], {"score": float(prediction)})
 
 
 def encode_texts(

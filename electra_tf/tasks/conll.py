@@ -10,6 +10,7 @@ from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.data.files import has_bad_bytes, read_json, read_text
 from electra_tf.tasks.schemes import STRAY, is_span_scheme, respelled, write_spans
 from electra_tf.tasks.span_records import (
     SpanForm,
@@ -19,7 +20,6 @@ from electra_tf.tasks.span_records import (
     to_word_spans,
 )
 from electra_tf.tasks.splits import warn_of_unused_splits
-from electra_tf.tasks.tables import has_bad_bytes, read_json, read_text
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES, begins_json, describe_json
@@ -68,9 +68,36 @@ class Sentence:
     form: SpanForm | None = dataclasses.field(default=None, repr=False)
     """The form of its record; None: not one of spans of characters."""
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text, or the words with spaces between them."""
+        return (self.text or " ".join(self.words),)
+
     def line_of(self, index: int) -> int:
         """Return the line number of a word."""
         return self.line if self.is_one_line else self.line + index
+
+
+def as_sentence(
+    item: Any, tags: tuple[str, ...] | None = None, index: int = 0
+) -> Sentence:
+    """Return an element of `x` as a valid sentence with these tags."""
+    words = item.words if isinstance(item, Sentence) else item
+    if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+        raise InputError(
+            "A sentence must be a list of words",
+            f"{words!r:.80} at index {index}",
+            "Split it: sentence.split(); entities(texts) takes raw texts",
+        )
+    if tags is not None and len(tags) != len(words):
+        raise InputError(
+            "Each word must have a tag",
+            f"{len(words)} words and {len(tags)} tags at index {index}",
+            "Pass lists of one length",
+        )
+    if isinstance(item, Sentence):
+        return dataclasses.replace(item, tags=tags)
+    return Sentence(tuple(words), tags, "the given sentences", index + 1)
 
 
 def read_sentences(
@@ -389,7 +416,8 @@ def _read_json_sentences(
             continue
         named = tuple(names[t] if isinstance(t, int) else t for t in record[tags])
         sentences.append(Sentence(tuple(record[words]), named, path, line, True))
-    warn_of_unused_splits(records, (words, tags), path, notify)
+    columns = {key: [r.get(key) for r in records] for key in records[0]}
+    warn_of_unused_splits(columns, (words, tags), path, notify)
     return _required(sentences, path)
 
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from electra_tf import durable_files
 from electra_tf.errors import InputError
+from electra_tf.tasks.data import table as table_reader
+from electra_tf.tasks.data.files import TFDS, has_tfds
+from electra_tf.tasks.data.table import Table
 from electra_tf.tasks.splits import find_file
-from electra_tf.tasks.tables import TFDS, Row, has_tfds, read_table, read_tfds
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import SUFFIXES
 
@@ -149,20 +151,19 @@ def dev_files(data: str, task: str) -> dict[str, str]:
     return files or {stems[0]: require(data, task, stems[0])}
 
 
-def read(path: str, task: str, log: DataErrorLog) -> list[Row]:
+def read(path: str, task: str, log: DataErrorLog) -> Table:
     """Read the rows of a split, with the columns named in `TASKS`."""
     glue_task = TASKS[task]
     if path.startswith(TFDS):
-        name, split = path.removeprefix(TFDS).split("@")
-        rows = read_tfds(name, split)
+        table = table_reader.read(path, log)
         # TFDS shuffles rows on writing; a prediction is identified by its row's number.
-        if "idx" in rows[0].values:
-            rows.sort(key=lambda row: int(row.values["idx"]))
-        return [_as_published(row, glue_task, task) for row in rows]
+        if numbers := table.columns.get("idx"):
+            table = table.take(sorted(range(len(table)), key=lambda n: int(numbers[n])))
+        return _as_published(table, glue_task, task)
     stem = pathlib.Path(path).name.split(".")[0]
     has_no_header = stem in ("train", *glue_task.dev)
     names = glue_task.header if has_no_header else None
-    return read_table(path, log, names, notify=None)
+    return table_reader.read(path, log, names=names)
 
 
 def _tfds_name(data: str, task: str, stem: str) -> str:
@@ -170,17 +171,17 @@ def _tfds_name(data: str, task: str, stem: str) -> str:
     return f"{data.rstrip('/')}/{task}@{split}"
 
 
-def _as_published(row: Row, glue_task: GlueTask, task: str) -> Row:
-    """Return a TFDS row with the published names of columns and labels."""
-    values: dict[str, str] = {}
+def _as_published(table: Table, glue_task: GlueTask, task: str) -> Table:
+    """Return a table of TFDS with the published names of columns and labels."""
+    columns: dict[str, Sequence[str]] = {}
     for column in (*glue_task.texts, glue_task.label):
-        in_tfds = column if column in row.values else _TFDS_COLUMNS.get(column)
-        if in_tfds in row.values:
-            values[column] = row.values[in_tfds]
-    names: Sequence[str] = _TFDS_LABELS.get(task, ())
-    if values.get(glue_task.label) in names:
-        values[glue_task.label] = str(names.index(values[glue_task.label]))
-    return Row(values, row.source, row.line)
+        in_tfds = column if column in table.columns else _TFDS_COLUMNS.get(column)
+        if in_tfds in table.columns:
+            columns[column] = table.texts(in_tfds)
+    names = {name: str(n) for n, name in enumerate(_TFDS_LABELS.get(task, ()))}
+    if labels := columns.get(glue_task.label):
+        columns[glue_task.label] = [names.get(label, label) for label in labels]
+    return dataclasses.replace(table, columns=columns)
 
 
 def submission_files() -> dict[str, tuple[str, str, int]]:

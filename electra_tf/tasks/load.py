@@ -11,22 +11,13 @@ from electra_tf.errors import InputError
 from electra_tf.interop import keras_file
 from electra_tf.interop.network import Network
 from electra_tf.interop.pretrained import PretrainedModel
-from electra_tf.interop.task_heads import MODEL, TaskRole
+from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import Source
-from electra_tf.tasks.answerer import QuestionAnswerer
-from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.registry import MODELS
 from electra_tf.tasks.saved_file import load_keras_model
 from electra_tf.tasks.saved_models import build_model, load_model_of_class
 from electra_tf.tasks.saved_optimizer import restore_optimizer
-from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.text_model import TextModel
-
-CLASSES: dict[TaskRole, type[TextModel]] = {
-    "classifier": TextClassifier,
-    "regressor": TextRegressor,
-    "token_classifier": TokenClassifier,
-    "question_answerer": QuestionAnswerer,
-}
 
 
 def load(source: Source) -> TextModel:
@@ -43,7 +34,7 @@ def load(source: Source) -> TextModel:
             + (f"with {other}" if other else "a pre-trained model"),
             "Fine-tune it with electra-tf finetune --checkpoint, and name its --output",
         )
-    return build_model(CLASSES[source.head.role], source.fine_tuned)
+    return build_model(MODELS[source.head.role], source.fine_tuned)
 
 
 def load_model(path: str | os.PathLike) -> keras.Model:
@@ -86,7 +77,7 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
     Return the network as it was written, read again from the file.
     """
     os.makedirs(path, exist_ok=True)
-    built = build_model(CLASSES[model.head.role], model)
+    built = build_model(MODELS[model.head.role], model)
     built.save(os.path.join(path, MODEL))
     network = model.main
     known = {"config": dict(network.config), "dtypes": dict(network.dtypes)}

@@ -2,18 +2,18 @@
 
 import csv
 import io
-import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.prediction_inputs import Item
-from electra_tf.tasks.tables import print_note
+from electra_tf.tasks import registry
+from electra_tf.tasks.data.table import print_note
 from electra_tf.text.warnings import UnknownCounter
 
 if TYPE_CHECKING:  # `predict` needs the formats before TensorFlow
     from electra_tf.tasks.score import ScoredSplit
+    from electra_tf.tasks.task import Item
     from electra_tf.tasks.text_model import TextModel
 
 FORMATS = ("text", "jsonl", "tsv", "csv")
@@ -23,88 +23,66 @@ _END = "\r\n"  # of a line of CSV, before it is written
 
 def predict_items(
     model: "TextModel",
-    items: Iterable[Item],
+    items: Sequence["Item"],
     output_format: str = "text",
     nbest: int | None = None,
     log: Callable[[str], None] = print_note,
 ) -> Iterator[str]:
     """Yield the lines of predictions, computed for chunks of 1024 items.
 
-    If the items have ids, each line begins with the id and a tab, or is a JSON object
-    with `id`, or the table has a column `id`. Records and tables of labelled items
-    also have the texts and `gold`; a CSV always has the texts.
+    A table has the columns of the input, then those of the predictions. If the items
+    have ids, a line of text begins with the id and a tab, and a JSON object has `id`;
+    of labelled items it also has the texts and `gold`.
     """
-    _check_nbest(model, output_format, nbest)
-    items = iter(items)
-    first = list(itertools.islice(items, 1))
-    kind = [(item.id is not None, item.gold is not None) for item in first]
-    have_ids, _ = kind = kind[0] if kind else (False, False)
-    if output_format == "tsv" and (header := model.table_header):
-        yield f"id\t{header}" if have_ids else header
-    items = itertools.chain(first, items)
-    unknown, table = UnknownCounter(model.tokenizer), _CsvLines()
-    for done in itertools.count(0, _CHUNK_ITEMS):
-        chunk = list(itertools.islice(items, _CHUNK_ITEMS))
-        if not chunk:
-            break
-        if output_format != "jsonl":
-            _check_columns(chunk, *kind, done, output_format)
+    task = registry.of(model)
+    _check_nbest(model, task.max_nbest(model), output_format, nbest)
+    unknown, table = UnknownCounter(model.tokenizer), _Table(output_format)
+    for first in range(0, len(items), _CHUNK_ITEMS):
+        chunk = items[first : first + _CHUNK_ITEMS]
         predicted = zip(chunk, _details(model, chunk, log, unknown), strict=True)
-        for index, (item, details) in enumerate(predicted, done):
-            if output_format == "csv":
-                rows = model.table_rows(index, item.value, details, item.gold)
-                item_id = {"id": item.id} if have_ids else {}
-                yield from table.of(item_id | row for row in rows)
+        for index, (item, details) in enumerate(predicted, first):
+            if output_format in _Table.SEPARATORS:
+                values = item.value, details, item.gold, item.columns
+                yield from table.lines(task.rows(model, index, *values))
+            elif output_format == "jsonl":
+                record = task.record(model, item.value, details, nbest)
+                if item.gold is not None and isinstance(record, dict):
+                    gold = {"gold": item.gold}
+                    record = {**task.text_cells(item.value), **gold, **record}
+                if item.id is not None and isinstance(record, dict):
+                    record = {"id": item.id, **record}
+                yield _escape(json.dumps(record, ensure_ascii=False))
             else:
-                yield from _lines(model, item, details, output_format, nbest)
+                line = task.line(model, item.value, details)
+                with_id = [] if item.id is None else [" ".join(str(item.id).split())]
+                yield "\t".join([*with_id, line])
     for line in unknown.lines("input"):
         log(line)
 
 
-def _check_nbest(model: "TextModel", output_format: str, nbest: int | None) -> None:
+def _check_nbest(
+    model: "TextModel", most: int, output_format: str, nbest: int | None
+) -> None:
     if nbest is None:
         return
-    if not model.max_nbest or output_format != "jsonl":
+    if not most or output_format != "jsonl":
         raise InputError(
             "--nbest must be used with a QuestionAnswerer and --format=jsonl",
             f"--nbest={nbest} with a {type(model).__name__} and "
             f"--format={output_format}",
-            "Leave --nbest out" + ", or pass --format=jsonl" * bool(model.max_nbest),
+            "Leave --nbest out" + ", or pass --format=jsonl" * bool(most),
         )
-    if nbest > model.max_nbest:
+    if nbest > most:
         raise InputError(
-            f"--nbest must be at most {model.max_nbest}, the model's model.n_best",
+            f"--nbest must be at most {most}, the model's model.n_best",
             f"--nbest={nbest}",
             "Pass a smaller number, or fine-tune with a larger --set model.n_best",
         )
 
 
-def _check_columns(
-    chunk: Sequence[Item],
-    have_ids: bool,
-    have_gold: bool,
-    done: int,
-    output_format: str,
-) -> None:
-    """Raise an error for records that differ in the columns of a table."""
-    for number, item in enumerate(chunk, done + 1):
-        columns = [("an id", item.id, have_ids)]
-        if output_format == "csv":
-            columns.append(("a label", item.gold, have_gold))
-        for name, value, needed in columns:
-            if (value is not None) != needed:
-                raise InputError(
-                    f"All records must have {name}, or none, for "
-                    f"--format={output_format}",
-                    f"record {number} {'without' if needed else 'with'} {name}, "
-                    "unlike the first",
-                    f"Pass --format=jsonl, or give each record {name}",
-                )
-
-
 def _details(
     model: "TextModel",
-    items: Sequence[Item],
+    items: Sequence["Item"],
     log: Callable[[str], None],
     unknown: UnknownCounter,
 ) -> Sequence[Any]:
@@ -119,55 +97,44 @@ def _details(
     return model.decode_details(values, examples, model.outputs_of(examples))
 
 
-def _lines(
-    model: "TextModel", item: Item, details: Any, output_format: str, nbest: int | None
-) -> Iterator[str]:
-    """Yield the lines of one item, with its id."""
-    formatted = model.format(item.value, details, nbest)
-    if output_format == "jsonl":
-        record = {} if item.id is None else {"id": item.id}
-        if item.gold is not None:
-            record |= model.text_cells(item.value) | {"gold": item.gold}
-        # A list is a text with its spans, which has no place for more.
-        is_list = isinstance(formatted.record, list)
-        record = formatted.record if is_list else record | formatted.record
-        yield _escape(json.dumps(record, ensure_ascii=False))
-        return
-    is_table = output_format == "tsv"
-    for line in formatted.rows if is_table else [formatted.text]:
-        # An empty line ends the rows of a sentence; it gets no id.
-        without_id = item.id is None or (is_table and not line)
-        yield line if without_id else f"{' '.join(str(item.id).split())}\t{line}"
-
-
 def _escape(line: str) -> str:
     """Write halves of surrogate pairs, which UTF-8 cannot encode, as in JSON."""
     return line.encode("utf-8", "backslashreplace").decode()
 
 
-class _CsvLines:
-    """Lines of a CSV, with a header from the first row."""
+class _Table:
+    """Lines of a table, with a header from the first row."""
 
-    def __init__(self):
-        self._buffer = io.StringIO(newline="")
-        self._writer: csv.DictWriter | None = None
+    SEPARATORS: Mapping[str, str] = {"csv": ",", "tsv": "\t"}
 
-    def of(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    def __init__(self, form: str):
+        self._form, self._names = form, None
+
+    def lines(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         """Yield the lines of more rows, which have the columns of the first one."""
         for row in rows:
-            if self._writer is None:
-                # Cells with a character of the terminator are put into quotes.
-                self._writer = csv.DictWriter(self._buffer, row, lineterminator=_END)
-                self._writer.writeheader()
-                yield self._line()
-            self._writer.writerow(row)
-            yield self._line()
+            if self._names is None:
+                self._names = list(row)
+                yield self._line(self._names)
+            yield self._line([row.get(name) for name in self._names])
 
-    def _line(self) -> str:
-        line = self._buffer.getvalue().removesuffix(_END)
-        self._buffer.seek(0)
-        self._buffer.truncate()
-        return _escape(line)
+    def _line(self, cells: Sequence[Any]) -> str:
+        cells = [_cell(cell) for cell in cells]
+        if self._form == "tsv":  # without quotes, so without tabs and line breaks
+            return _escape("\t".join(" ".join(cell.split()) for cell in cells))
+        buffer = io.StringIO(newline="")
+        # Cells with a character of the terminator are put into quotes.
+        csv.writer(buffer, lineterminator=_END).writerow(cells)
+        return _escape(buffer.getvalue().removesuffix(_END))
+
+
+def _cell(value: Any) -> str:
+    """Return a value as the text of a cell; lists and objects as JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
 
 
 def csv_lines(model: "TextModel", splits: Mapping[str, "ScoredSplit"]) -> Iterator[str]:
@@ -176,7 +143,7 @@ def csv_lines(model: "TextModel", splits: Mapping[str, "ScoredSplit"]) -> Iterat
     Columns are the texts, `gold`, `prediction`, the probabilities, `place` (FILE:LINE)
     if it is known, and `split` if there are several.
     """
-    table = _CsvLines()
+    task, table = registry.of(model), _Table("csv")
     has_places = any(one.split.places is not None for one in splits.values())
     for name, one in splits.items():
         split = one.split
@@ -185,4 +152,5 @@ def csv_lines(model: "TextModel", splits: Mapping[str, "ScoredSplit"]) -> Iterat
             more = {"split": name} if len(splits) > 1 else {}
             if has_places:
                 more["place"] = split.places[index] if split.places else ""
-            yield from table.of(cells | more for cells in model.table_rows(index, *row))
+            cells = task.rows(model, index, *row)
+            yield from table.lines({**one, **more} for one in cells)

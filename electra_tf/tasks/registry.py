@@ -1,14 +1,49 @@
-"""All tasks: the one place where a kind of model, or the name of a task, is found."""
+"""All tasks: the one place where a name of data, or a kind of model, is found.
 
+The commands check the names before TensorFlow starts, so the modules are imported when
+a task is first asked for.
+"""
+
+import functools
+import importlib
 from typing import TYPE_CHECKING
 
-from electra_tf.tasks.answerer import QuestionAnswerer
-from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.tagger import TokenClassifier
+from electra_tf.tasks import glue
 
 if TYPE_CHECKING:
+    from electra_tf.tasks.task import Task
     from electra_tf.tasks.text_model import TextModel
 
-_MODELS = (TextClassifier, TextRegressor, TokenClassifier, QuestionAnswerer)
-MODELS: dict[str, type["TextModel"]] = {model.kind: model for model in _MODELS}
-"""Class of the models of each kind."""
+# A task's kind of models, class in a module of this folder, and names of data.
+_TASKS = (
+    ("classifier", "text_task.ClassificationTask", ",".join(["csv", *glue.TASKS])),
+    ("regressor", "text_task.RegressionTask", ""),
+    ("token_classifier", "tag_task.TagTask", "chunking,tagging"),
+    ("question_answerer", "question_task.QuestionTask", "squad1,squad2"),
+)
+NAMES = tuple(name for *_, names in _TASKS for name in names.split(",") if name)
+"""Values of --task: GLUE, SQuAD, and kinds of files."""
+
+
+@functools.cache
+def _task(path: str) -> "Task":
+    module, name = path.split(".")
+    return getattr(importlib.import_module(f"electra_tf.tasks.{module}"), name)()
+
+
+def named(name: str) -> "Task":
+    """Return the task of a value of --task."""
+    return next(_task(path) for _, path, names in _TASKS if name in names.split(","))
+
+
+def of(model: "TextModel") -> "Task":
+    """Return the task of a model; a class of one's own has that of plain texts."""
+    paths = {kind: path for kind, path, _ in _TASKS}
+    return _task(paths.get(model.kind, "task.Task"))
+
+
+def model_class(kind: str) -> type["TextModel"]:
+    """Return the class of the models of a kind."""
+    paths = {kind: path for kind, path, _ in _TASKS}
+    [model] = _task(paths[kind]).models
+    return model

@@ -27,7 +27,6 @@ from electra_tf.training.checkpoint import assign
 Model = TypeVar("Model", bound=keras.Model)
 Resolve = Callable[..., FinetuningConfig]
 _LONGEST = 512
-_STS_RANGE = (0.0, 5.0)
 # Arguments of other libraries: of the head, and what to do in place of others.
 _HEAD_ARGUMENTS = ("num_labels", "num_tags", "id2label", "label2id", "classes")
 _FOREIGN_ARGUMENTS = {
@@ -37,7 +36,6 @@ _FOREIGN_ARGUMENTS = {
     "tokenizer": "Leave it out, as a model has its own tokenizer",
     "preprocessor": "Leave it out, as a model has its own tokenizer",
 }
-_NULL_THRESHOLD = -2.75  # the original's `qa_na_threshold`
 
 
 def saved_config(model: Any) -> dict[str, Any]:
@@ -147,28 +145,13 @@ def _check_head_settings(given: Any, own: Any, path: str) -> None:
 
 def _arguments(head: TaskHead, start: PretrainedEncoder) -> Mapping[str, Any]:
     """Return the arguments of the model, with defaults for other libraries' models."""
-    stored = {
-        name: head.settings[name]
-        for name in keras_file.ARGUMENTS
-        if name in head.settings
-    }
-    settings = stored.get("settings")
+    settings = head.arguments.get("settings")
     if settings is None:
         # Padding is dynamic, so a long limit costs nothing for short texts.
         length = {"data.max_length": longest(start, _LONGEST)}
         settings = dataclasses.asdict(complete_settings(length, start))
-    chosen = dict(settings.get("model", {}))
-    if head.role == "question_answerer":
-        chosen["joint_prediction"] = head.joint_prediction
-        chosen["answerable"] = head.answerable
-    if head.role in ("classifier", "regressor"):
-        chosen |= {"pooler": head.pooler, "pooling": head.pooling}
-        if head.dropout is not None:
-            chosen["head_dropout"] = head.dropout
-    low, high = _STS_RANGE if head.name == "sts" else (0.0, 1.0)
-    threshold = _NULL_THRESHOLD if head.answerable else None
-    defaults = {"null_threshold": threshold, "low": low, "high": high}
-    return {**defaults, **stored, "settings": {**settings, "model": chosen}}
+    chosen = {**settings.get("model", {}), **head.model_settings}
+    return {**head.arguments, "settings": {**settings, "model": chosen}}
 
 
 def from_source(

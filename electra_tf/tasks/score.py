@@ -29,7 +29,7 @@ from electra_tf.tasks.labels import label_sets, multi_hot
 from electra_tf.tasks.schemes import OUTSIDE, conlleval_spans, is_span_scheme
 from electra_tf.tasks.span_records import to_character_spans
 from electra_tf.tasks.spans import QAPrediction
-from electra_tf.tasks.splits import Split
+from electra_tf.tasks.splits import Split, texts_of
 from electra_tf.tasks.squad_metrics import exact, score_v1, score_v2
 
 _MAX_MISTAKES = 30
@@ -69,16 +69,9 @@ class Scorer(abc.ABC):
     metric: str
     """Name of the score that compares trials."""
 
-    def scored(
-        self, model: Any, split: Split, details: Sequence[Any], tune: bool = False
-    ) -> ScoredSplit:
-        """Score what `predict_details` returned for a labelled split.
-
-        `tune`: first set the model's decision threshold, if it has one.
-        """
+    def scored(self, model: Any, split: Split, details: Sequence[Any]) -> ScoredSplit:
+        """Score what `predict_details` returned for a labelled split."""
         predictions = self.best(model, details)
-        if tune:
-            predictions = self.tune(model, split, predictions)
         mistakes = self._mistakes(model, split, details, predictions)
         return ScoredSplit(
             split,
@@ -94,9 +87,9 @@ class Scorer(abc.ABC):
     def best(self, model: Any, details: Sequence[Any]) -> Any:
         """Return the predictions among the outputs of `predict_details`."""
 
-    def tune(self, model: Any, split: Split, predictions: Any) -> Any:
-        """Set the decision threshold of a trained model, if it has one."""
-        return predictions
+    def tuned(self, split: Split, predictions: Any) -> float | None:
+        """Return the best decision threshold on a split; None: there is none."""
+        return None
 
     @abc.abstractmethod
     def all_scores(self, split: Split, predictions: Any) -> dict[str, Any]:
@@ -157,7 +150,7 @@ class LabelScorer(Scorer):
     ) -> Iterator[Mistake]:
         rows = zip(split.items, split.targets, predictions, details, strict=True)
         for item, gold, predicted, detail in rows:
-            text = " | ".join(model.texts_of(item))
+            text = " | ".join(texts_of(item))
             if self.labels is None:
                 shown = f"{gold:g}", f"{predicted:.4g}"
                 size = abs(float(gold - predicted))
@@ -230,7 +223,7 @@ class LabelSetScorer(LabelScorer):
         gold_NC, predicted_NC = map(self._numbers, (split.targets, predictions))
         errors_N = np.abs(np.asarray(details) - gold_NC).max(-1)
         for index in np.flatnonzero((gold_NC != predicted_NC).any(-1)):
-            text = " | ".join(model.texts_of(split.items[index]))
+            text = " | ".join(texts_of(split.items[index]))
             sides = (
                 self._separator.join(side[index])
                 for side in (split.targets, predictions)
@@ -371,19 +364,18 @@ class AnswerScorer(Scorer):
         """Return the best answers of each question, with the model's threshold."""
         return Answers(details, model.null_threshold)
 
-    def tune(self, model: Any, split: Split, predictions: Answers) -> Answers:
-        """Set the model's threshold to the one with the best F1 on a split."""
+    def tuned(self, split: Split, predictions: Answers) -> float | None:
+        """Return the threshold of the null odds with the best F1 on a split."""
         if not self._allows_null:
-            return predictions
+            return None
         scores = self.score(split, predictions)
         tuned = Answers(predictions.best, scores["best_f1_thresh"])
         if self.score(split, tuned)["f1"] < scores["best_f1"]:
             # No answer to any question scores best. The official script returns 0 for
             # this case, so choose a threshold below all odds.
             odds = [answer.null_odds for answer in predictions.best]
-            tuned = Answers(predictions.best, min(odds) - 1.0)
-        model.null_threshold = tuned.threshold
-        return tuned
+            return min(odds) - 1.0
+        return tuned.threshold
 
     def all_scores(self, split: Split, predictions: Answers) -> dict[str, float]:
         """Compute the official scores; for SQuAD 2.0 with the best thresholds."""

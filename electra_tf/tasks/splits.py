@@ -11,7 +11,8 @@ import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.tables import TFDS, has_tfds
+from electra_tf.tasks.data.files import TFDS, has_tfds
+from electra_tf.tasks.data.table import Table
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import SUFFIXES
 
@@ -73,6 +74,13 @@ class Split:
         return Split(items or [], targets, places)
 
 
+def texts_of(item: Any) -> tuple[str, ...]:
+    """Return the texts of an item: a text, a pair, or an object that has `texts`."""
+    if isinstance(item, str):
+        return (item,)
+    return getattr(item, "texts", None) or tuple(item)
+
+
 def find_file(folder: str, what: str, *groups: Sequence[str]) -> str | None:
     """Return the file of the first group of globs that has one; None: no file."""
     for patterns in groups:
@@ -124,6 +132,22 @@ def find_splits(
     return paths
 
 
+def find_labelled(
+    data: str, endings: Sequence[str], published: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the file as `data`, or dev and test of a folder or of TFDS, by split."""
+    if os.path.isfile(data) or (data.startswith(TFDS) and "@" in data):
+        return {"data": data}
+    if files := find_splits(data, ("dev", "test"), endings, published):
+        return files
+    raise InputError(
+        f"--data must be a labelled file, or a folder with dev{endings[0]} or "
+        f"test{endings[0]}",
+        f"{data!r}" + ("" if os.path.isdir(data) else ", which does not exist"),
+        "Check the path, or name the file itself",
+    )
+
+
 def unread_file(data: str) -> str | None:
     """Return the training file of a folder whatever its format; None: there is none."""
     paths = glob.glob(os.path.join(glob.escape(data), "train.*"))
@@ -149,26 +173,25 @@ def warn_of_missing_classes(
 
 
 def rows_by_split(
-    rows: Sequence[Any], column: str, needed: Collection[str], log: DataErrorLog
-) -> dict[str, list[Any]]:
+    table: Table, column: str, needed: Collection[str], log: DataErrorLog
+) -> dict[str, Table]:
     """Return the rows of each split that occurs in a column: train, dev, test."""
-    splits: dict[str, list[Any]] = {"train": [], "dev": [], "test": []}
-    for row in rows:
-        word = row.values.get(column)
+    splits: dict[str, list[int]] = {"train": [], "dev": [], "test": []}
+    for index, word in enumerate(table.columns[column]):
         if split := _split_of(word):
-            splits[split].append(row)
+            splits[split].append(index)
             continue
         detail = f"{column!r} is {word!r}; the row is left out"
         remedy = f"Write one of {', '.join(_WORDS)}"
-        log.add(row.source, row.line, "no split", detail, remedy)
+        log.add(table.source, table.lines[index], "no split", detail, remedy)
     splits = {name: part for name, part in splits.items() if part}
     if splits.keys().isdisjoint(needed):
         raise InputError(
             f"The column of splits must have rows of {' or '.join(needed)}",
-            f"{rows[0].source} with {format_list(splits) or 'none'}",
+            f"{table.source} with {format_list(splits) or 'none'}",
             "Check the column, or leave --split_column out",
         )
-    return splits
+    return {name: table.take(part) for name, part in splits.items()}
 
 
 def check_split_column(column: str, data: str) -> None:
@@ -182,15 +205,15 @@ def check_split_column(column: str, data: str) -> None:
 
 
 def warn_of_unused_splits(
-    records: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, Sequence[Any]],
     used: Collection[str | None],
     path: str,
     notify: Callable[[str], None],
     is_table: bool = False,
 ) -> None:
     """Warn of a column that holds names of several splits and nothing else."""
-    for column in [c for c in records[0] if c not in used] if records else ():
-        splits = {_split_of(record.get(column)) for record in records}
+    for column in [name for name in columns if name not in used]:
+        splits = set(map(_split_of, columns[column]))
         if len(splits) > 1 and None not in splits:
             remedy = "write each split to a file, train.jsonl, dev.jsonl and test.jsonl"
             if is_table:

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import pydantic
 
 from electra_tf.errors import InputError
+from electra_tf.tasks.data.files import TFDS, read_json
+from electra_tf.tasks.data.table import print_note
 from electra_tf.tasks.splits import warn_of_unused_splits
-from electra_tf.tasks.tables import TFDS, print_note, read_json
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix, load_tfds
 from electra_tf.text.rows import describe_json
@@ -51,6 +52,11 @@ class Question:
     """Name of the file."""
     record: int
     """Number of the question in the file, from 1."""
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Question and context."""
+        return self.question, self.context
 
     @property
     def gold(self) -> tuple[Answer, ...] | None:
@@ -155,7 +161,8 @@ def read_squad(
     articles = _articles(path, log)
     records = [article for article in articles if isinstance(article, dict)]
     used = ("id", "question", "context", "title")
-    warn_of_unused_splits(records, used, path, notify)
+    columns = {key: [r.get(key) for r in records] for key in records[0]}
+    warn_of_unused_splits(columns, used, path, notify)
     return list(_Reader(path, log, ignored).questions(articles))
 
 

@@ -13,7 +13,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import TokenClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.tasks.conll import WORD_KEYS, Sentence
+from electra_tf.tasks.conll import Sentence, as_sentence
 from electra_tf.tasks.entities import Entity, find_entities, split_sentence, split_text
 from electra_tf.tasks.examples import (
     IGNORE_LABEL,
@@ -34,8 +34,6 @@ from electra_tf.tasks.schemes import (
     respelled,
     to_scheme,
 )
-from electra_tf.tasks.span_records import CharacterSpan
-from electra_tf.tasks.task_methods import Formatted, probability_cells
 from electra_tf.tasks.text_inputs import to_single_texts
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.tokenizer import Tokenizer
@@ -80,8 +78,6 @@ class TokenClassifier(TextModel):
     head_arguments = ("tags",)
     metric_kind = "classes"
     takes_words = True
-    input_choices = (*((key,) for key in WORD_KEYS), ("text",))
-    data_columns = ("text_columns", "label_column", "spans_column", "tag_names")
 
     def __init__(
         self,
@@ -181,7 +177,7 @@ class TokenClassifier(TextModel):
         targets: list[list[int]] | None = None if y is None else []
         for index, words in enumerate(x):
             tags = None if y is None else tuple(y[index])
-            sentence = _sentence(words, tags, index)
+            sentence = as_sentence(words, tags, index)
             if targets is not None and data.split_words:
                 self._tag_ids(sentence)  # names the line of a wrong tag
                 sentence = split_sentence(sentence, self.tokenizer)
@@ -247,7 +243,7 @@ class TokenClassifier(TextModel):
 
     def _tagged_words(self, item: Any, logits_WC: np.ndarray) -> TaggedWords:
         """Return the prediction for an element of `x` from its words' logits."""
-        sentence, best_W = _sentence(item), logits_WC.argmax(-1)
+        sentence, best_W = as_sentence(item), logits_WC.argmax(-1)
         probabilities_WC = tf.nn.softmax(logits_WC).numpy()
         tags, entities = [self.tags[tag] for tag in best_W], None
         if sentence.text is not None:
@@ -257,70 +253,6 @@ class TokenClassifier(TextModel):
         if self.scheme != BIOES:  # also the value for tags that mark no spans
             tags = to_scheme(tags, self.scheme)
         return TaggedWords(tags, entities, probabilities_WC)
-
-    def parse_line(self, line: str, place: str) -> Sentence:
-        """Split a text into words by the tokenizer's rule."""
-        if any("\ud800" <= character <= "\udfff" for character in line):
-            raise InputError(
-                "A text must be Unicode",
-                f"{place}: {line!r:.80}, with half of a surrogate pair",
-                "Correct it",
-            )
-        return split_text(line, self.tokenizer)
-
-    def parse_record(self, texts: tuple[Any, ...], place: str) -> Any:
-        """Return the words of a record, a list, or of its text."""
-        (words,) = texts
-        return self.parse_line(words, place) if isinstance(words, str) else words
-
-    def texts_of(self, item: Any) -> tuple[str, ...]:
-        """Return the text, or the words with spaces between them."""
-        sentence = _sentence(item)
-        return (sentence.text or " ".join(sentence.words),)
-
-    def text_cells(self, item: Any) -> dict[str, str]:
-        """Return nothing: other columns have the words."""
-        return {}
-
-    def table_rows(
-        self, index: int, item: Any, prediction: Any, gold: Any = None
-    ) -> list[dict[str, Any]]:
-        """Return a row for each word, with the probabilities of the learned tags."""
-        sentence, rows = _sentence(item), []
-        for number, word in enumerate(sentence.words):
-            row: dict[str, Any] = {"sentence": index, "word": word}
-            if sentence.offsets:
-                row["start"], row["end"] = sentence.offsets[number]
-            if gold is not None:
-                row["gold"] = gold[number]
-            row["prediction"] = prediction.tags[number]
-            probabilities_C = prediction.probabilities[number]
-            rows.append(row | probability_cells(self.tags, probabilities_C))
-        return rows
-
-    def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
-        """Return the words of a sentence with their tags, and entities of a text."""
-        tags, entities, *_ = prediction
-        sentence = _sentence(item)
-        rows = list(zip(sentence.words, tags, strict=True))
-        table = [*map("\t".join, rows), ""]
-        record = {"words": list(sentence.words), "tags": tags}
-        line = " ".join(map("/".join, rows))
-        if entities is None:
-            return Formatted(line, table, record)
-        found = [entity._asdict() for entity in entities]
-        record = {"text": sentence.text, "entities": found, **record}
-        if sentence.form is not None:  # as the record was read
-            spans = [CharacterSpan(one.start, one.end, one.type) for one in entities]
-            written = sentence.form.write(sentence.text, spans)
-            record = written if isinstance(written, list) else record | written
-        if OUTSIDE in self.tags:  # otherwise each word is an entity
-            line = "\t".join(
-                f"{' '.join(one.text.split())} "
-                f"({f'{one.type} {one.start}:{one.end}'.strip()}, {one.score:.2f})"
-                for one in entities
-            )
-        return Formatted(line, table, record)
 
     def _tag_ids(self, sentence: Sentence) -> list[int]:
         """Return the ids of a sentence's tags; tags of spans in the learned scheme."""
@@ -414,28 +346,6 @@ def _split_words(lengths: list[int], room: int) -> list[range]:
             start, used = word, 0
         used += length
     return [*parts, range(start, len(lengths))] if lengths else []
-
-
-def _sentence(
-    item: Any, tags: tuple[str, ...] | None = None, index: int = 0
-) -> Sentence:
-    """Return an element of `x` as a valid sentence with these tags."""
-    words = item.words if isinstance(item, Sentence) else item
-    if isinstance(words, str) or not all(isinstance(word, str) for word in words):
-        raise InputError(
-            "A sentence must be a list of words",
-            f"{words!r:.80} at index {index}",
-            "Split it: sentence.split(); entities(texts) takes raw texts",
-        )
-    if tags is not None and len(tags) != len(words):
-        raise InputError(
-            "Each word must have a tag",
-            f"{len(words)} words and {len(tags)} tags at index {index}",
-            "Pass lists of one length",
-        )
-    if isinstance(item, Sentence):
-        return dataclasses.replace(item, tags=tags)
-    return Sentence(tuple(words), tags, "the given sentences", index + 1)
 
 
 def _tags_error(tags: Any, labels: Any) -> InputError:

@@ -10,7 +10,7 @@ import numpy as np
 from electra_tf.errors import InputError
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.score import Scorer
-from electra_tf.tasks.splits import Split
+from electra_tf.tasks.splits import Split, texts_of
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.warnings import UnknownCounter
 
@@ -83,9 +83,9 @@ class TaskData:
         return model.examples(items, targets)
 
 
-def text_hashes(model: TextModel, items: Sequence[Any]) -> np.ndarray:
+def text_hashes(items: Sequence[Any]) -> np.ndarray:
     """Return a hash of the texts of each item, uint64 [N]."""
-    texts = ("\0".join(model.texts_of(item)) for item in items)
+    texts = ("\0".join(texts_of(item)) for item in items)
     digests = [
         hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         for text in texts
@@ -97,9 +97,7 @@ def describe_inputs(
     model: TextModel, name: str, examples: EncodedExamples
 ) -> list[str]:
     """Return lines about truncated inputs and [UNK] of a split."""
-    # SQuAD's long contexts become several windows; only questions are truncated.
-    is_qa = model.kind == "question_answerer"
-    setting = "max_query_length" if is_qa else "max_length"
+    setting = model.length_setting
     unknown = UnknownCounter(model.tokenizer)
     unknown.add(examples.ids)
     lines = unknown.lines(name)

@@ -1,8 +1,8 @@
-"""Methods that a task defines: head, loss, encoding, decoding, records of files."""
+"""Methods that a task defines: head, loss, encoding, decoding."""
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -14,25 +14,6 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.examples import EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss
 from electra_tf.text.tokenizer import Tokenizer
-
-
-class Formatted(NamedTuple):
-    """A prediction as the command `predict` writes it."""
-
-    text: str
-    """Line of text."""
-    rows: list[str]
-    """Rows of a table, without the header."""
-    record: dict[str, Any] | list[Any]
-    """JSON record; a list is a text and its spans."""
-
-
-def probability_cells(
-    names: Sequence[str], probabilities: Sequence[float]
-) -> dict[str, float]:
-    """Return the probability of each class or tag by column of a table."""
-    pairs = zip(names, map(float, probabilities), strict=True)
-    return {f"probability_{name}": round(value, 6) for name, value in pairs}
 
 
 class TaskMethods(abc.ABC):
@@ -64,12 +45,8 @@ class TaskMethods(abc.ABC):
     """Whether an input is a list of words, and a text is split into words."""
     takes_columns = False
     """True if targets [N, 1] are one target for each text."""
-    data_columns: tuple[str, ...] = ("text_columns", "label_column", "split_column")
-    """Settings of `DataConfig` that name columns of the task's tables."""
-    table_header: str | None = None
-    """Header of a table of predictions, with tabs; None: no header."""
-    max_nbest = 0
-    """Number of candidates of each prediction."""
+    length_setting = "max_length"
+    """Setting of `DataConfig` that truncated inputs exceed."""
     pairs: bool | None = None
     """True for pairs of texts, False for single texts; None: not trained yet."""
 
@@ -113,72 +90,13 @@ class TaskMethods(abc.ABC):
         """Convert the outputs to what `format` takes; by default the predictions."""
         return self.decode(x, examples, outputs)
 
-    def texts_of(self, item: Any) -> tuple[str, ...]:
-        """Return the texts of an element of `x`, as its columns in a table."""
-        return (item,) if isinstance(item, str) else tuple(item)
+    def decision_settings(self) -> dict[str, float]:
+        """Return what decides between predictions, such as a threshold, by name."""
+        return {}
 
-    def text_cells(self, item: Any) -> dict[str, str]:
-        """Return the texts of an element of `x` by column of a labelled table."""
-        texts = self.texts_of(item)
-        return dict(zip(("text", "text_b")[: len(texts)], texts, strict=True))
-
-    def prediction_cells(self, prediction: Any) -> dict[str, Any]:
-        """Return a prediction, as `format` takes it, by column of a table."""
-        return {"prediction": self.format(None, prediction, None).text}
-
-    def table_rows(
-        self, index: int, item: Any, prediction: Any, gold: Any = None
-    ) -> list[dict[str, Any]]:
-        """Return the rows of a table: texts, `gold` if it is known, prediction.
-
-        `index` is that of the item in its data; the prediction is as for `format`.
-        """
-        gold_cell = {} if gold is None else {"gold": gold}
-        return [self.text_cells(item) | gold_cell | self.prediction_cells(prediction)]
-
-    def format(self, item: Any, prediction: Any, nbest: int | None) -> Formatted:
-        """Return the prediction for an element of `x` as text."""
-        text = str(prediction)
-        return Formatted(text, [text], {"prediction": text})
-
-    @property
-    def input_choices(self) -> Sequence[tuple[str, ...]]:
-        """Keys or columns of the texts of a record, in order of preference."""
-        single, pair = ("text",), ("text", "text_b")
-        return (
-            [single, pair] if self.pairs is None else [pair if self.pairs else single]
-        )
-
-    def parse_line(self, line: str, place: str) -> Any:
-        """Convert a line of text to an element of `x`.
-
-        Two texts of a pair have a tab between them. Errors name the `place` of the
-        line.
-        """
-        if self.pairs is False or (self.pairs is None and "\t" not in line):
-            return line
-        texts = line.split("\t")
-        if len(texts) != 2:
-            raise InputError(
-                "A line must be two texts separated by a tab, as the model "
-                + ("takes pairs" if self.pairs else "may take pairs"),
-                f"{place}, with {len(texts)}",
-                "Correct the line, or write JSON objects with text and text_b",
-            )
-        return tuple(texts)
-
-    def parse_record(self, texts: tuple[Any, ...], place: str) -> Any:
-        """Convert the texts of a record, in the order of its names, to one of `x`."""
-        return texts[0] if len(texts) == 1 else texts
-
-    def parse_document(
-        self, document: Mapping[str, Any], path: str
-    ) -> Sequence[tuple[Any, Any]] | None:
-        """Return id and element of `x` of all records in a JSON object of a file.
-
-        None: the object is a record itself.
-        """
-        return None
+    def set_decision(self, value: float) -> None:
+        """Set the value that `Scorer.tuned` chose; only models that have one."""
+        raise NotImplementedError
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
         """Return targets, outputs and weights, a row for each text or word."""

@@ -1,23 +1,21 @@
-"""Read texts with labels or scores: GLUE, and tables of any columns."""
+"""Read training data of texts: GLUE, and tables of any columns."""
 
 import collections
 import dataclasses
 import functools
-import json
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import glue
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.data.files import TABLES, conversion
+from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.labels import (
     SEPARATOR,
     THRESHOLD,
-    other_spelling,
     parse_list,
     rarest_labels,
     suspicious_labels,
@@ -29,7 +27,6 @@ from electra_tf.tasks.metrics import (
 )
 from electra_tf.tasks.score import LabelScorer, LabelSetScorer
 from electra_tf.tasks.splits import (
-    Places,
     Split,
     check_split_column,
     find_splits,
@@ -40,141 +37,34 @@ from electra_tf.tasks.splits import (
     warn_of_missing_classes,
     warn_of_unused_splits,
 )
-from electra_tf.tasks.tables import (
-    FORMATS,
-    Row,
-    conversion,
-    read_table,
-    require_columns,
-)
 from electra_tf.tasks.task_data import SPLITS, Notify, TaskData, format_counts
+from electra_tf.tasks.text_rows import (
+    UNBOUNDED,
+    Columns,
+    glue_columns,
+    has_values,
+    read_texts,
+)
 from electra_tf.text.data_errors import DataErrorLog
-
-UNBOUNDED = (-np.inf, np.inf)
-
-
-class Columns(NamedTuple):
-    """Columns of a table of texts, and the valid values of its target."""
-
-    texts: Sequence[str]
-    target: str
-    labels: Sequence[str] | None
-    """Classes; None: scores, or the classes are not known yet."""
-    bounds: tuple[float, float] | None
-    """Lowest and highest score; None: classes."""
-    separator: str | None = None
-    """Between the classes of a text, of any number; None: each text has one."""
-
-    def parse(self, row: Row, is_labelled: bool) -> tuple[Any, Any, str, str]:
-        """Return texts and target of a row, and kind and detail of an error."""
-        missing = [column for column in self.texts if column not in row.values]
-        if missing:
-            return None, None, "no text", f"without {format_list(missing)}"
-        may_be_list = self.separator is not None
-        for column in (*self.texts, *[self.target] * (not may_be_list)):
-            if column in row.nested:
-                detail = f"{column!r} is a list or an object: {row.values[column]:.60}"
-                detail += " (of pandas: to_json(FILE, orient='records', lines=True))"
-                if column == self.target and self.bounds is None:
-                    detail += "; lists of classes need --label_separator"
-                return None, None, "a nested value", detail
-        texts = tuple(row.values[column] for column in self.texts)
-        texts = texts[0] if len(texts) == 1 else texts
-        if not is_labelled:
-            return texts, None, "", ""
-        if may_be_list:
-            return texts, *self._label_set(row)
-        text = row.values.get(self.target) or ""
-        parse = self._label if self.bounds is None else self._score
-        value, kind, allowed = parse(text.strip())
-        return texts, value, kind, f"{self.target!r} is {text!r}{allowed}"
-
-    def _label_set(self, row: Row) -> tuple[tuple[str, ...], str, str]:
-        """Return the classes of a row, none for an empty cell, and an error."""
-        text = row.values.get(self.target) or ""
-        names: Any = parse_list(text)
-        if self.target in row.nested:
-            names = json.loads(text)
-        elif names is None:
-            names = text.split(self.separator)
-        if not isinstance(names, list) or any(type(n) not in (str, int) for n in names):
-            return (), "a nested value", f"{self.target!r} is {text:.60}"
-        names = tuple(dict.fromkeys(n for name in names if (n := str(name).strip())))
-        for name in names:
-            _, kind, allowed = self._label(name)
-            if kind:
-                return (), kind, f"{name!r} in {self.target!r}, {text!r:.60}{allowed}"
-        return names, "", ""
-
-    def _label(self, text: str) -> tuple[str, str, str]:
-        if not text:
-            return text, "no label", ""
-        if self.labels is None or text in self.labels:
-            return text, "", ""
-        spelling = other_spelling(text, self.labels)
-        known = f"{spelling}; known: {format_list(self.labels)}"
-        return text, "an unknown label", known
-
-    def _score(self, text: str) -> tuple[float, str, str]:
-        try:
-            score = float(text)
-        except ValueError:
-            return np.nan, "no number", ""
-        if not np.isfinite(score):
-            return score, "no finite number", ""
-        if self.bounds[0] <= score <= self.bounds[1]:
-            return score, "", ""
-        allowed = f"; scores are from {self.bounds[0]:g} to {self.bounds[1]:g}"
-        return score, "a score out of range", allowed
-
-
-def read_texts(
-    rows: Sequence[Row], columns: Columns, log: DataErrorLog, is_labelled: bool = True
-) -> Split:
-    """Return the texts and targets of the good rows of a table."""
-    require_columns(rows, (*columns.texts, *[columns.target] * is_labelled))
-    items, targets, good = [], [], []
-    for row in rows:
-        texts, target, kind, detail = columns.parse(row, is_labelled)
-        if kind:
-            log.add(row.source, row.line, kind, detail, "Correct that row")
-            continue
-        items.append(texts)
-        targets.append(target)
-        good.append(row)
-    if not items:
-        raise InputError(
-            f"{rows[0].source} must contain at least one usable row",
-            f"{len(rows)} rows, all of them bad",
-            "Correct the rows that were reported, or name other columns",
-        )
-    places = Places([row.source for row in good], [row.line for row in good])
-    return Split(items, targets if is_labelled else None, places)
-
-
-def has_values(rows: Sequence[Row], column: str | None) -> bool:
-    """Return whether a column has a value in a row or more."""
-    return any(row.values.get(column, "").strip() for row in rows)
 
 
 def split_rows(
-    rows: list[Row],
+    rows: Table,
     split: str,
     settings: DataConfig,
     needed: Sequence[str],
     log: DataErrorLog,
     notify: Notify,
-) -> dict[str, list[Row]]:
+) -> dict[str, Table]:
     """Return the rows as one split, or those of each split in `split_column`."""
     if column := settings.split_column:
-        require_columns(rows, [column])
+        rows.require([column])
         parts = rows_by_split(rows, column, needed, log)
         sizes = ", ".join(f"{name} {len(part):,}" for name, part in parts.items())
         notify(f"csv: rows by {column!r}: {sizes}")
         return parts
     used = (*settings.text_columns, settings.label_column, settings.score_column)
-    records = [row.values for row in rows]
-    warn_of_unused_splits(records, used, rows[0].source, notify, is_table=True)
+    warn_of_unused_splits(rows.columns, used, rows.source, notify, is_table=True)
     return {split: rows}
 
 
@@ -254,12 +144,6 @@ def read_glue(name: str, data: str, log: DataErrorLog) -> TaskData:
     return _text_task(name, splits, task.metrics, columns, task.range, task.unordered)
 
 
-def glue_columns(task: glue.GlueTask) -> Columns:
-    """Return the columns of a GLUE task, with its classes or its range of scores."""
-    bounds = task.range if task.labels is None else None
-    return Columns(task.texts, task.label, task.labels, bounds)
-
-
 def read_csv(
     data: str, settings: DataConfig, log: DataErrorLog, notify: Notify
 ) -> TaskData:
@@ -267,7 +151,7 @@ def read_csv(
     columns, splits = _columns(settings), {}
     for name, path in _find_tables(data, settings).items():
         errors_before = log.counts.total()
-        rows = read_table(path, log, notify=notify)
+        rows = read(path, log, notify=notify)
         parts = {name: rows}
         if name == "train":
             parts = split_rows(rows, name, settings, ["train"], log, notify)
@@ -302,7 +186,7 @@ def _find_tables(data: str, settings: DataConfig) -> dict[str, str]:
     """Return the files by split, train first."""
     if settings.split_column:
         check_split_column(settings.split_column, data)
-    files = find_splits(data, SPLITS, FORMATS)
+    files = find_splits(data, SPLITS, TABLES)
     if "train" not in files:
         other = unread_file(data)
         remedy = (
@@ -313,7 +197,7 @@ def _find_tables(data: str, settings: DataConfig) -> dict[str, str]:
             remedy = conversion(other) or "Write its rows to a train.csv"
         raise InputError(
             "--data must be a table, or a folder with a train.csv (or "
-            f"{', '.join(FORMATS)})",
+            f"{', '.join(TABLES)})",
             f"{data!r} with {os.path.basename(other)}"
             if other
             else f"{data!r}, where there is no such file",
@@ -345,12 +229,13 @@ def _columns(settings: DataConfig) -> Columns:
     return Columns(texts, targets[0], None, bounds, separator)
 
 
-def _with_separator(columns: Columns, rows: Sequence[Row], notify: Notify) -> Columns:
+def _with_separator(columns: Columns, rows: Table, notify: Notify) -> Columns:
     """Return the columns for sets of classes if all cells of the target are lists."""
     if columns.bounds is not None or columns.separator is not None:
         return columns
-    cells = [row for row in rows if row.values.get(columns.target, "").strip()]
-    lists = [row for row in cells if _is_list(row, columns.target)]
+    values = rows.columns.get(columns.target, ())
+    cells = [n for n, value in enumerate(values) if cell_text(value).strip()]
+    lists = [n for n in cells if _is_list(values[n])]
     if lists and len(lists) == len(cells):
         notify(
             f"csv: the cells of {columns.target!r} are lists: a text has any number of "
@@ -360,31 +245,31 @@ def _with_separator(columns: Columns, rows: Sequence[Row], notify: Notify) -> Co
     if lists:
         notify(
             f"csv: warning: {len(lists):,} of {len(cells):,} cells of "
-            f"{columns.target!r} are lists, the first is {lists[0]}; as others are "
-            "not, each cell is one class: write all as lists, or pass --label_separator"
+            f"{columns.target!r} are lists, the first is {rows.place(lists[0])}; as "
+            "others are not, each cell is one class: write all as lists, or pass "
+            "--label_separator"
         )
     return columns
 
 
-def _is_list(row: Row, column: str) -> bool:
-    text = row.values[column]
-    if column in row.nested:
-        return text.startswith("[")
-    return parse_list(text) is not None
+def _is_list(cell: Any) -> bool:
+    if isinstance(cell, str):
+        return parse_list(cell) is not None
+    return isinstance(cell, list)
 
 
 def _with_values(
-    columns: Columns, train: Split, rows: Sequence[Row], notify: Notify
+    columns: Columns, train: Split, rows: Table, notify: Notify
 ) -> Columns:
     """Return the columns with the classes of the training data."""
     if columns.bounds is not None:
         return columns
-    values = [row.values.get(columns.target, "") for row in rows]
+    values = rows.texts(columns.target)
     targets = train.targets
     if columns.separator is not None:
         if all(len(names) < 2 for names in targets):
             notify(
-                f"csv: warning: no row of {rows[0].source} has two classes or more in "
+                f"csv: warning: no row of {rows.source} has two classes or more in "
                 f"{columns.target!r}, separated by {columns.separator!r}"
             )
         targets = values = [name for names in targets for name in names]
@@ -394,7 +279,7 @@ def _with_values(
                 "write names of classes instead of rows of zeros and ones"
             )
     for line in suspicious_labels(values):
-        notify(f"csv: warning: {rows[0].source}: {line}")
+        notify(f"csv: warning: {rows.source}: {line}")
     return columns._replace(labels=sorted(set(targets)))
 
 

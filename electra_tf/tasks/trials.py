@@ -42,6 +42,7 @@ from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.predictions import csv_lines
 from electra_tf.tasks.score import ScoredSplit
+from electra_tf.tasks.splits import Split
 from electra_tf.tasks.task_data import TaskData, describe_inputs, text_hashes
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.checkpoint import (
@@ -188,7 +189,7 @@ class Trials:
             durable_files.write(self._output / CONFIG, self._config_text)
         if not (self._output / TRAINING_ROWS).exists():
             with durable_files.replacing(self._output / TRAINING_ROWS, "wb") as file:
-                np.save(file, text_hashes(model, self._task.splits["train"].items))
+                np.save(file, text_hashes(self._task.splits["train"].items))
         checkpoint, epochs = self._checkpoint(number), self._epochs
         if first := checkpoint.resume(model):
             done = pluralize(first, "epoch")
@@ -280,7 +281,9 @@ class Trials:
             if split.targets is None:
                 scorer.write(split, scorer.best(model, details), path)
                 continue
-            scored[name] = one = scorer.scored(model, split, details, tune=not scored)
+            if not scored:
+                self._tune(model, split, details)
+            scored[name] = one = scorer.scored(model, split, details)
             scorer.write(split, one.predictions, path)
             lines = csv_lines(model, {name: one})
             durable_files.write(f"{path}.csv", "".join(f"{line}\n" for line in lines))
@@ -293,6 +296,13 @@ class Trials:
             for metric, value in one.scores.items()
         }
         return scores, next(iter(scored.values())).degenerate
+
+    def _tune(self, model: TextModel, split: Split, details: Any) -> None:
+        """Set the decision threshold of the model, if it has one, by dev."""
+        scorer = self._task.scorer
+        threshold = scorer.tuned(split, scorer.best(model, details))
+        if threshold is not None:
+            model.set_decision(threshold)
 
     def _save_model(self) -> None:
         """Save the model without its optimizer."""

@@ -314,7 +314,7 @@ def test_models_of_this_package_return_with_weights_and_settings(
     [
         ("classifier", "huggingface", "model.pooler=gelu"),
         ("tanh", "huggingface", "model.pooler=gelu"),
-        ("gelu", "tf1", "--format=huggingface"),
+        ("gelu", "tf1", "model.pooler=none"),
         ("mean", "tf1", "model.pooling=cls"),
         ("mean", "huggingface", "model.pooling=cls"),
         ("spans", "huggingface", "model.joint_prediction=false"),

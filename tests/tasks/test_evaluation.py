@@ -11,7 +11,7 @@ from conftest import GOLDEN
 
 from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.tasks import evaluation
+from electra_tf.tasks import evaluation, registry
 from electra_tf.tasks.evaluation import evaluate_model
 
 SAVED = GOLDEN / "saved"
@@ -63,7 +63,7 @@ def test_a_classifier_is_scored_with_its_labels_and_columns(
 
 def test_a_regressor_of_pairs_is_scored(evaluate, write, models):
     model = models["regressor"]
-    stored = evaluation.stored_columns(None, model)
+    stored = registry.of(model).stored_columns(None, model)
     assert (len(stored.text_columns), stored.label_column) == (2, "score")
     scores = model.predict([(text, "the file") for text in TEXTS])
     values = [f"the file,{score + 1:.6f}" for score in scores]
@@ -135,7 +135,7 @@ def test_a_glue_task_is_scored_by_its_metrics(write, tmp_path):
     report, _ = evaluate_model(model, task, str(tmp_path))
     assert (report["task"], report["examples"]) == ("sst2", {"dev": 5})
     assert report["accuracy"] == 100
-    stored = evaluation.stored_columns(task, model)
+    stored = registry.of(model).stored_columns(task, model)
     assert (stored.text_columns, stored.label_column) == (("sentence",), "label")
 
 
@@ -192,7 +192,7 @@ ERRORS = {
         "classifier", "a.csv", csv("ababa"), {"split_column": "text"}, "no split",
     ),
     "no column of splits": (
-        "classifier", "a.csv", csv("ababa"), {"split_column": "x"}, "without 'x'",
+        "classifier", "a.csv", csv("ababa"), {"split_column": "x"}, "no 'x'",
     ),
     "splits of a folder": (
         "classifier", None, "", {"split_column": "split"}, "one table",

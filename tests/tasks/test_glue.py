@@ -3,12 +3,12 @@
 import zipfile
 
 import pytest
+import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks import glue
-from electra_tf.tasks.datasets import read_task
-from electra_tf.tasks.tables import read_table
+from electra_tf.tasks.data.table import read
 
 # Leaderboard's files with their rows, and epochs of the paper (appendix B).
 PUBLISHED = {
@@ -63,18 +63,18 @@ def test_published_files_are_read_completely(data, log, name, stem):
     assert path == glue.find(str(data / "glue" / task.folder), name, stem)
     rows = glue.read(path, name, log)
     assert len(rows) == ROWS[name, stem]
-    assert all(row.values[column] for row in rows for column in task.texts)
+    assert all(all(rows.texts(column)) for column in task.texts)
     if "test" in stem or stem == "diagnostic":
-        assert task.label not in rows[0].values
+        assert task.label not in rows.columns
         return
-    labels = [row.values[task.label] for row in rows]
+    labels = rows.texts(task.label)
     if task.labels is None:
         assert {float(label) <= 5 for label in labels} == {True}
     else:
         assert set(labels) == set(task.labels)
     if stem == "train" and name in FIRST_ROWS:
-        row = rows[0].values
-        assert (*[row[c] for c in task.texts], row[task.label]) == FIRST_ROWS[name]
+        columns = (*task.texts, task.label)
+        assert tuple(rows.texts(c)[0] for c in columns) == FIRST_ROWS[name]
     if stem != "train" and name in DEV_LABELS:
         assert {label: labels.count(label) for label in set(labels)} == DEV_LABELS[name]
 
@@ -82,10 +82,14 @@ def test_published_files_are_read_completely(data, log, name, stem):
 def test_only_the_test_file_of_cola_has_a_header(write, log):
     path = write("dev.tsv", '\ufeffgj04\t1\t\t"A" b.\r\ngj04\t0\t*\tC d.\r\n')
     rows = glue.read(path, "cola", log)
-    fields = [(r.line, r.values["label"], r.values["sentence"]) for r in rows]
-    assert fields == [(1, "1", '"A" b.'), (2, "0", "C d.")]
-    (row,) = glue.read(write("test.tsv", "index\tsentence\n0\tE f.\n"), "cola", log)
-    assert row.values == {"index": "0", "sentence": "E f."}
+    assert list(rows.lines) == [1, 2]
+    assert rows.texts("label") == ["1", "0"]
+    assert rows.texts("sentence") == ['"A" b.', "C d."]
+    rows = glue.read(write("test.tsv", "index\tsentence\n0\tE f.\n"), "cola", log)
+    assert {n: rows.texts(n) for n in rows.columns} == {
+        "index": ["0"],
+        "sentence": ["E f."],
+    }
 
 
 def test_find_accepts_the_folder_of_glue_or_of_the_task(write, tmp_path):
@@ -169,7 +173,8 @@ def test_tfds_rows_have_the_published_names(prepared, log, name, stem, texts, la
     assert path == glue.require("tfds:glue/", name, stem)
     rows = glue.read(path, name, log)
     # In the order of the published file; TFDS shuffles.
-    values = [tuple(row.values[c] for c in (*task.texts, task.label)) for row in rows]
+    columns = (*task.texts, task.label)
+    values = list(zip(*map(rows.texts, columns), strict=True))
     assert values == [
         (*(f"{text} {i}" for text in texts.split()), label)
         for i, label in enumerate(labels)
@@ -184,12 +189,12 @@ def test_unprepared_tfds_data_is_missing_or_an_error(prepared, log):
         ("glue/mrpc@train", "test", "'train@test' of the data set 'glue/mrpc'"),
     ):
         with pytest.raises(InputError, match=words):
-            read_table(f"tfds:{name}@{split}", log)
+            read(f"tfds:{name}@{split}", log)
 
 
 def test_csv_task_reads_tfds(prepared, log):
     columns = DataConfig(text_columns=("sentence1",), label_column="label")
-    task = read_task("csv", "tfds:glue/mrpc", columns, log)
+    task = tiny.read_task("csv", "tfds:glue/mrpc", columns, log)
     assert task.scorer.labels == ("equivalent", "not_equivalent")
     assert set(task.splits) == {"train", "dev", "test"}
     assert set(task.splits["train"].items) == {f"sentence1 {i}" for i in range(4)}

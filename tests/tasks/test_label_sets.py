@@ -17,7 +17,6 @@ from electra_tf.errors import InputError
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.serving.export import load_exportable
 from electra_tf.tasks.class_report import format_class_report
-from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.score import LabelSetScorer
 from electra_tf.tasks.splits import Split
@@ -217,7 +216,7 @@ def test_scores_of_files_and_reports(tmp_path):
         "precision": 50, "recall": 100, "f1": pytest.approx(200 / 3), "support": 1,
     }  # fmt: skip
     assert "confusion matrix" not in format_class_report(report)
-    model = types.SimpleNamespace(labels="abc", texts_of=lambda item: (item,))
+    model = types.SimpleNamespace(labels="abc")
     assert scorer.best(model, probabilities) == [tuple(sorted(p)) for p in predicted]
     mistakes = scorer.scored(model, split, probabilities).mistakes
     assert [m[:3] for m in mistakes] == [("z", "c", ""), ("x", "", "b")]
@@ -241,7 +240,7 @@ def read(tmp_path, text, suffix="csv", log=None, **settings):
     lines = []
     log = log or DataErrorLog("stop", "", "rule")
     path = str(tmp_path / f"data.{suffix}")
-    return read_task("csv", path, config, log, lines.append), "\n".join(lines)
+    return tiny.read_task("csv", path, config, log, lines.append), "\n".join(lines)
 
 
 TABLE = "text,labels,split\n" + "".join(

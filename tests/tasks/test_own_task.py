@@ -12,7 +12,6 @@ from electra_tf.model.heads import ClassificationHead
 from electra_tf.tasks.classifier import encode_texts
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.losses import weighted_sums
-from electra_tf.tasks.prediction_inputs import read_items
 from electra_tf.tasks.predictions import predict_items
 from electra_tf.tasks.text_model import TextModel
 
@@ -56,5 +55,5 @@ def test_a_task_of_ones_own_is_trained_saved_and_predicts(tmp_path, write):
     assert (loaded.count, loaded.name) == (3, "multi_label")
     with pytest.raises(InputError, match="MultiLabel of kind ''"):
         evaluate_model(loaded, None, str(tmp_path))
-    items = read_items(loaded, write("a.txt", "\n".join(texts)))
+    items = tiny.read_items(loaded, write("a.txt", "\n".join(texts)))
     assert list(predict_items(loaded, items)) == [str(target) for target in targets]

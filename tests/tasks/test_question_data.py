@@ -1,5 +1,6 @@
 """SQuAD tasks: files, official scores, thresholds, prediction files."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -9,7 +10,6 @@ import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.score import Answers, AnswerScorer
 from electra_tf.tasks.spans import QAPrediction
 
@@ -38,7 +38,7 @@ def read(write, log, tmp_path):
         for file, content in files.items():
             path = write(f"data/{file}", content)
         data = path if "all.json" in files else str(pathlib.Path(path).parent)
-        return read_task(name, data, DataConfig(**settings), log)
+        return tiny.read_task(name, data, DataConfig(**settings), log)
 
     return of
 
@@ -90,8 +90,9 @@ def test_the_tuned_threshold_is_used_in_scores_and_files(task, model, tmp_path):
     assert (before["HasAns_exact"], before["NoAns_exact"]) == (100.0, 50.0)
     assert (before["best_f1"], before["best_f1_thresh"]) == (100.0, -2.0)
     assert model.null_threshold == 0.0
-    tuned = task.scorer.tune(model, dev, given)
-    assert tuned.threshold == model.null_threshold == -2.0
+    model.set_decision(task.scorer.tuned(dev, given))
+    assert model.null_threshold == -2.0
+    tuned = task.scorer.best(model, given.best)
     after = task.scorer.score(dev, tuned)
     assert after["f1"] == after["best_f1"] == 100.0
     # Scores of another trial do not use it.
@@ -121,8 +122,8 @@ def test_no_answer_to_any_question(task, model):
     nan = task.scorer.score(dev, answers(*[float("nan")] * 4))
     assert nan["exact"] == nan["f1"] == 50
     given = answers(-9.0, -10.0, -11.0, -12.0, text="no answer of any")
-    tuned = task.scorer.tune(model, dev, given)
-    assert model.null_threshold == tuned.threshold == -13
+    assert task.scorer.tuned(dev, given) == -13
+    tuned = dataclasses.replace(given, threshold=-13)
     scores = task.scorer.score(dev, tuned)
     assert scores["f1"] == scores["best_f1"] > 0
 
@@ -139,7 +140,7 @@ def test_version_1_has_no_threshold(read):
     model = task.model(tiny.start(), settings=tiny.settings(data_max_length=16), seed=0)
     assert model.null_threshold is None
     given = answers(9.0, 9.0, threshold=None)
-    assert task.scorer.tune(model, dev, given) == given
+    assert task.scorer.tuned(dev, given) is None
     assert task.scorer.score(dev, given) == {"exact_match": 100.0, "f1": 100.0}
     # `the` is an article, so `and` is the only gold word.
     half = Answers([given.best[0], QAPrediction("the", 9.0, ())], None)
@@ -199,7 +200,7 @@ def test_questions_of_tfds(tmp_path, log, monkeypatch):
     monkeypatch.setattr(type(builder), "_split_generators", lambda self, _: made)
     builder.download_and_prepare()
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    task = read_task("squad2", "tfds:squad/v2.0", DataConfig(), log)
+    task = tiny.read_task("squad2", "tfds:squad/v2.0", DataConfig(), log)
     by_id = {question.id: question for question in task.splits["dev"].items}
     assert [a.text for a in by_id["0"].located] == ["John"]
     assert by_id["1"].impossible

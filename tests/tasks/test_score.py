@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from electra_tf.errors import InputError
+from electra_tf.tasks import registry
 from electra_tf.tasks.score import LabelScorer
-from electra_tf.tasks.score_files import score_predictions
 from electra_tf.tasks.splits import Split
 
 CLASSES = LabelScorer(("accuracy", "mcc", "f1"), ("no", "yes"))
@@ -72,7 +72,8 @@ def score(write):
 
     def of(task, gold, text, name="predictions", notify=print, **options):
         path = write(name, text)
-        return score_predictions(task, gold, path, log=notify, **options)
+        more = options.get("na_prob")
+        return registry.named(task).score_file(task, gold, path, more, notify)
 
     return of
 
@@ -227,8 +228,3 @@ def test_files_that_do_not_match(score, write, case):
     task, content, name, text, words = ERRORS[case]
     with pytest.raises(InputError, match=words):
         score(task, write(name, content), text)
-
-
-def test_odds_of_another_task(score, gold):
-    with pytest.raises(InputError, match=r"--na_prob.*--task=rte"):
-        score("rte", gold, "", na_prob=gold)

@@ -9,9 +9,7 @@ import tiny
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.conll import read_sentences
-from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.evaluation import evaluate_model
-from electra_tf.tasks.prediction_inputs import read_items
 from electra_tf.tasks.predictions import predict_items
 from electra_tf.tasks.tagger import TokenClassifier
 
@@ -179,7 +177,7 @@ def test_predictions_have_the_form_of_the_input(write, form, monkeypatch):
     model = tagger()
     monkeypatch.setattr(model, "outputs_of", _Certain(model, TAGS))
     path = write("a.json", json.dumps(records(form)))
-    items = list(read_items(model, path))
+    items = list(tiny.read_items(model, path))
     assert [item.gold for item in items] == TAGS
     found = list(map(json.loads, predict_items(model, items, "jsonl")))
     if form == "Label Studio":
@@ -201,24 +199,24 @@ def test_predictions_have_the_form_of_the_input(write, form, monkeypatch):
         assert {key: record[key] for key in expected} == expected
         assert record["words"]
     again = write("b.json", json.dumps(found))
-    assert [tuple(item.gold) for item in read_items(model, again)] == TAGS
+    assert [tuple(item.gold) for item in tiny.read_items(model, again)] == TAGS
 
 
 def test_gold_spans_without_words_are_noted(write, capsys):
     path = write("a.json", json.dumps([{"text": "a name", "label": [[3, 6, "PER"]]}]))
-    (item,) = read_items(tagger(), path)
+    (item,) = tiny.read_items(tagger(), path)
     assert item.gold is None
     assert "'ame' (3:6, 'PER')" in capsys.readouterr().err
     path = write("b.json", json.dumps([{"text": "a name", "label": [[3, 9, "PER"]]}]))
     with pytest.raises(InputError, match="3:9 is no span of 6 characters"):
-        list(read_items(tagger(), path))
+        list(tiny.read_items(tagger(), path))
 
 
 def test_a_task_is_scored_and_written_in_its_form(write, log, tmp_path, monkeypatch):
     lines = [json.dumps(row) for row in records("doccano")]
     folder = write("data/train.jsonl", "\n".join(lines * 4)).rpartition("/")[0]
     path = write("data/dev.jsonl", "\n".join(lines))
-    task = read_task("tagging", folder, DataConfig(), log)
+    task = tiny.read_task("tagging", folder, DataConfig(), log)
     assert task.monitor == "dev_f1"
     model = task.model(tiny.start(), settings=tiny.settings())
     predicted = [("O",) * 5, *TAGS[1:]]

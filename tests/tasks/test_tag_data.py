@@ -8,7 +8,6 @@ import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.datasets import read_task
 from electra_tf.tasks.schemes import SCHEMES, Span, write_spans
 from electra_tf.tasks.score import TagScorer
 from electra_tf.tasks.splits import Split
@@ -31,7 +30,7 @@ def read(write, log, tmp_path):
             for name, text in files.items():
                 write(f"data/{name}", text)
         config = DataConfig(**settings)
-        return read_task("tagging", data, config, errors, notify)
+        return tiny.read_task("tagging", data, config, errors, notify)
 
     return of
 

@@ -17,8 +17,8 @@ from electra_tf.config.data import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.runs.nbest import rerank
 from electra_tf.tasks.conll import read_conll
+from electra_tf.tasks.data.table import read
 from electra_tf.tasks.squad_json import read_squad
-from electra_tf.tasks.tables import read_table
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import (
@@ -164,9 +164,9 @@ def stop():
 
 
 READERS = {
-    "a.csv": lambda path: read_table(path, stop()),
-    "a.tsv": lambda path: read_table(path, stop()),
-    "a.jsonl": lambda path: read_table(path, stop()),
+    "a.csv": lambda path: read(path, stop()),
+    "a.tsv": lambda path: read(path, stop()),
+    "a.jsonl": lambda path: read(path, stop()),
     "train-v1.1.json": lambda path: read_squad(path, stop()),
     "train.txt": lambda path: read_conll(path, 0, -1, stop()),
     "nbest.txt": lambda path: list(rerank(None, path, 1.0)),

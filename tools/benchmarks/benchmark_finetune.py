@@ -56,11 +56,11 @@ def main() -> None:
 def train(task: str, seed: int, options: argparse.Namespace) -> None:
     """Train a task with both, unless their results exist."""
     from electra_tf.config.finetuning import DataConfig
-    from electra_tf.tasks.datasets import read_task
+    from electra_tf.tasks.registry import named
     from electra_tf.text.data_errors import DataErrorLog
 
     log = DataErrorLog("stop", os.devnull)
-    data = read_task(task, str(options.data), DataConfig(), log)
+    data = named(task).training_data(task, str(options.data), DataConfig(), log, print)
     dev = data.splits["dev"]
     runs = {OURS: run_ours, TRAINER: run_trainer}
     for peer, run in runs.items():

@@ -11,7 +11,7 @@ from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.runs.scoring import RULES, TextScorer
-from electra_tf.tasks.tables import Row, read_table
+from electra_tf.tasks.data.table import read
 from electra_tf.text.data_errors import DataErrorLog
 
 _FIELDS = ("UID", "linguistics_term", "sentence_good", "sentence_bad")
@@ -40,17 +40,17 @@ def evaluate_blimp(path: str, data: str, batch_size: int = 64) -> dict[str, Any]
     """
     pairs = read_pairs(data)
     scorer = TextScorer.from_preset(path, batch_size)
-    sentences = [pair.values[name] for pair in pairs for name in _FIELDS[2:]]
-    scored = scorer.score(sentences, lambda index: str(pairs[index // 2]))
+    sentences = [pair[name] for pair in pairs for name in _FIELDS[2:]]
+    scored = scorer.score(sentences, lambda index: pairs[index // 2]["place"])
     scores = [score.score for score in scored]
     for line in scorer.unknown.lines(data):
         print(line, file=sys.stderr)
     results: dict[str, list[bool]] = collections.defaultdict(list)
     phenomena: dict[str, str] = {}
     for pair, good, bad in zip(pairs, scores[::2], scores[1::2], strict=True):
-        uid = pair.values["UID"]
+        uid = pair["UID"]
         results[uid].append(good > bad)
-        phenomena[uid] = pair.values["linguistics_term"]
+        phenomena[uid] = pair["linguistics_term"]
     paradigms = {uid: 100 * sum(r) / len(r) for uid, r in sorted(results.items())}
     by_phenomenon: dict[str, list[float]] = collections.defaultdict(list)
     for uid, accuracy in paradigms.items():
@@ -85,26 +85,29 @@ def _mean(values: Any) -> float:
     return sum(values) / len(values)
 
 
-def read_pairs(data: str) -> list[Row]:
-    """Read minimal pairs."""
+def read_pairs(data: str) -> list[dict[str, str]]:
+    """Read minimal pairs, each with its `place`."""
     files = [data]
     if os.path.isdir(data):
         files = sorted(glob.glob(os.path.join(glob.escape(data), "*.jsonl*")))
     log = DataErrorLog("stop", "", "Minimal pairs must be objects of JSON")
-    pairs = [pair for path in files for pair in read_table(path, log)]
+    pairs = []
+    for table in (read(path, log, _FIELDS) for path in files):
+        for index, values in enumerate(zip(*table.columns.values(), strict=True)):
+            pair = dict(zip(table.columns, values, strict=True))
+            if missing := [name for name in _FIELDS if pair[name] is None]:
+                raise InputError(
+                    f"Each line must be a JSON object with {', '.join(_FIELDS)}",
+                    f"{table.place(index)} without {', '.join(missing)}",
+                    "Pass BLiMP's .jsonl files",
+                )
+            pairs.append({**pair, "place": table.place(index)})
     if not pairs:
         raise InputError(
             "--data must contain minimal pairs",
             f"{data}, without any",
             "Pass BLiMP's .jsonl files, or their folder",
         )
-    for pair in pairs:
-        if missing := [name for name in _FIELDS if name not in pair.values]:
-            raise InputError(
-                f"Each line must be a JSON object with {', '.join(_FIELDS)}",
-                f"{pair} without {', '.join(missing)}",
-                "Pass BLiMP's .jsonl files",
-            )
     return pairs
 
 

@@ -13,9 +13,9 @@ rows alone.
 
 A task is a name of GLUE or `chunking`, `mnli` (its published dev set, split), or
 NAME@N: N rows, others for each seed. `sst2_sentences` keeps texts of 12 words or more
-apart, as those of dev are, and trains on no part of them. Variants beside settings: `updates` (epochs for
-at least so many, at most 100), `reinitialized_layers`, `average` (weights averaged
-over the last share of the updates).
+apart, as those of dev are, and trains on no part of them. Variants beside settings:
+`updates` (epochs for at least so many, at most 100), `reinitialized_layers`, `average`
+(weights averaged over the last share of the updates).
 """
 
 import argparse
@@ -148,7 +148,7 @@ class Trainer:
         from electra_tf import sources
         from electra_tf.config import loader
         from electra_tf.config.finetuning import FinetuningConfig
-        from electra_tf.tasks.datasets import read_task
+        from electra_tf.tasks.registry import named
         from electra_tf.text.data_errors import DataErrorLog
 
         begin = time.monotonic()
@@ -165,7 +165,9 @@ class Trainer:
         with tempfile.TemporaryDirectory() as folder:
             name = self._write(task, seed, pathlib.Path(folder))
             log = DataErrorLog("stop", "", "Data must be valid")
-            data = read_task(name, folder, config.data, log, lambda line: None)
+            data = named(name).training_data(
+                name, folder, config.data, log, lambda line: None
+            )
         key = network, task, json.dumps(settings, sort_keys=True)
         if key != self._key:
             self._model, self._key = None, key

@@ -65,9 +65,13 @@ class Table:
         }
         return Table(columns, [self.lines[index] for index in indices], self.source)
 
+    def require(self, names: Sequence[str]) -> None:
+        """Raise an error if a column is missing."""
+        _require(self.source, names, self.columns)
+
     def texts(self, name: str) -> list[str]:
         """Return a column as texts: missing values empty, others as JSON, 1.0 as 1."""
-        return [v if type(v) is str else _to_text(v) for v in self.columns[name]]
+        return list(map(cell_text, self.columns[name]))
 
 
 def print_note(line: str) -> None:
@@ -151,16 +155,7 @@ class _Builder:
 
     def check(self, known: Iterable[str]) -> None:
         """Raise an error if a column is missing."""
-        known = list(known)
-        missing = [name for name in self.wanted or () if name not in known]
-        if not missing:
-            return
-        layout = LAYOUTS.get(inner_suffix(self._source))
-        raise InputError(
-            f"{self._source} must have the columns {format_list(self.wanted)}",
-            f"no {format_list(missing)}; its columns are {format_list(known, 30)}",
-            "Name columns of the file" + (f"; {layout}" if layout else ""),
-        )
+        _require(self._source, self.wanted or (), known)
 
     def table(self) -> Table:
         """Return the table."""
@@ -205,6 +200,19 @@ def _read_parquet(path: str, log: DataErrorLog, builder: _Builder) -> None:
         for numbers, values in reader.batches(names, _BATCH):
             columns = [array.to_pylist() for array in values]
             builder.add(numbers, dict(zip(names, columns, strict=True)))
+
+
+def _require(source: str, wanted: Sequence[str], known: Iterable[str]) -> None:
+    known = list(known)
+    missing = [name for name in wanted if name not in known]
+    if not missing:
+        return
+    layout = LAYOUTS.get(inner_suffix(source))
+    raise InputError(
+        f"{source} must have the columns {format_list(wanted)}",
+        f"no {format_list(missing)}; its columns are {format_list(known, 30)}",
+        "Name columns of the file" + (f"; {layout}" if layout else ""),
+    )
 
 
 def _share(values: Sequence, known: dict[str, str]) -> Sequence:
@@ -253,9 +261,10 @@ def _reported(source: str) -> Iterator[None]:
         ) from error
 
 
-def _to_text(value: Any) -> str:
-    if value is None:
-        return ""
+def cell_text(value: Any) -> str:
+    """Return a value of a cell as text: missing empty, others as JSON, 1.0 as 1."""
+    if isinstance(value, str) or value is None:
+        return value or ""
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     if isinstance(value, float) and value.is_integer():

@@ -1,0 +1,257 @@
+"""Answers to questions, extracted from contexts: SQuAD's layouts and metrics."""
+
+import dataclasses
+import functools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from electra_tf.config.finetuning import DataConfig
+from electra_tf.errors import InputError
+from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.data.files import read_json, read_text
+from electra_tf.tasks.data.table import Table
+from electra_tf.tasks.score import AnswerScorer
+from electra_tf.tasks.spans import QAPrediction
+from electra_tf.tasks.splits import (
+    Split,
+    find_labelled,
+    find_splits,
+    hold_out_groups,
+    texts_of,
+)
+from electra_tf.tasks.squad_json import (
+    PUBLISHED,
+    Question,
+    read_squad,
+    read_squad_ignoring_offsets,
+)
+from electra_tf.tasks.squad_metrics import require_gold, score_v1, score_v2
+from electra_tf.tasks.task import READABLE, Item, Labelled, Task
+from electra_tf.tasks.task_data import SPLITS, Notify, TaskData
+from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.files import inner_suffix
+from electra_tf.text.rows import JSON_SUFFIXES
+from electra_tf.text.tokenizer import Tokenizer
+
+_COLUMNS = ("question", "context")
+
+
+class QuestionTask(Task):
+    """Questions with contexts, and answers that are spans of these."""
+
+    models = (QuestionAnswerer,)
+
+    def training_data(
+        self,
+        name: str,
+        data: str,
+        settings: DataConfig,
+        log: DataErrorLog,
+        notify: Notify,
+        tokenizer: Tokenizer | None = None,
+    ) -> TaskData:
+        """Read files in SQuAD's layout; a single file is split by article."""
+        paths = find_splits(data, SPLITS, JSON_SUFFIXES, PUBLISHED[name])
+        splits = {split: read_squad(path, log) for split, path in paths.items()}
+        if os.path.isfile(data):
+            splits = _split_by_article(splits["train"], settings)
+        if missing := {"train", "dev"} - splits.keys():
+            raise InputError(
+                f"--data must be a file of questions, or a folder with train.json and "
+                f"dev.json (or .jsonl, {PUBLISHED[name]['train']})",
+                f"{data!r} without {' and '.join(sorted(missing))}",
+                "Add the missing files, or name the file of questions itself, of which "
+                "whole articles become dev",
+            )
+        splits["train"] = _without_untrainable(splits["train"], log)
+        allows_null = name == "squad2"
+        parts = {split: _question_split(found) for split, found in splits.items()}
+        threshold = 0.0 if allows_null else None
+        model = functools.partial(QuestionAnswerer, null_threshold=threshold)
+        task = TaskData(name, parts, AnswerScorer(allows_null), model)
+        for split in task.eval_splits.values():
+            require_gold(split.items, allows_null)
+        return task
+
+    def labelled_data(
+        self,
+        model: QuestionAnswerer,
+        name: str | None,
+        data: str,
+        given: Mapping[str, Any],
+        notify: Notify,
+    ) -> Labelled:
+        """Read questions, all of them with gold answers."""
+        allows_null, splits = model.null_threshold is not None, {}
+        name = "squad2" if allows_null else "squad1"
+        files = find_labelled(data, JSON_SUFFIXES[::-1], PUBLISHED[name])
+        for split, file in files.items():
+            found = read_squad_ignoring_offsets(file, notify)
+            splits[split] = _question_split(found)
+            require_gold(splits[split].items, allows_null)
+        if allows_null:
+            notify(
+                "a question has no answer where its null_odds are above the threshold "
+                f"stored with the model, {model.null_threshold:.6g}"
+            )
+        return Labelled(name, splits, AnswerScorer(allows_null))
+
+    def score_file(
+        self, name: str, data: str, predictions: str, more: str | None, notify: Notify
+    ) -> dict[str, Any]:
+        """Score a JSON object of answers by question; `more`: null odds of SQuAD 2."""
+        if os.path.isdir(data):
+            files = find_labelled(data, JSON_SUFFIXES[::-1], PUBLISHED[name])
+            data = files.get("dev") or next(iter(files.values()))
+            notify(f"labels: {data}")
+        questions = read_squad_ignoring_offsets(data)
+        answers = _read_by_id(predictions)
+        if name == "squad1":
+            return score_v1(questions, answers, notify)
+        odds = _read_by_id(more) if more else None
+        return score_v2(questions, answers, odds, warn=notify)
+
+    def inputs(
+        self,
+        model: QuestionAnswerer,
+        path: str | None,
+        columns: Sequence[str] | None = None,
+        stored: DataConfig | None = None,
+    ) -> list[Item]:
+        """Read a file in SQuAD's layout, or columns of questions and contexts."""
+        if path and inner_suffix(path) in JSON_SUFFIXES:
+            log = DataErrorLog("stop", "", READABLE)
+            values = [value for _, value in read_json(path, log)]
+            if len(values) == 1 and isinstance(values[0], dict) and "data" in values[0]:
+                found = read_squad_ignoring_offsets(path)
+                return [Item(q, q.gold, {"id": q.id}) for q in found]
+        return super().inputs(model, path, columns, stored)
+
+    def _text_columns(
+        self, model: Any, table: Table, given: Sequence[str] | None, stored: DataConfig
+    ) -> tuple[str, ...]:
+        names = tuple(given or _COLUMNS)
+        if len(names) != len(_COLUMNS):
+            raise InputError(
+                "--text_columns must name 2 columns, of the question and its context",
+                ",".join(names),
+                "Pass --text_columns=question,context",
+            )
+        table.require(names)
+        return names
+
+    def parse(self, model: Any, texts: tuple[str, ...], place: str) -> Any:
+        """Return question and context, neither of them empty."""
+        for name, text in zip(_COLUMNS, texts, strict=True):
+            if not text.strip():
+                raise InputError(
+                    "A question and its context must not be empty",
+                    f"{place}: an empty {name}",
+                    "Correct or remove the record",
+                )
+        return texts
+
+    def max_nbest(self, model: QuestionAnswerer) -> int:
+        """Return the number of candidates of each question."""
+        return model.settings.model.n_best
+
+    def text_cells(self, item: Any) -> dict[str, str]:
+        """Return the question, without its context."""
+        return {"question": texts_of(item)[0]}
+
+    def line(self, model: QuestionAnswerer, item: Any, prediction: QAPrediction) -> str:
+        """Return the answer, empty for none, on one line."""
+        return " ".join(prediction.answer_text(model.null_threshold).split())
+
+    def record(
+        self,
+        model: QuestionAnswerer,
+        item: Any,
+        prediction: QAPrediction,
+        nbest: int | None = None,
+    ) -> dict[str, Any]:
+        """Return the answer, with its best candidates."""
+        text = prediction.answer_text(model.null_threshold)
+        record = {"answer": text, "null_odds": prediction.null_odds}
+        if nbest:
+            record["nbest"] = list(map(dataclasses.asdict, prediction.nbest[:nbest]))
+        return record
+
+    def cells(
+        self, model: QuestionAnswerer, prediction: QAPrediction
+    ) -> dict[str, Any]:
+        """Return the answer, and the best candidate, which is empty for no answer."""
+        best = next((c for c in prediction.nbest if c.text), None)
+        return {
+            "prediction": prediction.answer_text(model.null_threshold),
+            "best": best.text if best else "",
+            "probability": round(best.probability, 6) if best else 0.0,
+            "null_odds": float(f"{prediction.null_odds:.6g}"),
+        }
+
+    def gold_cell(self, model: QuestionAnswerer, item: Any, gold: Any) -> str:
+        """Return the gold answers as a JSON list."""
+        gold = getattr(item, "gold", gold)  # `located` of a split lacks some answers
+        texts = dict.fromkeys(answer.text for answer in gold)
+        return json.dumps(list(texts), ensure_ascii=False)
+
+
+def _question_split(questions: Sequence[Question]) -> Split:
+    """Return questions as a split, without targets if no question has gold."""
+    is_labelled = any(q.answers or q.impossible for q in questions)
+    return Split(questions, [q.located for q in questions] if is_labelled else None)
+
+
+def _split_by_article(
+    questions: Sequence[Question], settings: DataConfig
+) -> dict[str, list[Question]]:
+    """Split questions so that each article is in train or in dev.
+
+    Each context is an article if there are not several titles.
+    """
+    has_titles = len({question.title for question in questions}) > 1
+    articles = [(has_titles and q.title) or q.context for q in questions]
+    if len(set(articles)) < 2:
+        raise InputError(
+            "A split by article must have two or more articles",
+            f"{len(set(articles))} articles",
+            "Pass a folder with train.json and dev.json",
+        )
+    dev = set(hold_out_groups(articles, settings.dev_share, settings.split_seed))
+    splits: dict[str, list[Question]] = {"train": [], "dev": []}
+    for index, question in enumerate(questions):
+        splits["dev" if index in dev else "train"].append(question)
+    return splits
+
+
+def _without_untrainable(
+    questions: Sequence[Question], log: DataErrorLog
+) -> list[Question]:
+    """Drop answerable questions without an answer in their context."""
+    for question in questions:
+        if not question.trainable:
+            detail = "its context has none of its answers; left out of training"
+            remedy = "Correct the answers, or remove the question"
+            place = f"{question.source}, question {question.id}"
+            log.add(place, 0, "untrainable", detail, remedy)
+    return [question for question in questions if question.trainable]
+
+
+def _read_by_id(path: str) -> Mapping[str, Any]:
+    text = read_text(path, DataErrorLog("stop", "", "Predictions must be UTF-8"))
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        values = error
+    if not isinstance(values, dict):
+        kind = (
+            values if isinstance(values, ValueError) else f"a {type(values).__name__}"
+        )
+        raise InputError(
+            "Predictions must be one JSON object, with a value for each question's id",
+            f"{path}: {kind}",
+            "Write them as {id: text}",
+        )
+    return values
