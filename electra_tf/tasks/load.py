@@ -13,11 +13,14 @@ from electra_tf.interop.network import Network
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import Source
-from electra_tf.tasks.registry import MODELS
+from electra_tf.tasks import registry
 from electra_tf.tasks.saved_file import load_keras_model
 from electra_tf.tasks.saved_models import build_model, load_model_of_class
 from electra_tf.tasks.saved_optimizer import restore_optimizer
 from electra_tf.tasks.text_model import TextModel
+
+MODELS: dict[str, type[TextModel]] = {one.kind: one for one in registry.models()}
+"""Classes of models by kind; Keras finds those that were imported."""
 
 
 def load(source: Source) -> TextModel:

@@ -8,7 +8,7 @@ import functools
 import importlib
 from typing import TYPE_CHECKING
 
-from electra_tf.tasks import glue
+from electra_tf.tasks.data import glue
 
 if TYPE_CHECKING:
     from electra_tf.tasks.task import Task
@@ -42,8 +42,6 @@ def of(model: "TextModel") -> "Task":
     return _task(paths.get(model.kind, "task.Task"))
 
 
-def model_class(kind: str) -> type["TextModel"]:
-    """Return the class of the models of a kind."""
-    paths = {kind: path for kind, path, _ in _TASKS}
-    [model] = _task(paths[kind]).models
-    return model
+def models() -> list[type["TextModel"]]:
+    """Return the classes of models of all tasks."""
+    return [model for _, path, _ in _TASKS for model in _task(path).models]

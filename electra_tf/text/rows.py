@@ -1,13 +1,11 @@
 """Read the values of JSON in order: one on each line, one list, or one object."""
 
-import io
 import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from electra_tf.errors import InputError, format_list
-from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.errors import format_list
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 """Suffixes of JSON."""
@@ -56,39 +54,6 @@ def _check_end(read: Callable[[int], str], text: str, line: int) -> None:
         if text.strip():
             raise ValueError(f"text after the list, which ends on line {line}")
         text = read(_BLOCK)
-
-
-def json_values(
-    text: str, path: str, log: DataErrorLog
-) -> Iterator[tuple[int, str, Any]]:
-    """Yield each value with the number of its first line and its text."""
-    if not _is_document(text.lstrip()):
-        for number, line in enumerate(text.split("\n"), 1):
-            if not line.strip():
-                continue
-            try:
-                yield number, line, json.loads(line)
-            except (ValueError, RecursionError) as error:
-                kind, remedy = "invalid JSON", "Correct the line"
-                log.add(path, number, kind, str(error), remedy)
-        return
-    try:
-        yield from list(json_rows(io.StringIO(text).read))
-    except ValueError as error:
-        raise InputError(
-            "A file of JSON must be one list or one object, or have a record on each "
-            "line",
-            f"{path}, invalid JSON: {error}",
-            "Correct the file, or write each record as a JSON object on its own line",
-        ) from error
-
-
-def _is_document(text: str) -> bool:
-    """Return whether a text is a list or an indented object, not lines of records."""
-    first, _, rest = text.partition("\n")
-    if not first.startswith("{"):
-        return first.startswith("[")
-    return not is_json(first) and bool(rest) and not rest.lstrip().startswith("{")
 
 
 def is_json(text: str) -> bool:

@@ -12,23 +12,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.data.files import (
+    STANDARD_INPUT,
+    TFDS,
+    conversion,
+    opened,
+    reported,
+)
 from electra_tf.tasks.data.records import TEXT, Records, json_records, line_records
-from electra_tf.tasks.data.tfds_rows import TFDS, tfds_records
+from electra_tf.tasks.data.tfds_rows import tfds_records
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.delimited import LAYOUTS, SUFFIXES, DelimitedReader
-from electra_tf.text.files import (
-    BROKEN,
-    HEAD_BYTES,
-    check_format,
-    inner_suffix,
-    open_compressed,
-)
+from electra_tf.text.files import inner_suffix
 from electra_tf.text.parquet import ParquetReader
 from electra_tf.text.rows import JSON_SUFFIXES
 
-STANDARD_INPUT = "standard input"
 Notify = Callable[[str], None]
-_SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _BATCH = 10_000  # records
 _MAX_SHARED = 1000  # values of a column, of which equal ones are one object
 
@@ -102,13 +101,9 @@ def read(
         The table, with one row or more, but for an empty standard input.
     """
     source = path or STANDARD_INPUT
-    if inner_suffix(source) in _SPREADSHEETS:
-        raise InputError(
-            "A table must be .csv, .tsv, .jsonl, .json or .parquet",
-            source,
-            "Save it as .csv, or run pandas.read_excel(FILE).to_csv('NEW.csv', "
-            "index=False)",
-        )
+    if remedy := conversion(source):
+        required = "A table must be .csv, .tsv, .jsonl, .json or .parquet"
+        raise InputError(required, source, remedy)
     builder = _Builder(source, columns)
     with _without_collections():
         if source.startswith(TFDS):
@@ -116,7 +111,7 @@ def read(
         elif os.path.splitext(source)[1].lower() == ".parquet":
             _read_parquet(source, log, builder)
         else:
-            with _open(path) as file:
+            with opened(path) as file:
                 _read_text(file, source, log, names, builder)
     if builder.lines or path:
         return builder.table()
@@ -191,7 +186,7 @@ def _read_text(
 
 
 def _read_parquet(path: str, log: DataErrorLog, builder: _Builder) -> None:
-    with _reported(path), open(path, "rb") as file:
+    with reported(path), open(path, "rb") as file:
         reader = ParquetReader(file, path, log)
         if reader.names is None:
             return
@@ -232,33 +227,6 @@ def _without_collections() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-@contextlib.contextmanager
-def _open(path: str | None) -> Iterator[Iterable[bytes]]:
-    """Open a file, or standard input, as lines."""
-    with _reported(path or STANDARD_INPUT):
-        if path is not None:
-            with open_compressed(path) as file:
-                yield file
-            return
-        stream = sys.stdin.buffer
-        first = stream.readline()
-        check_format("FILE", first[:HEAD_BYTES], is_decompressed=False)
-        yield itertools.chain([first] if first else [], stream)
-
-
-@contextlib.contextmanager
-def _reported(source: str) -> Iterator[None]:
-    """Raise an InputError for a file that cannot be read."""
-    try:
-        yield
-    except (OSError, *BROKEN) as error:
-        raise InputError(
-            f"{source} must be readable to its end",
-            str(error) or type(error).__name__,
-            "Check the path and its permissions, or copy the file again",
-        ) from error
 
 
 def cell_text(value: Any) -> str:

@@ -1,12 +1,10 @@
 """Read a split of a data set that TFDS has prepared on this machine."""
 
-import os
 from typing import Any
 
+from electra_tf.tasks.data.files import TFDS
 from electra_tf.tasks.data.records import Records
 from electra_tf.text.files import load_tfds
-
-TFDS = "tfds:"
 
 
 def tfds_records(source: str) -> Records:
@@ -15,18 +13,6 @@ def tfds_records(source: str) -> Records:
     dataset, info = load_tfds(name, split)
     for number, row in enumerate(dataset.as_numpy_iterator(), 1):
         yield number, _plain(row, info.features)
-
-
-def has_tfds(name: str, split: str) -> bool:
-    """Return whether TFDS has prepared a split of a data set on this machine."""
-    import tensorflow_datasets as tfds
-
-    try:
-        folder = os.environ.get("TFDS_DATA_DIR")
-        builder = tfds.builder(name, data_dir=folder, try_gcs=False)
-    except (AssertionError, ValueError, ImportError, OSError):
-        return False
-    return split in builder.info.splits
 
 
 def _plain(value: Any, feature: Any) -> Any:
