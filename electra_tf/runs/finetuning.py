@@ -17,8 +17,8 @@ from electra_tf.errors import InputError
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.runs.html_report import Section, write_report
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.tasks import glue
 from electra_tf.tasks.class_report import format_class_report
+from electra_tf.tasks.data import glue
 from electra_tf.tasks.defaults import (
     default_settings,
     describe_settings,

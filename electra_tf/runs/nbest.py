@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.conll import COLUMN_SUFFIXES
+from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
 from electra_tf.text.files import inner_suffix, read_lines
 from electra_tf.text.rows import JSON_SUFFIXES, begins_json
 

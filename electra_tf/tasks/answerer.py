@@ -15,10 +15,10 @@ from electra_tf.model.heads import SpanHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import InitializerFactory
 from electra_tf.sources import PretrainedEncoder
+from electra_tf.tasks.data.squad_json import Answer, Question
 from electra_tf.tasks.examples import EncodedExamples, Inputs, check_num_targets
 from electra_tf.tasks.losses import Loss, span_loss, weighted_sums
 from electra_tf.tasks.spans import QAPrediction, decode_answers
-from electra_tf.tasks.squad_json import Answer, Question
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import make_features
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from electra_tf.tasks.data.schemes import OUTSIDE
 from electra_tf.tasks.metrics import Tags, score_spans
-from electra_tf.tasks.schemes import OUTSIDE
 
 _RATES = ("precision", "recall", "f1", "support")
 _MAX_MATRIX = 20  # classes of a printed confusion matrix

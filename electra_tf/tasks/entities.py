@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from electra_tf.tasks.conll import Sentence
-from electra_tf.tasks.schemes import conlleval_spans, is_span_scheme, write_spans
+from electra_tf.tasks.data.conll import Sentence
+from electra_tf.tasks.data.schemes import conlleval_spans, is_span_scheme, write_spans
 from electra_tf.text.tokenizer import Tokenizer
 
 

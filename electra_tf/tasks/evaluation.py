@@ -9,9 +9,9 @@ import numpy as np
 from electra_tf.errors import InputError
 from electra_tf.tasks import registry
 from electra_tf.tasks.class_report import format_class_report
+from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import print_note
 from electra_tf.tasks.score import ScoredSplit, Scorer
-from electra_tf.tasks.splits import Split
 from electra_tf.tasks.task_data import describe_inputs, text_hashes
 from electra_tf.tasks.text_model import TextModel
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from electra_tf.tasks.schemes import conlleval_spans, to_scheme
+from electra_tf.tasks.data.schemes import conlleval_spans, to_scheme
 
 _TOLERANCE = 1e-6  # rounding of float32 sums whose terms are in another order
 

@@ -10,23 +10,24 @@ from typing import Any
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
-from electra_tf.tasks.data.files import read_json, read_text
-from electra_tf.tasks.data.table import Table
-from electra_tf.tasks.score import AnswerScorer
-from electra_tf.tasks.spans import QAPrediction
-from electra_tf.tasks.splits import (
+from electra_tf.tasks.data.files import read_text
+from electra_tf.tasks.data.records import read_json
+from electra_tf.tasks.data.splits import (
     Split,
     find_labelled,
     find_splits,
     hold_out_groups,
     texts_of,
 )
-from electra_tf.tasks.squad_json import (
+from electra_tf.tasks.data.squad_json import (
     PUBLISHED,
     Question,
     read_squad,
     read_squad_ignoring_offsets,
 )
+from electra_tf.tasks.data.table import Table
+from electra_tf.tasks.score import AnswerScorer
+from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.squad_metrics import require_gold, score_v1, score_v2
 from electra_tf.tasks.task import READABLE, Item, Labelled, Task
 from electra_tf.tasks.task_data import SPLITS, Notify, TaskData

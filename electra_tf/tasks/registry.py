@@ -8,7 +8,7 @@ import functools
 import importlib
 from typing import TYPE_CHECKING
 
-from electra_tf.tasks import glue
+from electra_tf.tasks.data import glue
 
 if TYPE_CHECKING:
     from electra_tf.tasks.task import Task

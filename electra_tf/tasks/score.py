@@ -25,11 +25,11 @@ from electra_tf.tasks.class_report import (
     span_report,
     tag_report,
 )
+from electra_tf.tasks.data.schemes import OUTSIDE, conlleval_spans, is_span_scheme
+from electra_tf.tasks.data.span_records import to_character_spans
+from electra_tf.tasks.data.splits import Split, texts_of
 from electra_tf.tasks.labels import label_sets, multi_hot
-from electra_tf.tasks.schemes import OUTSIDE, conlleval_spans, is_span_scheme
-from electra_tf.tasks.span_records import to_character_spans
 from electra_tf.tasks.spans import QAPrediction
-from electra_tf.tasks.splits import Split, texts_of
 from electra_tf.tasks.squad_metrics import exact, score_v1, score_v2
 
 _MAX_MISTAKES = 30

@@ -7,8 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.schemes import (
+from electra_tf.tasks.data.schemes import (
     BEGIN_MARKS,
     END_MARKS,
     OUTSIDE,
@@ -16,6 +15,7 @@ from electra_tf.tasks.schemes import (
     as_span_tags,
     split_tag,
 )
+from electra_tf.tasks.examples import IGNORE_LABEL
 
 
 class SpanWords(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from electra_tf.config.finetuning import TaskModelConfig
-from electra_tf.tasks.squad_json import Question
+from electra_tf.tasks.data.squad_json import Question
 from electra_tf.tasks.windows import QAFeature, split_words
 from electra_tf.text.tokenizer import Tokenizer
 

@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.conll import (
+from electra_tf.tasks.data.conll import (
     ENDINGS,
     has_no_columns,
     read_sentences,
     with_usual_tags,
     without_headers,
 )
-from electra_tf.tasks.labels import other_spelling, several_spellings
-from electra_tf.tasks.schemes import (
+from electra_tf.tasks.data.schemes import (
     BIOES,
     OUTSIDE,
     STRAY,
@@ -24,8 +23,7 @@ from electra_tf.tasks.schemes import (
     scheme_of,
     to_scheme,
 )
-from electra_tf.tasks.score import TagScorer
-from electra_tf.tasks.splits import (
+from electra_tf.tasks.data.splits import (
     Split,
     find_splits,
     hold_out,
@@ -33,6 +31,8 @@ from electra_tf.tasks.splits import (
     unread_file,
     warn_of_missing_classes,
 )
+from electra_tf.tasks.labels import other_spelling, several_spellings
+from electra_tf.tasks.score import TagScorer
 from electra_tf.tasks.tagger import TokenClassifier, tag_vocabulary
 from electra_tf.tasks.task_data import SPLITS, Notify, TaskData, format_counts
 from electra_tf.text.data_errors import DataErrorLog

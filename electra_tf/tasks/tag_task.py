@@ -10,7 +10,7 @@ from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.conll import (
+from electra_tf.tasks.data.conll import (
     COLUMN_SUFFIXES,
     ENDINGS,
     TAG_KEYS,
@@ -23,18 +23,18 @@ from electra_tf.tasks.conll import (
     with_usual_tags,
     without_headers,
 )
-from electra_tf.tasks.data.files import read_json
-from electra_tf.tasks.data.table import print_note, read
-from electra_tf.tasks.entities import split_text
-from electra_tf.tasks.schemes import OUTSIDE, respelled, write_spans
-from electra_tf.tasks.score import TagScorer
-from electra_tf.tasks.span_records import (
+from electra_tf.tasks.data.records import read_json
+from electra_tf.tasks.data.schemes import OUTSIDE, respelled, write_spans
+from electra_tf.tasks.data.span_records import (
     CharacterSpan,
     SpanForm,
     find_form,
     to_word_spans,
 )
-from electra_tf.tasks.splits import Split, find_labelled
+from electra_tf.tasks.data.splits import Split, find_labelled
+from electra_tf.tasks.data.table import print_note, read
+from electra_tf.tasks.entities import split_text
+from electra_tf.tasks.score import TagScorer
 from electra_tf.tasks.tag_data import (
     read_tagged,
     read_tagging,

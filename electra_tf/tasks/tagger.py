@@ -13,16 +13,8 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import TokenClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.tasks.conll import Sentence, as_sentence
-from electra_tf.tasks.entities import Entity, find_entities, split_sentence, split_text
-from electra_tf.tasks.examples import (
-    IGNORE_LABEL,
-    EncodedExamples,
-    Inputs,
-    check_num_targets,
-)
-from electra_tf.tasks.losses import Loss, tag_loss
-from electra_tf.tasks.schemes import (
+from electra_tf.tasks.data.conll import Sentence, as_sentence
+from electra_tf.tasks.data.schemes import (
     BIOES,
     MARKS,
     OUTSIDE,
@@ -33,6 +25,14 @@ from electra_tf.tasks.schemes import (
     respelled,
     to_scheme,
 )
+from electra_tf.tasks.entities import Entity, find_entities, split_sentence, split_text
+from electra_tf.tasks.examples import (
+    IGNORE_LABEL,
+    EncodedExamples,
+    Inputs,
+    check_num_targets,
+)
+from electra_tf.tasks.losses import Loss, tag_loss
 from electra_tf.tasks.span_metric import SpanF1
 from electra_tf.tasks.text_inputs import to_single_texts
 from electra_tf.tasks.text_model import TextModel

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from electra_tf.errors import InputError
+from electra_tf.tasks.data.splits import Split, texts_of
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.score import Scorer
-from electra_tf.tasks.splits import Split, texts_of
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.warnings import UnknownCounter
 

@@ -9,9 +9,20 @@ from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks import glue
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.data import glue
 from electra_tf.tasks.data.files import TABLES, conversion
+from electra_tf.tasks.data.splits import (
+    Split,
+    check_split_column,
+    find_splits,
+    hold_out,
+    move_to_dev,
+    rows_by_split,
+    unread_file,
+    warn_of_missing_classes,
+    warn_of_unused_splits,
+)
 from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.labels import (
     SEPARATOR,
@@ -26,17 +37,6 @@ from electra_tf.tasks.metrics import (
     classification_metrics,
 )
 from electra_tf.tasks.score import LabelScorer, LabelSetScorer
-from electra_tf.tasks.splits import (
-    Split,
-    check_split_column,
-    find_splits,
-    hold_out,
-    move_to_dev,
-    rows_by_split,
-    unread_file,
-    warn_of_missing_classes,
-    warn_of_unused_splits,
-)
 from electra_tf.tasks.task_data import SPLITS, Notify, TaskData, format_counts
 from electra_tf.tasks.text_rows import (
     UNBOUNDED,

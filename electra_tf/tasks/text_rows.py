@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks import glue
+from electra_tf.tasks.data import glue
+from electra_tf.tasks.data.splits import Places, Split
 from electra_tf.tasks.data.table import Table, cell_text
 from electra_tf.tasks.labels import other_spelling, parse_list
-from electra_tf.tasks.splits import Places, Split
 from electra_tf.text.data_errors import DataErrorLog
 
 UNBOUNDED = (-np.inf, np.inf)

@@ -37,12 +37,12 @@ from electra_tf.interop.keras_file import SETTINGS as CONFIG
 from electra_tf.interop.keras_file import TRAINING_ROWS
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import PretrainedEncoder
+from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.defaults import default_epochs, describe_epochs
 from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.predictions import csv_lines
 from electra_tf.tasks.score import ScoredSplit
-from electra_tf.tasks.splits import Split
 from electra_tf.tasks.task_data import TaskData, describe_inputs, text_hashes
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.checkpoint import (

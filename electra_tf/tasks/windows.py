@@ -10,7 +10,7 @@ import re
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad_json import Answer, Question
+from electra_tf.tasks.data.squad_json import Answer, Question
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, SEP
 

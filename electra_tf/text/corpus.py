@@ -12,7 +12,9 @@ from typing import Any, BinaryIO
 from tqdm import tqdm
 
 from electra_tf.config.data import CorpusConfig
+from electra_tf.errors import InputError
 from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.delimited import LAYOUTS, SUFFIXES, DelimitedReader
 from electra_tf.text.files import (
     BROKEN,
     FileFormatError,
@@ -26,14 +28,8 @@ from electra_tf.text.files import (
     open_source,
     source_size,
 )
-from electra_tf.text.rows import (
-    JSON_SUFFIXES,
-    SEPARATORS,
-    column_values,
-    json_rows,
-    missing_field,
-    parquet_values,
-)
+from electra_tf.text.parquet import ParquetReader
+from electra_tf.text.rows import JSON_SUFFIXES, json_rows
 
 MAX_LINE_BYTES = 1_000_000
 _MAX_DOCUMENT_CHARACTERS = 16_000_000
@@ -116,9 +112,7 @@ class CorpusReader:
         with open_source(path) as raw:
             self._position = raw.tell
             if _suffix(path) == ".parquet":
-                values = parquet_values(raw, path, self._settings.field, self._log)
-                for number, value in enumerate(values, 1):
-                    yield from self._text(path, number, value)
+                yield from self._column(path, ParquetReader(raw, path, self._log))
             elif opened := self._open_text(path, raw):
                 stream, head = opened
                 yield from self._reader(path, head)(path, stream)
@@ -128,7 +122,7 @@ class CorpusReader:
     ) -> Callable[[str, BinaryIO], Iterator[Document]]:
         """Return the method that reads a file of text."""
         kind = inner_suffix(path)
-        if kind in SEPARATORS:
+        if kind in SUFFIXES:
             return self._table
         if _JSON_VALUES.match(head) or (kind == ".json" and head.startswith(b"[")):
             return self._json_values
@@ -254,9 +248,18 @@ class CorpusReader:
             self._log.add(path, number + 1, "invalid JSON", detail, "Correct the row")
 
     def _table(self, path: str, stream: BinaryIO) -> Iterator[Document]:
-        lines = (line for _, line in self._lines(path, stream))
-        separators, field = SEPARATORS[inner_suffix(path)], self._settings.field
-        for number, text in column_values(lines, separators, field, path, self._log):
+        lines = iter(lambda: self._read(path, stream.readline, -1), b"")
+        yield from self._column(path, DelimitedReader(lines, path, self._log))
+
+    def _column(
+        self, path: str, reader: DelimitedReader | ParquetReader
+    ) -> Iterator[Document]:
+        field = self._settings.field
+        if reader.names is None:
+            return  # logged as broken
+        if field not in reader.names:
+            raise _missing_field(path, field, reader.names)
+        for number, text in reader.column(field):
             yield from self._text(path, number, text)
 
     def _data_set(self, source: str) -> Iterator[Document]:
@@ -264,7 +267,7 @@ class CorpusReader:
         self._position = lambda: min(bytes_read, self._sizes[source])
         for number, row in enumerate(self._tfds[source], 1):
             if field not in row:
-                raise missing_field(source, field, row)
+                raise _missing_field(source, field, row)
             value = row[field]
             if isinstance(value, bytes):
                 bytes_read += len(value)
@@ -314,6 +317,16 @@ def _documents(
             group, size = [], 0
     if group:
         yield Document(source, first, group)
+
+
+def _missing_field(path: str, field: str, fields: Iterable[str]) -> InputError:
+    """Return the error for a corpus without the field of its texts."""
+    layout = LAYOUTS.get(inner_suffix(path))
+    return InputError(
+        f"The input must have the field {field!r}",
+        f"{path} with the fields {', '.join(fields)}",
+        "Name one of them with --field" + (f"; {layout}" if layout else ""),
+    )
 
 
 def progress_bar(reader: CorpusReader) -> tqdm:

@@ -14,11 +14,10 @@ from typing import NamedTuple
 from electra_tf.errors import InputError
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import encoding_remedy, inner_suffix
+from electra_tf.text.rows import MAX_ROW_BYTES
 
 SUFFIXES = (".csv", ".tsv")
 """Suffixes of delimited tables."""
-MAX_ROW_BYTES = 64_000_000
-"""Size of a field, at most; it holds a whole document."""
 BATCH_BYTES = 1 << 20
 """Size of a batch, but for its last row."""
 LAYOUTS = {
@@ -56,7 +55,7 @@ class Lines:
     def invalid(self, text: str) -> str:
         """Describe the first invalid byte of a text; empty: there is none."""
         match = _UNDECODED.search(text) if self.is_bad else None
-        return f"byte 0x{ord(match[0]) - 0xDC00:02X}; row not read" if match else ""
+        return f"byte 0x{ord(match[0]) - 0xDC00:02X}; not read" if match else ""
 
 
 class Batch(NamedTuple):
@@ -107,11 +106,16 @@ class DelimitedReader:
             if rows:
                 yield Batch(numbers, list(zip(*rows, strict=True)))
 
+    def column(self, name: str) -> Iterator[tuple[int, str]]:
+        """Yield number and text of the valid rows of a column."""
+        index = self.names.index(name)
+        for numbers, columns in self:
+            yield from zip(numbers, columns[index], strict=True)
+
     def _csv_reader(self) -> Iterator[list[str]]:
         first = next(self._lines, "")
         if first.lower().lstrip('"').startswith("sep="):
-            remedy = "Delete that line"
-            raise self._header_error(first, remedy)
+            raise self._header_error(first, "Delete that line")
         plain = _QUOTED.sub("", first)
         separator = ";" if ";" in plain and "," not in plain else ","
         lines = itertools.chain([first] if first else [], self._lines)
@@ -119,18 +123,18 @@ class DelimitedReader:
 
     def _header(self) -> list[str]:
         """Return the fields of the first row."""
+        rows, error = [], ""
         if self._is_csv:
-            rows, _ = self._next_csv_rows(1)
-            row = rows[0] if rows else []
-        else:
-            row = _split(next(self._lines, ""))
-        if not "".join(row).strip() or self._bytes.invalid("".join(row)):
-            raise self._header_error("no names", "Correct that row")
-        if not self._is_csv and all(map(_QUOTED.fullmatch, row)):
-            raise self._header_error(
-                "\t".join(row), "Write it as .csv, or without quotes around the fields"
-            )
-        return row
+            rows, error = self._next_csv_rows(1)
+        elif line := next(self._lines, ""):
+            rows = [_split(line)]
+        text = "\t".join(rows[0]) if rows else ""
+        error = error or self._bytes.invalid(text) or "no names" * (not text.strip())
+        if error:
+            raise self._header_error(error, "Correct that row")
+        if not self._is_csv and all(map(_QUOTED.fullmatch, rows[0])):
+            raise self._header_error(text, "Write it as .csv, or without such quotes")
+        return rows[0]
 
     def _header_error(self, received: str, remedy: str) -> InputError:
         layout = LAYOUTS[self._suffix]

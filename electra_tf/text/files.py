@@ -37,9 +37,9 @@ _TAR = f"{_FILES} mkdir unpacked && tar -xf {{file}} -C unpacked"
 _EXTRACT = "Extract its text into .txt, or into .jsonl, a document a row"
 _EXPORT = "Save or export its text in UTF-8"
 _UNPACK = "Decompress it: {0} -dc < {{file}} > {{new}}"
-_PANDAS = (
-    "Write its rows as .jsonl, for example with pandas: read_{0}(FILE)"
-    ".to_json('converted.jsonl', orient='records', lines=True)"
+_FEATHER = (
+    "Write its rows as .parquet, for example with pandas: read_feather(FILE)"
+    ".to_parquet('converted.parquet')"
 )
 _UNICODE = "Convert it: iconv -f {0} -t UTF-8 {{file}} > {{new}}"
 # First bytes, name and remedy; the first match counts.
@@ -71,8 +71,8 @@ _FORMATS = (
     (rb"%PDF-", "a PDF document", _EXPORT),
     (rb"\{\\rtf", "an RTF document", _EXPORT),
     (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of old Office", _EXPORT),
-    (rb"PAR1", "a Parquet file", _PANDAS.format("parquet")),
-    (rb"ARROW1|FEA1", "an Arrow file", _PANDAS.format("feather")),
+    (rb"PAR1", "a Parquet file", "Name it .parquet, not compressed"),
+    (rb"ARROW1|FEA1", "an Arrow file", _FEATHER),
     (rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _EXPORT),
     (rb"SQLite format 3\0", "an SQLite database", _EXPORT),
 )

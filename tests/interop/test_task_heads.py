@@ -20,7 +20,7 @@ from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.serving.export import load_exportable
 from electra_tf.serving.signatures import IDS
 from electra_tf.tasks.classifier import TextRegressor
-from electra_tf.tasks.schemes import learned_scheme
+from electra_tf.tasks.data.schemes import learned_scheme
 from interop.numpy_forward import prove
 from interop.test_conversion import MASK, REAL, SEGMENTS, TOKENS
 

@@ -1,4 +1,4 @@
-"""Spans and schemes of tags in the graph equal those of `tasks.schemes`."""
+"""Spans and schemes of tags in the graph equal those of `tasks.data.schemes`."""
 
 import random
 
@@ -8,8 +8,8 @@ import tensorflow as tf
 import tiny
 
 from electra_tf.serving.entities_graph import GraphSpans, WordTags
+from electra_tf.tasks.data.schemes import SCHEMES, as_span_tags, to_scheme
 from electra_tf.tasks.entities import find_entities, split_text
-from electra_tf.tasks.schemes import SCHEMES, as_span_tags, to_scheme
 from electra_tf.text.graph_tokenizer import WordOffsets
 from electra_tf.text.tokenizer import Tokenizer
 

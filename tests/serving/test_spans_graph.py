@@ -14,8 +14,8 @@ from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.serving.spans_graph import graph_answers
 from electra_tf.serving.windows_graph import GraphWindows
 from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.data.squad_json import Question
 from electra_tf.tasks.spans import decode_answers
-from electra_tf.tasks.squad_json import Question
 from electra_tf.tasks.windows import make_features
 from electra_tf.text.tokenizer import Tokenizer
 from serving.test_windows_graph import columns, pairs

@@ -9,7 +9,7 @@ import tiny
 
 from electra_tf.serving.request_limits import RequestLimits
 from electra_tf.serving.windows_graph import GraphWindows
-from electra_tf.tasks.squad_json import Question
+from electra_tf.tasks.data.squad_json import Question
 from electra_tf.tasks.windows import make_features, split_words
 from electra_tf.text.tokenizer import Tokenizer
 

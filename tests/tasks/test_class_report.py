@@ -11,7 +11,7 @@ from electra_tf.tasks.class_report import (
     span_report,
     tag_report,
 )
-from electra_tf.tasks.schemes import to_scheme
+from electra_tf.tasks.data.schemes import to_scheme
 
 RNG = np.random.default_rng(0)
 LABELS = ["bad", "accuracy", "差评", "never", "only predicted"]

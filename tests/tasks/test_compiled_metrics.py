@@ -17,10 +17,10 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.compiled_metrics import set_modes
+from electra_tf.tasks.data.schemes import to_scheme
 from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.tasks.keras_metrics import named_metric
 from electra_tf.tasks.metrics import score_spans
-from electra_tf.tasks.schemes import to_scheme
 from electra_tf.tasks.tagger import TokenClassifier
 
 ROWS, BATCH = 96, 28  # the last batch has padding rows: all of those of a 2nd replica

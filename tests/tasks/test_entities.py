@@ -11,10 +11,10 @@ from generated_texts import random_texts
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.conll import Sentence
+from electra_tf.tasks.data.conll import Sentence
+from electra_tf.tasks.data.schemes import as_span_tags
 from electra_tf.tasks.entities import find_entities, split_sentence, split_text
 from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.schemes import as_span_tags
 from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.text.normalization import SPACES, UNIT, CharacterTable
 from electra_tf.text.tokenizer import Tokenizer

@@ -17,9 +17,9 @@ from electra_tf.errors import InputError
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.serving.export import load_exportable
 from electra_tf.tasks.class_report import format_class_report
+from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.score import LabelSetScorer
-from electra_tf.tasks.splits import Split
 from electra_tf.text.data_errors import DataErrorLog
 
 LABELS = ("good", "in", "long")

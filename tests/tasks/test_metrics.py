@@ -10,7 +10,8 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from electra_tf.tasks.conll import read_conll
+from electra_tf.tasks.data.conll import read_conll
+from electra_tf.tasks.data.schemes import to_scheme
 from electra_tf.tasks.metrics import (
     LABEL_SET_METRICS,
     METRICS,
@@ -18,7 +19,6 @@ from electra_tf.tasks.metrics import (
     score_spans,
     score_tokens,
 )
-from electra_tf.tasks.schemes import to_scheme
 from electra_tf.text.data_errors import DataErrorLog
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.tasks import registry
+from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.score import LabelScorer
-from electra_tf.tasks.splits import Split
 
 CLASSES = LabelScorer(("accuracy", "mcc", "f1"), ("no", "yes"))
 LABELLED, PREDICTED = (

@@ -9,10 +9,10 @@ import tiny
 from conftest import GOLDEN
 
 from electra_tf.config.finetuning import TaskModelConfig
+from electra_tf.tasks.data.splits import Split
+from electra_tf.tasks.data.squad_json import Question, read_squad
 from electra_tf.tasks.score import Answers, AnswerScorer
 from electra_tf.tasks.spans import Candidate, QAPrediction, decode_answers
-from electra_tf.tasks.splits import Split
-from electra_tf.tasks.squad_json import Question, read_squad
 from electra_tf.tasks.squad_metrics import normalize
 from electra_tf.tasks.windows import make_features
 from electra_tf.text.data_errors import DataErrorLog

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad_json import Answer, Question, read_squad
+from electra_tf.tasks.data.squad_json import Answer, Question, read_squad
 from electra_tf.tasks.squad_metrics import score_v1, score_v2
 from electra_tf.text.data_errors import DataErrorLog
 

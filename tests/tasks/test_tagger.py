@@ -10,9 +10,9 @@ import tiny
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.conll import Sentence, read_conll
+from electra_tf.tasks.data.conll import Sentence, read_conll
+from electra_tf.tasks.data.schemes import to_scheme
 from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.schemes import to_scheme
 from electra_tf.tasks.tagger import (
     EncodedWords,
     TokenClassifier,

@@ -13,8 +13,8 @@ import tiny
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextRegressor
+from electra_tf.tasks.data.splits import Split, hold_out
 from electra_tf.tasks.labels import suspicious_labels
-from electra_tf.tasks.splits import Split, hold_out
 
 csv_task = functools.partial(tiny.read_task, "csv")
 TABLE = DataConfig(text_columns=("text",), label_column="label")

@@ -14,9 +14,9 @@ from training.toy import one_device
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier
-from electra_tf.tasks.conll import Sentence
+from electra_tf.tasks.data.conll import Sentence
+from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.score import LabelScorer, TagScorer
-from electra_tf.tasks.splits import Split
 from electra_tf.tasks.task_data import TaskData
 from electra_tf.tasks.trials import Trial, Trials, best_trial, format_summary, summary
 from electra_tf.training.checkpoint import saved_steps

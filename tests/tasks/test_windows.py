@@ -7,7 +7,7 @@ from conftest import GOLDEN
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad_json import Answer, Question
+from electra_tf.tasks.data.squad_json import Answer, Question
 from electra_tf.tasks.windows import make_features, split_words
 from electra_tf.text.tokenizer import Tokenizer
 

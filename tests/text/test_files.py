@@ -16,9 +16,9 @@ import pytest
 from electra_tf.config.data import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.runs.nbest import rerank
-from electra_tf.tasks.conll import read_conll
+from electra_tf.tasks.data.conll import read_conll
+from electra_tf.tasks.data.squad_json import read_squad
 from electra_tf.tasks.data.table import read
-from electra_tf.tasks.squad_json import read_squad
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import (

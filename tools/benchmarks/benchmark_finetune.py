@@ -111,7 +111,7 @@ def run_trainer(
     folder: pathlib.Path, data: Any, seed: int, options: argparse.Namespace
 ) -> tuple[list[str], Any]:
     """Return predictions for dev, and the usage of the process, of the Trainer."""
-    from electra_tf.tasks import glue
+    from electra_tf.tasks.data import glue
 
     labels, highest = data.scorer.labels, glue.TASKS[data.name].range[1]
     splits = {}

@@ -21,8 +21,8 @@ from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.model.encoder import Encoder
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.tasks.conll import Sentence, read_conll
-from electra_tf.tasks.splits import find_splits
+from electra_tf.tasks.data.conll import Sentence, read_conll
+from electra_tf.tasks.data.splits import find_splits
 from electra_tf.tasks.tagger import encode_words
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.warnings import UnknownCounter

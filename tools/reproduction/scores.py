@@ -17,7 +17,7 @@ from typing import Any
 
 import metrics
 
-from electra_tf.tasks.schemes import conlleval_spans
+from electra_tf.tasks.data.schemes import conlleval_spans
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,10 @@
-"""Whole files of text and JSON, names of TFDS, and formats that are no input."""
+"""Files of a task's data: open them, read them as text, refuse those of no use."""
 
+import contextlib
+import itertools
 import os
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,13 +12,16 @@ from electra_tf.errors import InputError
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import (
     BROKEN,
+    HEAD_BYTES,
+    check_format,
     encoding_remedy,
     inner_suffix,
     open_compressed,
 )
-from electra_tf.text.rows import JSON_SUFFIXES, json_values
+from electra_tf.text.rows import JSON_SUFFIXES
 
 TFDS = "tfds:"
+STANDARD_INPUT = "standard input"
 TABLES = (".tsv", ".csv", *JSON_SUFFIXES, ".parquet")
 """Suffixes of tables."""
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
@@ -50,24 +56,37 @@ def check_input_file(path: str | None) -> None:
         )
 
 
-def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
-    """Yield the values of a JSON file, each with the number of its first line."""
-    for line, part, value in json_values(read_text(path, log), path, log):
-        if not has_bad_bytes(part):
-            yield line, value
+@contextlib.contextmanager
+def opened(path: str | None) -> Iterator[Any]:
+    """Open a file, or standard input, as lines."""
+    with reported(path or STANDARD_INPUT):
+        if path is not None:
+            with open_compressed(path) as file:
+                yield file
+            return
+        stream = sys.stdin.buffer
+        first = stream.readline()
+        check_format("FILE", first[:HEAD_BYTES], is_decompressed=False)
+        yield itertools.chain([first] if first else [], stream)
+
+
+@contextlib.contextmanager
+def reported(source: str) -> Iterator[None]:
+    """Raise an InputError for a file that cannot be read."""
+    try:
+        yield
+    except (OSError, *BROKEN) as error:
+        raise InputError(
+            f"{source} must be readable to its end",
+            str(error) or type(error).__name__,
+            "Check the path and its permissions, or copy the file again",
+        ) from error
 
 
 def read_text(path: str, log: DataErrorLog) -> str:
     """Read a file, with surrogates for bytes that are not UTF-8, which are reported."""
-    try:
-        with open_compressed(path) as file:
-            text = file.read().decode("utf-8-sig", "surrogateescape")
-    except (OSError, *BROKEN) as error:
-        raise InputError(
-            f"{path} must be readable to its end",
-            str(error) or type(error).__name__,
-            "Check the path and its permissions, or copy the file again",
-        ) from error
+    with opened(path) as file:
+        text = file.read().decode("utf-8-sig", "surrogateescape")
     if not text or text.isspace():
         raise InputError(
             f"{path} must contain text", "an empty file", "Copy the file again"
@@ -77,8 +96,8 @@ def read_text(path: str, log: DataErrorLog) -> str:
             if match := _UNDECODED.search(line):
                 byte, column = ord(match[0]) - 0xDC00, match.start() + 1
                 detail = f"byte 0x{byte:02X} at character {column}"
-                kind = "another encoding than UTF-8"
-                log.add(path, number, kind, detail, encoding_remedy(path))
+                remedy = encoding_remedy(path)
+                log.add(path, number, "invalid UTF-8", detail, remedy)
     return text
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from electra_tf.errors import InputError
+from electra_tf.tasks.data.files import opened
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.delimited import Lines
 from electra_tf.text.files import encoding_remedy
@@ -20,25 +21,39 @@ Values = Iterator[tuple[int, str, Any]]
 """Number of the first line of each value of JSON, its text, and the value."""
 
 
+def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
+    """Yield the values of a JSON file, each with the number of its first line."""
+    with opened(path) as file:
+        yield from _values(file, path, log)
+
+
 def json_records(file: Iterable[bytes], source: str, log: DataErrorLog) -> Records:
     """Yield the objects of a list, one on each line, or one of several lines.
 
     A string is a record with a text.
     """
-    lines = Lines(file)
-    for number, text, value in _values(iter(lines), source, log):
+    for number, value in _values(file, source, log):
         if isinstance(value, str):
             value = {TEXT: value}
-        if invalid := lines.invalid(text):
-            log.add(source, number, "invalid UTF-8", invalid, encoding_remedy(source))
-        elif isinstance(value, dict):
+        if isinstance(value, dict):
             yield number, value
         else:
             detail = f"{describe_json(value)}, not an object"
             log.add(source, number, "invalid JSON", detail, "Write it as an object")
 
 
-def _values(lines: Iterator[str], source: str, log: DataErrorLog) -> Values:
+def _values(
+    file: Iterable[bytes], source: str, log: DataErrorLog
+) -> Iterator[tuple[int, Any]]:
+    lines = Lines(file)
+    for number, text, value in _parsed(iter(lines), source, log):
+        if invalid := lines.invalid(text):
+            log.add(source, number, "invalid UTF-8", invalid, encoding_remedy(source))
+        else:
+            yield number, value
+
+
+def _parsed(lines: Iterator[str], source: str, log: DataErrorLog) -> Values:
     first = _to_next_text(lines)
     is_document = bool(first) and first[-1].lstrip().startswith("[")
     second = [] if is_document else _to_next_text(lines)

@@ -6,26 +6,28 @@ import dataclasses
 import gc
 import itertools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.data.files import (
+    STANDARD_INPUT,
+    TFDS,
+    conversion,
+    opened,
+    reported,
+)
 from electra_tf.tasks.data.records import TEXT, Records, json_records, line_records
+from electra_tf.tasks.data.tfds_rows import tfds_records
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.delimited import LAYOUTS, SUFFIXES, DelimitedReader
-from electra_tf.text.files import (
-    BROKEN,
-    HEAD_BYTES,
-    check_format,
-    inner_suffix,
-    open_compressed,
-)
+from electra_tf.text.files import inner_suffix
+from electra_tf.text.parquet import ParquetReader
 from electra_tf.text.rows import JSON_SUFFIXES
 
-TFDS = "tfds:"
 Notify = Callable[[str], None]
-_SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _BATCH = 10_000  # records
 _MAX_SHARED = 1000  # values of a column, of which equal ones are one object
 
@@ -86,7 +88,7 @@ def read(
     """Read the rows of a file, of standard input, or of a split `tfds:NAME@SPLIT`.
 
     A .csv, .tsv, .jsonl, .ndjson, .json or .parquet has records, another file a text on
-    each line, or a JSON object. The file may be compressed (.gz, .xz).
+    each line, or a JSON object. All but .parquet may be compressed (.gz, .xz).
 
     Args:
         path: Path or data set; None: standard input.
@@ -98,29 +100,22 @@ def read(
     Returns:
         The table, with one row or more, but for an empty standard input.
     """
-    source = path or "standard input"
-    suffix = inner_suffix(path) if path else ""
-    if suffix in _SPREADSHEETS:
-        raise InputError(
-            "A table must be .csv, .tsv, .jsonl, .json or .parquet",
-            source,
-            "Save it as .csv, or run pandas.read_excel(FILE).to_csv('NEW.csv', "
-            "index=False)",
-        )
+    source = path or STANDARD_INPUT
+    if remedy := conversion(source):
+        required = "A table must be .csv, .tsv, .jsonl, .json or .parquet"
+        raise InputError(required, source, remedy)
     builder = _Builder(source, columns)
-    with _open(path) as file, _without_collections():
-        if suffix in SUFFIXES:
-            reader = DelimitedReader(file, source, log, names)
-            builder.check(reader.names)
-            for numbers, values in reader:
-                builder.add(numbers, dict(zip(reader.names, values, strict=True)))
-        elif suffix in JSON_SUFFIXES:
-            builder.add_records(json_records(file, source, log))
+    with _without_collections():
+        if source.startswith(TFDS):
+            builder.add_records(tfds_records(source))
+        elif os.path.splitext(source)[1].lower() == ".parquet":
+            _read_parquet(source, log, builder)
         else:
-            builder.add_records(line_records(file, source, log))
+            with opened(path) as file:
+                _read_text(file, source, log, names, builder)
     if builder.lines or path:
         return builder.table()
-    notify("standard input has no lines")
+    notify(f"{source} has no lines")
     return Table({TEXT: []}, [], source)
 
 
@@ -128,7 +123,7 @@ class _Builder:
     """Columns that grow by batches of rows."""
 
     def __init__(self, source: str, wanted: Sequence[str] | None):
-        self._source, self._wanted = source, wanted
+        self._source, self.wanted = source, wanted
         self._columns: dict[str, list] = {}
         self._known: dict[str, dict[str, str]] = {}
         self.lines = array.array("q")
@@ -137,7 +132,7 @@ class _Builder:
         """Append rows; a column without values has missing ones."""
         for name, values in columns.items():
             known = self._known.setdefault(name, {})
-            if self._wanted is None or name in self._wanted:
+            if self.wanted is None or name in self.wanted:
                 column = self._columns.setdefault(name, [None] * len(self.lines))
                 column.extend(_share(values, known))
         self.lines.extend(numbers)
@@ -155,7 +150,7 @@ class _Builder:
 
     def check(self, known: Iterable[str]) -> None:
         """Raise an error if a column is missing."""
-        _require(self._source, self._wanted or (), known)
+        _require(self._source, self.wanted or (), known)
 
     def table(self) -> Table:
         """Return the table."""
@@ -166,9 +161,40 @@ class _Builder:
                 "Check that it is the right file",
             )
         self.check(self._known)
-        order = self._wanted or self._columns
+        order = self.wanted or self._columns
         columns = {name: self._columns[name] for name in order}
         return Table(columns, self.lines, self._source)
+
+
+def _read_text(
+    file: Iterable[bytes],
+    source: str,
+    log: DataErrorLog,
+    names: Sequence[str] | None,
+    builder: _Builder,
+) -> None:
+    suffix = inner_suffix(source)
+    if suffix in JSON_SUFFIXES:
+        builder.add_records(json_records(file, source, log))
+    elif suffix not in SUFFIXES:
+        builder.add_records(line_records(file, source, log))
+    else:
+        reader = DelimitedReader(file, source, log, names)
+        builder.check(reader.names)
+        for numbers, values in reader:
+            builder.add(numbers, dict(zip(reader.names, values, strict=True)))
+
+
+def _read_parquet(path: str, log: DataErrorLog, builder: _Builder) -> None:
+    with reported(path), open(path, "rb") as file:
+        reader = ParquetReader(file, path, log)
+        if reader.names is None:
+            return
+        builder.check(reader.names)
+        names = builder.wanted or reader.names
+        for numbers, values in reader.batches(names, _BATCH):
+            columns = [array.to_pylist() for array in values]
+            builder.add(numbers, dict(zip(names, columns, strict=True)))
 
 
 def _require(source: str, wanted: Sequence[str], known: Iterable[str]) -> None:
@@ -203,29 +229,14 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
-@contextlib.contextmanager
-def _open(path: str | None) -> Iterator[Iterable[bytes]]:
-    try:
-        if path is not None:
-            with open_compressed(path) as file:
-                yield file
-            return
-        stream = sys.stdin.buffer
-        first = stream.readline()
-        check_format("FILE", first[:HEAD_BYTES], is_decompressed=False)
-        yield itertools.chain([first] if first else [], stream)
-    except (OSError, *BROKEN) as error:
-        raise InputError(
-            f"{path or 'standard input'} must be readable to its end",
-            str(error) or type(error).__name__,
-            "Check the path and its permissions, or copy the file again",
-        ) from error
-
-
 def cell_text(value: Any) -> str:
     """Return a value of a cell as text: missing empty, others as JSON, 1.0 as 1."""
     if isinstance(value, str) or value is None:
         return value or ""
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, int | float | list | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)  # a date, for example

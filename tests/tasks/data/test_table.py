@@ -1,6 +1,7 @@
 """Any file becomes a table with file and row; invalid rows stop or are counted."""
 
 import csv
+import datetime
 import gc
 import io
 import json
@@ -8,6 +9,8 @@ import os
 import pathlib
 import tracemalloc
 
+import numpy as np
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,8 +60,9 @@ GOOD = {  # content, name, rows, numbers
     "empty lines in .csv": (
         "a,b\n\n1,2\r\n\r\n3,\n\n", "a.csv", [("1", "2"), ("3", "")], [3, 5],
     ),
-    "quotes within a field of .csv": ('a,b\n5" disk,1\n', "a.csv", [('5" disk', "1")],
-                                      [2]),
+    "quotes within a field of .csv": (
+        'a,b\n5" disk,1\n', "a.csv", [('5" disk', "1")], [2],
+    ),
     "empty lines at the end": ("a\tb\n1\t2\n\n\r\n\n", "a.tsv", [("1", "2")], [2]),
     "empty texts": ("a\n1\n\n\n", "a.tsv", [("1",), ("",), ("",)], [2, 3, 4]),
     "semicolons": (
@@ -331,3 +335,91 @@ def test_published_cases(data):
     for name in ("08_*/cp1252.csv", "08_*/sep_line.csv", "09_*/quoted.tsv"):
         with pytest.raises(InputError):
             first(name, "text")
+
+
+# Parquet and TFDS.
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    """Return the path of a Parquet file with columns of several types."""
+    path = tmp_path / "a.parquet"
+    rows = [
+        {"text": "é", "n": 1, "x": 2.0, "words": ["a", "b"], "o": {"k": [1]}},
+        {"text": None, "n": None, "x": 0.5, "words": [], "o": None},
+    ] * 6000
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path
+
+
+def test_columns_of_parquet_have_their_types(parquet, log):
+    table = read(str(parquet), log)
+    assert list(table.columns) == ["text", "n", "x", "words", "o"]
+    first, second = [[v[i] for v in table.columns.values()] for i in (0, 11_999)]
+    assert first == ["é", 1, 2.0, ["a", "b"], {"k": [1]}]
+    assert second == [None, None, 0.5, [], None]
+    assert table.texts("n")[:2] == ["1", ""]
+    assert table.place(11_999) == f"{parquet}:12000"
+    assert list(read(str(parquet), log, ["n", "text"]).columns) == ["n", "text"]
+    with pytest.raises(InputError, match=r"a\.parquet .*'label'.*'text'"):
+        read(str(parquet), log, ["label"])
+
+
+def test_broken_parquet_stops_or_is_counted(parquet, write, log, report):
+    path = write("b.parquet", b"no table" * 9)
+    for errors in (log, report):
+        with pytest.raises(InputError, match=r"b\.parquet"):
+            read(path, errors)
+    assert report.counts.total() == 1
+    with pytest.raises(InputError, match=r"lost\.parquet"):
+        read(str(parquet.with_name("lost.parquet")), log)
+
+
+def test_values_that_json_has_not_are_texts(tmp_path, log):
+    path = tmp_path / "a.parquet"
+    columns = {"day": [datetime.date(2020, 1, 2)], "raw": ["é".encode()]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    table = read(str(path), log)
+    assert (table.texts("day"), table.texts("raw")) == (["2020-01-02"], ["é"])
+
+
+def test_rows_of_tfds_have_values_of_json(tmp_path, monkeypatch, log):
+    import tensorflow_datasets as tfds
+
+    class TinyTable(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            label = tfds.features.ClassLabel(names=["no", "yes"])
+            features = {
+                "text": tfds.features.Text(), "label": label, "score": np.float32,
+                "tags": tfds.features.Sequence(label), "flag": np.bool_,
+                "answers": tfds.features.Sequence({"start": np.int32}),
+            }  # fmt: skip
+            return self.dataset_info_from_configs(
+                features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            for label in (1, -1):
+                yield label, {
+                    "text": "é", "label": label, "score": 3.8, "tags": [1, 0],
+                    "flag": True, "answers": [{"start": 7}],
+                }  # fmt: skip
+
+    TinyTable(data_dir=tmp_path).download_and_prepare()
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    table = read("tfds:tiny_table@train", log)
+    assert sorted(table.texts("label")) == ["", "yes"]
+    del table.columns["label"]
+    assert [values[0] for _, values in sorted(table.columns.items())] == [
+        {"start": [7]}, True, 3.8, ["yes", "no"], "é",
+    ]  # fmt: skip
+    assert table.place(1) == "tfds:tiny_table@train:2"
+    with pytest.raises(InputError, match=r"tiny_table@train .*'x'"):
+        read("tfds:tiny_table@train", log, ["x"])
+    with pytest.raises(InputError, match="'dev' of the data set 'tiny_table'"):
+        read("tfds:tiny_table@dev", log)

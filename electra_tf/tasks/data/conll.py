@@ -10,16 +10,17 @@ from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.files import has_bad_bytes, read_json, read_text
-from electra_tf.tasks.schemes import STRAY, is_span_scheme, respelled, write_spans
-from electra_tf.tasks.span_records import (
+from electra_tf.tasks.data.files import has_bad_bytes, read_text
+from electra_tf.tasks.data.records import read_json
+from electra_tf.tasks.data.schemes import STRAY, is_span_scheme, respelled, write_spans
+from electra_tf.tasks.data.span_records import (
     SpanForm,
     complete_annotations,
     find_form,
     is_rejected,
     to_word_spans,
 )
-from electra_tf.tasks.splits import warn_of_unused_splits
+from electra_tf.tasks.data.splits import warn_of_unused_splits
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES, begins_json, describe_json

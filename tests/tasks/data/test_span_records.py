@@ -8,7 +8,7 @@ import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.conll import read_sentences
+from electra_tf.tasks.data.conll import read_sentences
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.predictions import predict_items
 from electra_tf.tasks.tagger import TokenClassifier

@@ -7,7 +7,7 @@ import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks import glue
+from electra_tf.tasks.data import glue
 from electra_tf.tasks.data.table import read
 
 # Leaderboard's files with their rows, and epochs of the paper (appendix B).
@@ -157,7 +157,7 @@ def prepared(tmp_path_factory):
     [
         ("mrpc", "train", "sentence1 sentence2", ["1", "0", "1", "0"]),
         ("wnli", "dev", "sentence1 sentence2", ["0", "1", "1", ""]),
-        ("stsb", "dev", "sentence1 sentence2", ["0.0", "3.8", "5.0", "2.5"]),
+        ("stsb", "dev", "sentence1 sentence2", ["0", "3.8", "5", "2.5"]),
         ("qqp", "test", "question1 question2", ["0", "1", "1", "1"]),
         (
             "mnli",

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.conll import read_conll
-from electra_tf.tasks.schemes import (
+from electra_tf.tasks.data.conll import read_conll
+from electra_tf.tasks.data.schemes import (
     as_span_tags,
     conlleval_spans,
     is_span_scheme,

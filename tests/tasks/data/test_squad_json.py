@@ -6,7 +6,7 @@ import json
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.squad_json import (
+from electra_tf.tasks.data.squad_json import (
     Answer,
     Question,
     read_squad,
@@ -97,7 +97,7 @@ def test_a_bad_flat_record_and_a_column_of_splits(write, log, report):
 
 
 BAD_FILES = {
-    "empty": (b"  \n", "dev.json", "empty"),
+    "empty": (b"  \n", "dev.json", "no records"),
     "no json": (b'{"data": [', "dev.json", "invalid JSON"),
     "latin-1": (b'{"data": ["\xe9"]}', "dev.json", "UTF-8"),
     "a list": (b"[]", "dev.json", "no records"),

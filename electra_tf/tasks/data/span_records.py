@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from electra_tf.tasks.schemes import Span
+from electra_tf.tasks.data.schemes import Span
 
 SPAN_KEYS = ("entities", "spans", "ents", "label", "labels")
 """Usual keys of the spans of a text."""

@@ -6,7 +6,7 @@ import pytest
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.conll import (
+from electra_tf.tasks.data.conll import (
     Sentence,
     read_conll,
     read_sentences,
@@ -102,7 +102,7 @@ BAD = {  # lines after a good sentence, line and words of the error
         3,
         "line 3 has a space within 'New York'",
     ),
-    "UTF-8": (b"the O\ncaf\xe9 O\n", 4, "another encoding than UTF-8"),
+    "UTF-8": (b"the O\ncaf\xe9 O\n", 4, "invalid UTF-8"),
     "NUL": (b"th\0e O\n", 3, "NUL"),
     "a carriage return": (b"the O\rcat O\n", 3, "carriage return"),
 }

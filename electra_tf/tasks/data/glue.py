@@ -10,8 +10,8 @@ from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.tasks.data import table as table_reader
 from electra_tf.tasks.data.files import TFDS, has_tfds
+from electra_tf.tasks.data.splits import find_file
 from electra_tf.tasks.data.table import Table
-from electra_tf.tasks.splits import find_file
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import SUFFIXES
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import pydantic
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.files import TFDS, read_json
+from electra_tf.tasks.data.files import TFDS
+from electra_tf.tasks.data.records import read_json
+from electra_tf.tasks.data.splits import warn_of_unused_splits
 from electra_tf.tasks.data.table import print_note
-from electra_tf.tasks.splits import warn_of_unused_splits
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix, load_tfds
 from electra_tf.text.rows import describe_json
