@@ -72,7 +72,7 @@ def test_good_model_passes(exports, tmp_path):
     (tmp_path / "texts").write_text("one\n\ntwo words\nдва слова\n")
     write_warmup(
         exports("tagger") / "10",
-        {"serving_default": warmup_requests(["text"], [1, 5]), "tokens": []},
+        {"serving_default": warmup_requests({"text": 1}, [1, 5]), "tokens": []},
     )
     flags = [f"--model={exports('tagger')}", f"--input={tmp_path / 'texts'}"]
     result = python(CHECK, *flags, "--requests=40", "--fuzz=80", "--threads=3")

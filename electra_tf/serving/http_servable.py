@@ -69,8 +69,8 @@ class Servable:
         """Run each signature of strings, because its first requests are slow."""
         for signature in self.signatures.values():
             if signature.takes_texts:
-                names = [*signature.inputs]
-                for request in warmup_requests(names, _WARMUP_LENGTHS):
+                axes = {n: spec.shape.rank for n, spec in signature.inputs.items()}
+                for request in warmup_requests(axes, _WARMUP_LENGTHS):
                     # The limits of an export may be smaller.
                     with contextlib.suppress(tf.errors.InvalidArgumentError):
                         signature(request)
