@@ -55,7 +55,7 @@ class _Task(ServedModel):
         return self.model.named_outputs(outputs)
 
     def examples(self, rows: Sequence[Any]) -> EncodedExamples:
-        return self.model.examples(rows)
+        return self.model.row_examples(rows)
 
     def texts(self) -> dict[str, Signature]:
         """Return the signatures of strings by name."""
