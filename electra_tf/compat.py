@@ -20,6 +20,14 @@ def remat_mode(layer: Any) -> Any:
     return layer._remat_mode
 
 
+def variable_index(optimizer: Any, variable: Any) -> int:
+    """Return the place of a variable among those that an optimizer was built with.
+
+    Keras: `Optimizer._get_variable_index`, as its guide to own optimizers calls it.
+    """
+    return optimizer._get_variable_index(variable)
+
+
 def summary_resource(writer: Any) -> Any:
     """Return the resource of a `tf.summary.SummaryWriter`.
 

@@ -29,6 +29,13 @@ def test_a_layer_has_the_mode_of_its_remat_scope():
     assert outside is None or outside.mode is None
 
 
+def test_an_optimizer_finds_its_variables():
+    variables = [keras.Variable([0.0]), keras.Variable([0.0])]
+    optimizer = keras.optimizers.SGD()
+    optimizer.build(variables)
+    assert [compat.variable_index(optimizer, v) for v in variables] == [0, 1]
+
+
 def test_an_event_is_written_with_the_resource_of_a_writer(tmp_path):
     writer = tf.summary.create_file_writer(str(tmp_path))
     event = tf.compat.v1.Event(step=7, file_version="x")

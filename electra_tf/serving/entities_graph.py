@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf.tasks.data.schemes import BIOES, OUTSIDE
-from electra_tf.tasks.keras_metrics import SpanFinder, SpanWords, shifted
+from electra_tf.tasks.span_metric import SpanFinder, SpanWords, shifted
 from electra_tf.text.graph_tokenizer import WordOffsets, repeat_rows, substrings
 
 _WRITTEN = "IBE"

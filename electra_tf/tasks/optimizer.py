@@ -72,10 +72,10 @@ def check_updates_left(optimizer: Any, more: int) -> None:
         )
 
 
-def check_callbacks(callbacks: Any, optimizer: Any) -> None:
+def check_callbacks(callbacks: Sequence[Any], optimizer: Any) -> None:
     """Raise an error if a callback would set the rate of a scheduled optimizer."""
     kinds = keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau
-    for callback in tf.nest.flatten(getattr(callbacks, "callbacks", callbacks)):
+    for callback in callbacks:
         if isinstance(optimizer, Optimizer) and isinstance(callback, kinds):
             raise rate_error(type(callback).__name__)
 

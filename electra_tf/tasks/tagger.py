@@ -32,8 +32,8 @@ from electra_tf.tasks.examples import (
     Inputs,
     check_num_targets,
 )
-from electra_tf.tasks.keras_metrics import SpanF1
 from electra_tf.tasks.losses import Loss, tag_loss
+from electra_tf.tasks.span_metric import SpanF1
 from electra_tf.tasks.text_inputs import to_single_texts
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.tokenizer import Tokenizer

@@ -21,7 +21,7 @@ from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.calls import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.tasks.compiled_metrics import CompiledMetrics
+from electra_tf.tasks.compiled_metrics import CompiledMetrics, set_modes
 from electra_tf.tasks.defaults import (
     MOST_DROPOUT,
     complete_settings,
@@ -106,8 +106,8 @@ class TextModel(keras.Model, TaskMethods):
     """Whether `compile` got an optimizer, which each `fit` continues to use."""
     settings_note = ""
     """Line that `fit` prints: defaults that were chosen for the encoder."""
-    _user_metrics = CompiledMetrics("", None, num_outputs=1)
-    """Metrics of `compile`, none before it."""
+    _compiled_metrics: CompiledMetrics | None = None
+    """Loss and metrics of `compile`."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "TextModel":
         """Raise an error for a path in place of an encoder."""
@@ -272,7 +272,10 @@ class TextModel(keras.Model, TaskMethods):
             dropout = f"dropout {self.shape.dropout:g}"
             print(f"{self.settings_note}\n{describe_epochs(steps, epochs)}, {dropout}")
         prepare_optimizer(self, steps, arguments.get("initial_epoch", 0), epochs)
-        check_callbacks(arguments.get("callbacks"), self.optimizer)
+        callbacks = arguments.get("callbacks")
+        callbacks = tf.nest.flatten(getattr(callbacks, "callbacks", callbacks))
+        check_callbacks(callbacks, self.optimizer)
+        set_modes(callbacks, self.metrics)
         with self.distribute_strategy.scope():  # for callbacks that restore its slots
             self.optimizer.build(self.trainable_variables)
         return super().fit(epochs=epochs, **arguments)
@@ -421,7 +424,8 @@ class TextModel(keras.Model, TaskMethods):
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         """Loss, metrics of `compile`, and the task's whose names are not taken."""
-        return self._user_metrics.merged(super().metrics)
+        own = super().metrics
+        return self._compiled_metrics.merged(own) if self.compiled else own
 
     def compile(
         self,
@@ -449,18 +453,21 @@ class TextModel(keras.Model, TaskMethods):
         jit = arguments.pop("jit_compile", None)
         unsupported = {"loss": loss, "loss_weights": loss_weights, "jit_compile": jit}
         reject_compile_arguments(type(self).__name__, unsupported)
-        arguments |= {"metrics": metrics, "weighted_metrics": weighted_metrics}
         facts = type(self).__name__, self.metric_kind, self.num_outputs
+        given = metrics, weighted_metrics
         with self.distribute_strategy.scope():
-            user_metrics = CompiledMetrics(
-                *facts, metrics, weighted_metrics, self.task_metrics()
-            )
+            compiled_metrics = CompiledMetrics(*facts, *given, self.task_metrics())
         # XLA would compile the whole step again for each length of batches.
         super().compile(optimizer, jit_compile=False, **arguments)
-        self._compile_metrics = None  # Keras would pass logits to all metrics
-        self._user_metrics = user_metrics
+        self._compiled_metrics = compiled_metrics
         self.has_own_optimizer = optimizer is not None
+        arguments |= {"metrics": metrics, "weighted_metrics": weighted_metrics}
         self._compile = functools.partial(self.compile, **arguments)
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        """Return the arguments of `compile`, serialized; None: not compiled."""
+        config = super().get_compile_config()
+        return config and config | self._compiled_metrics.get_config()
 
     def choose_dropout(self, epochs: int) -> None:
         """Set the rates that no setting gives, for the first training alone."""
@@ -531,9 +538,9 @@ class TextModel(keras.Model, TaskMethods):
         self, sums: Loss, inputs: Inputs, targets: Any, outputs: Any, weights_B: Any
     ) -> dict[str, Any]:
         loss = tf.math.divide_no_nan(sums.total, sums.weight)
-        self._loss_tracker.update_state(loss, sums.weight)
+        self._compiled_metrics.loss.update_state(loss, sums.weight)
         quality = tf.math.divide_no_nan(sums.metric_sum, sums.weight)
         self._mean_quality.update_state(quality, sums.weight)
         batch = targets, outputs, weights_B
-        self._user_metrics.update(inputs, batch, self.metric_rows)
+        self._compiled_metrics.update(inputs, batch, self.metric_rows)
         return self.compute_metrics(inputs, targets, outputs, weights_B)

@@ -21,6 +21,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf import compat
 from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError, check_type
@@ -179,13 +180,9 @@ class Optimizer(keras.optimizers.Optimizer):
         return {"m": list(self._means), "v": list(self._squares)}
 
     def apply(
-        self,
-        grads: Sequence[Gradient],
-        trainable_variables: Sequence[Variable] | None = None,
+        self, grads: Sequence[Gradient], trainable_variables: Sequence[Variable]
     ) -> None:
-        """Call `update`, with the signature that Keras requires."""
-        if trainable_variables is None:
-            trainable_variables = self._trainable_variables
+        """Call `update`, as Keras does."""
         trainable_variables = list(trainable_variables)
         self.build(trainable_variables)
         self.update(grads, trainable_variables)
@@ -203,7 +200,7 @@ class Optimizer(keras.optimizers.Optimizer):
         pairs = [(g, v) for g, v in pairs if g is not None]
         if not pairs:
             raise ValueError("no variable has a gradient")
-        targets = [(self._get_variable_index(v), _native(v)) for _, v in pairs]
+        targets = [(compat.variable_index(self, v), _native(v)) for _, v in pairs]
         summed = [_dense(gradient, variable) for gradient, variable in pairs]
         replica = tf.distribute.get_replica_context()
         if replica.num_replicas_in_sync > 1:

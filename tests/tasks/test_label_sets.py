@@ -158,10 +158,10 @@ def test_metrics_of_keras_compare_each_class(model, probabilities):
 @pytest.mark.parametrize(
     ("metric", "named"),
     [
-        (keras.metrics.F1Score(), "threshold=0.5"),
-        ("mcc", "one class per text"),
-        (keras.metrics.MeanIoU(3), "one class per text"),
-        ("categorical_accuracy", "one class per text"),
+        (keras.metrics.F1Score(), "threshold=None"),
+        ("mcc", "MatthewsCorrelation 'mcc'"),
+        (keras.metrics.MeanIoU(3), "MeanIoU"),
+        ("categorical_accuracy", "CategoricalAccuracy"),
     ],
 )
 def test_metrics_of_single_classes_are_refused(metric, named):
