@@ -5,7 +5,7 @@ Run it in an environment with torch, transformers and keras_hub, then in one wit
 tf-models-official:
 
     python tools/write_interop_golden.py huggingface huggingface_odd \\
-        huggingface_classifiers keras_hub
+        huggingface_classifiers huggingface_choices keras_hub
     python tools/write_interop_golden.py model_garden
 """
 
@@ -114,6 +114,29 @@ def huggingface_classifiers() -> None:
         np.savez(folder / "outputs.npz", logits=_call(model).logits.numpy())
 
 
+def huggingface_choices() -> None:
+    """Write models of multiple choice of ELECTRA and BERT, and their logits [1, 2]."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 16}
+    shape = {**SHAPE, **sizes, "num_hidden_layers": 1}
+    for library in ("Electra", "Bert"):
+        config = dict(shape)
+        if library == "Bert":
+            config.pop("embedding_size")
+        config = getattr(transformers, f"{library}Config")(**config)
+        model = getattr(transformers, f"{library}ForMultipleChoice")(config)
+        _draw_biases(model)
+        prefix = "huggingface_bert" if library == "Bert" else "huggingface"
+        folder = GOLDEN / f"{prefix}_choice"
+        model.save_pretrained(folder)
+        _write_vocabulary(folder / "vocab.txt")
+        logits = _call(model, choices=True).logits.numpy()
+        np.savez(folder / "outputs.npz", logits=logits)
+
+
 def _draw_biases(model: Any) -> None:
     """Prepare a PyTorch model for outputs to which all of its weights contribute."""
     import torch
@@ -123,12 +146,17 @@ def _draw_biases(model: Any) -> None:
             torch.nn.init.normal_(weight, std=0.3)
 
 
-def _call(model: Any) -> Any:
-    """Return the outputs of a PyTorch model, with the hidden states."""
+def _call(model: Any, choices: bool = False) -> Any:
+    """Return the outputs of a PyTorch model, with the hidden states.
+
+    `choices`: the rows are the choices of one example.
+    """
     import torch
 
     names = ("input_ids", "token_type_ids", "attention_mask")
     inputs = dict(zip(names, map(torch.tensor, INPUTS.values()), strict=True))
+    if choices:
+        inputs = {name: rows[None] for name, rows in inputs.items()}
     with torch.no_grad():
         return model(**inputs, output_hidden_states=True)
 
@@ -192,7 +220,14 @@ def _write_vocabulary(path: pathlib.Path) -> None:
     path.write_text("".join(f"{word}\n" for word in WORDS))
 
 
-WRITERS = huggingface, huggingface_odd, huggingface_classifiers, keras_hub, model_garden
+WRITERS = (
+    huggingface,
+    huggingface_odd,
+    huggingface_classifiers,
+    huggingface_choices,
+    keras_hub,
+    model_garden,
+)
 
 if __name__ == "__main__":
     for write in WRITERS:

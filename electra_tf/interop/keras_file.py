@@ -1,16 +1,15 @@
 """Read a fine-tuned model of this package from its .keras file, without Keras.
 
-The file is a zip of a config and of weights in HDF5. The config decides the size of
-each array, which is compared with the file before it is read.
+The file is a zip of a config and of weights in HDF5, which Keras writes.
 """
 
 import contextlib
 import dataclasses
+import io
 import json
 import math
 import os
 import re
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,7 +20,7 @@ import pydantic
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.model import EncoderConfig
-from electra_tf.errors import InputError, report_damage
+from electra_tf.errors import report_damage
 from electra_tf.interop.network import COUNTS, Network
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, TaskHead, kind_of
@@ -29,7 +28,7 @@ from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 
-CONFIG, WEIGHTS = "config.json", "model.weights.h5"
+_CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 ORIGIN = "source.json"
 """File beside a converted model: config and dtypes of the other library."""
 SETTINGS = "config.yaml"
@@ -45,15 +44,12 @@ _TF1_NAMES = {
     "squad2": "squad",
 }
 _MAX_LINE = 1 << 20  # characters of the first line of the settings
-_MAX_CONFIG = 2**24  # bytes; most of them are the vocabulary
 _MAX_DEPTH = 10_000
-_MAX_RATIO = 20  # of the size of all parts and the size of the file
 _FLOAT = 4  # bytes
 _VARIABLES = {
     **{"kernel": 0, "bias": 1, "gamma": 0, "beta": 1},
     **{"word_embeddings": 0, "segment_embeddings": 1, "position_embeddings": 2},
 }
-_REMEDY = "Copy it again, or train it again"
 
 
 def model_file(path: str) -> str:
@@ -90,52 +86,34 @@ def _beside(path: str, name: str) -> str:
     return os.path.join(folder, name)
 
 
-def report_damaged_model(
-    path: str, *kinds: type[Exception]
-) -> contextlib.AbstractContextManager[None]:
-    """Return a context that raises an InputError where a .keras file is damaged."""
-    required = f"{path} must be a complete model that finetune wrote"
-    return report_damage(required, _REMEDY, *kinds)
+def checked_config(path: str) -> dict[str, Any]:
+    """Return the config of a .keras file, if the file has the weights of its model.
 
-
-def too_large(path: str, needed: int, stored: int) -> InputError:
-    """Return the error of a config that implies more weights than the file has."""
-    return InputError(
-        f"{path} must have the weights of the model in its {CONFIG}",
-        f"{stored:,} bytes for a model of {needed:,}",
-        _REMEDY,
-    )
-
-
-def read_config(path: str) -> dict[str, Any]:
-    """Return the config of a .keras file, if the file has the weights of its model."""
-    with report_damaged_model(path):
-        with zipfile.ZipFile(path) as archive:
-            sizes = {info.filename: info.file_size for info in archive.infolist()}
-            stored = sum(info.compress_size for info in archive.infolist())
-            if sum(sizes.values()) > _MAX_RATIO * stored + _MAX_CONFIG:
-                raise ValueError("it expands to more than 20 times its size")
-            if sizes[CONFIG] > _MAX_CONFIG:
-                raise ValueError(f"{CONFIG} of {sizes[CONFIG]:,} bytes")
-            config = json.loads(archive.read(CONFIG))
-        needed = _model_bytes(config)
-    if needed > sizes[WEIGHTS]:
-        raise too_large(path, needed, sizes[WEIGHTS])
+    The weights of a model of texts are counted before they take memory.
+    """
+    with zipfile.ZipFile(path) as archive:
+        config = json.loads(archive.read(_CONFIG))
+        stored = archive.getinfo(_WEIGHTS).file_size
+    shape = config["config"].get("shape")
+    if isinstance(shape, dict):
+        head = _head(class_name(config), config["config"])
+        needed = _FLOAT * sum(map(math.prod, _shapes(_shape(shape), head).values()))
+        if needed > stored:
+            raise ValueError(f"{stored:,} bytes for a model of {needed:,}")
     return config
 
 
+def report_damaged_model(path: str) -> contextlib.AbstractContextManager[None]:
+    """Return a context that raises an InputError where a .keras file is damaged."""
+    # Keras raises errors of many classes.
+    required = f"{path} must be a complete model, of classes that are imported"
+    return report_damage(required, "Copy it again, or train it again", Exception)
+
+
 def class_name(config: Mapping[str, Any]) -> str:
-    """Return the registered name of a model's class, or its own name."""
-    return str(config.get("registered_name") or config["class_name"])
-
-
-def _model_bytes(config: dict[str, Any]) -> int:
-    """Return the bytes of a model of texts; 0 for a model of another kind."""
-    shape = config["config"].get("shape")
-    if config["class_name"] is None or not isinstance(shape, dict):
-        return 0
-    head = _head(config["class_name"], config["config"])
-    return _FLOAT * sum(map(math.prod, _shapes(_shape(shape), head).values()))
+    """Return the name of a model's class."""
+    name = config.get("registered_name") or config["class_name"]
+    return str(name).removeprefix("electra_tf>")
 
 
 def read(path: str) -> PretrainedModel:
@@ -143,11 +121,10 @@ def read(path: str) -> PretrainedModel:
 
     A model of a user's own class is read without its head.
     """
-    file = model_file(path)
-    config = read_config(file)
-    name = class_name(config).removeprefix("electra_tf>")
-    arguments, task = config["config"], stored_task(path) or ""
+    file, task = model_file(path), stored_task(path) or ""
     with report_damaged_model(file):
+        config = checked_config(file)
+        name, arguments = class_name(config), config["config"]
         head, shape = _head(name, arguments), _shape(arguments["shape"])
         tokenizer = saved_tokenizer(arguments)
         weights = dict(_weights(file, _shapes(shape, head)))
@@ -201,50 +178,22 @@ def _shapes(shape: EncoderConfig, head: TaskHead | None) -> dict[str, tuple[int,
 def _weights(
     path: str, shapes: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    with open_weights(path) as file:
+    with zipfile.ZipFile(path) as archive:
+        # HDF5 reads back and forth, which is slow within an archive.
+        content = io.BytesIO(archive.read(_WEIGHTS))
+    with h5py.File(content, "r") as file:
         for name, shape in shapes.items():
-            dataset = read_item(file, *_place(name))
+            dataset = file[_place(name)]
+            if dataset.is_virtual or dataset.external or dataset.file != file:
+                raise ValueError(f"{name} in another file")
             if dataset.shape != shape:
                 raise ValueError(f"{name} of {dataset.shape}, not {shape}")
             yield name, np.asarray(dataset[()], np.float32)
 
 
-@contextlib.contextmanager
-def extracted_weights(path: str) -> Iterator[str]:
-    """Extract the HDF5 file in a .keras file, and yield its path.
-
-    HDF5 reads back and forth, and a step back within an archive reads its part again.
-    """
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(path) as archive:
-        yield archive.extract(WEIGHTS, folder)
-
-
-@contextlib.contextmanager
-def open_weights(path: str) -> Iterator[h5py.File]:
-    """Open the weights of a .keras file."""
-    with extracted_weights(path) as part, h5py.File(part, "r") as file:
-        yield file
-
-
-def _place(name: str) -> list[str]:
-    """Return the names of a weight's groups and dataset."""
+def _place(name: str) -> str:
+    """Return the path of a weight in the file."""
     path, variable = name.rsplit("/", 1)
     path = re.sub(r"/output$", "/output_dense", path)
-    path = re.sub(r"/layer_(\d+)", r"/blocks/block_\1", path).replace(
-        "block_0/", "block/"
-    )
-    return [*path.split("/"), "vars", str(_VARIABLES[variable])]
-
-
-def read_item(group: h5py.Group, *names: str) -> Any:
-    """Return a group or a dataset that lies in the file itself."""
-    for name in names:
-        item = group[name]
-        is_link = not isinstance(group.get(name, getlink=True), h5py.HardLink)
-        is_outside = getattr(item, "is_virtual", False) or getattr(
-            item, "external", None
-        )
-        if is_link or is_outside:
-            raise ValueError(f"{name} in another file")
-        group = item
-    return group
+    path = re.sub(r"/layer_(\d+)", r"/blocks/block_\1", path)
+    return f"{path.replace('block_0/', 'block/')}/vars/{_VARIABLES[variable]}"

@@ -28,7 +28,7 @@ from electra_tf.text.encoding import encode_rows
 from electra_tf.text.tokenizer import Tokenizer
 
 
-class _PooledTextModel(TextModel):
+class PooledTextModel(TextModel):
     """Base class of models with one vector for each text or pair of texts."""
 
     @property
@@ -57,7 +57,7 @@ class _PooledTextModel(TextModel):
 
 
 @keras.saving.register_keras_serializable("electra_tf")
-class TextClassifier(_PooledTextModel):
+class TextClassifier(PooledTextModel):
     """Classifier of texts or of pairs of texts.
 
     Args:
@@ -250,7 +250,7 @@ class TextClassifier(_PooledTextModel):
 
 
 @keras.saving.register_keras_serializable("electra_tf")
-class TextRegressor(_PooledTextModel):
+class TextRegressor(PooledTextModel):
     """Regressor of texts or of pairs of texts.
 
     Args:

@@ -14,9 +14,7 @@ from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import Source
 from electra_tf.tasks import registry
-from electra_tf.tasks.saved_file import load_keras_model
-from electra_tf.tasks.saved_models import build_model, load_model_of_class
-from electra_tf.tasks.saved_optimizer import restore_optimizer
+from electra_tf.tasks.saved_models import build_model, load_file
 from electra_tf.tasks.text_model import TextModel
 
 MODELS: dict[str, type[TextModel]] = {one.kind: one for one in registry.models()}
@@ -26,7 +24,7 @@ MODELS: dict[str, type[TextModel]] = {one.kind: one for one in registry.models()
 def load(source: Source) -> TextModel:
     """Load a fine-tuned model, not compiled; `fit` compiles it."""
     if source.kind == "fine_tuned":
-        return load_model_of_class(source.file, TextModel)
+        return load_file(source.file, TextModel)
     if source.fine_tuned is None:
         is_other = source.kind == "other_library"
         other = source.pretrained.other_head if is_other else None
@@ -41,10 +39,10 @@ def load(source: Source) -> TextModel:
 
 
 def load_model(path: str | os.PathLike) -> keras.Model:
-    """Load a model that `save` wrote, compiled with its optimizer.
+    """Load a model that `save` wrote, compiled as it was.
 
-    No code in the file is run. Optimizers other than those of this package and of
-    `keras.optimizers`, and other arguments of `compile`, are ignored with a line.
+    This is `keras.saving.load_model` in its safe mode, for a folder too. It imports the
+    classes of this package; import those of your own before.
 
     Args:
         path: A `.keras` file, or a folder with `model.keras`, as finetune writes it.
@@ -68,10 +66,7 @@ def load_model(path: str | os.PathLike) -> keras.Model:
             repr(os.fspath(path)),
             "Check the path; load a checkpoint with from_preset of a model class",
         )
-    config = keras_file.read_config(source.file)
-    model = load_keras_model(source.file, config)
-    restore_optimizer(model, source.file, config.get("compile_config") or {})
-    return model
+    return load_file(source.file, keras.Model, compile=True)
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:

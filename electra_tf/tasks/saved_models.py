@@ -21,7 +21,6 @@ from electra_tf.interop.task_heads import TaskHead
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.sources import PretrainedEncoder, Source
 from electra_tf.tasks.defaults import complete_settings, describe_settings, longest
-from electra_tf.tasks.saved_file import load_keras_model, unknown_class
 from electra_tf.training.checkpoint import assign
 
 Model = TypeVar("Model", bound=keras.Model)
@@ -62,21 +61,18 @@ def from_saved_config(kind: Any, config: Mapping[str, Any]) -> Any:
     return model
 
 
-def load_model_of_class(file: str, base: type[Model]) -> Model:
-    """Load a model of a class from a .keras file, not compiled."""
-    config = keras_file.read_config(file)
-    name = keras_file.class_name(config)
-    kind = keras.saving.get_registered_object(name)
-    if kind is None and ">" in name:  # a package>class that no module registered
-        error = unknown_class(name)
-        raise InputError(f"{file}: {error.required}", error.received, error.remedy)
-    if not (isinstance(kind, type) and issubclass(kind, base)):
+def load_file(file: str, kind: type[Model], compile: bool = False) -> Model:
+    """Load a model of a class from a .keras file, with Keras's safe mode."""
+    with keras_file.report_damaged_model(file), weights_of_zeros():
+        keras_file.checked_config(file)
+        model = keras.saving.load_model(file, compile=compile)
+    if not isinstance(model, kind):
         raise InputError(
-            f"The model must be a {base.__name__}",
-            f"{file}, a {name.removeprefix('electra_tf>')!s:.100}",
+            f"The model must be a {kind.__name__}",
+            f"{file}, a {type(model).__name__}",
             "Call from_preset of its own class, or name the --output of finetune",
         )
-    return load_keras_model(file, config)
+    return model
 
 
 def build_model(
@@ -270,7 +266,7 @@ def _saved_model(
 ) -> Any:
     """Load a saved model; None: only an encoder, or arguments of a new head."""
     if source.kind == "fine_tuned":
-        return load_model_of_class(source.file, kind)
+        return load_file(source.file, kind)
     is_new = any(name in head for name in kind.head_arguments)
     if is_new or source.head is None or source.head.role != kind.kind:
         return None

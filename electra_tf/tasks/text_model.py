@@ -67,7 +67,6 @@ from electra_tf.tasks.saved_models import (
     reject_unknown_arguments,
     saved_config,
 )
-from electra_tf.tasks.saved_optimizer import compile_as_saved
 from electra_tf.tasks.task_methods import TaskMethods
 from electra_tf.tasks.text_inputs import (
     check_input,
@@ -76,6 +75,7 @@ from electra_tf.tasks.text_inputs import (
     rows_of_batches,
 )
 from electra_tf.text.encoding import to_rows
+from electra_tf.training.optimizer import Optimizer
 
 _RATES = "dropout", "attention_dropout"
 
@@ -491,7 +491,12 @@ class TextModel(keras.Model, TaskMethods):
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compile a loaded model as the saved one was."""
-        compile_as_saved(self, config)
+        arguments = keras.saving.deserialize_keras_object(config)
+        self.compile(**{name: value for name, value in arguments.items() if value})
+        # The file does not store whether `fit` created the optimizer.
+        self.has_own_optimizer = not isinstance(self.optimizer, Optimizer)
+        if self.optimizer is not None:
+            self.optimizer.build(self.trainable_variables)
 
     def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextModel":
         """Return a model of the same task and settings with other initial weights."""

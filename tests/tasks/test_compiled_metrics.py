@@ -6,8 +6,6 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import pytest
-import scipy.stats
-import sklearn.metrics as sk
 import tensorflow as tf
 import tiny
 from conftest import python
@@ -15,20 +13,34 @@ from keras import metrics as km
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
-from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.compiled_metrics import set_modes
-from electra_tf.tasks.data.schemes import to_scheme
 from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.keras_metrics import named_metric
-from electra_tf.tasks.metrics import score_spans
-from electra_tf.tasks.tagger import TokenClassifier
+from tasks.metric_models import (
+    BATCH,
+    IDS,
+    RNG,
+    ROWS,
+    SCORE_METRICS,
+    SCORES,
+    TEXTS,
+    WEIGHTS,
+    class_metrics,
+    error_of_ids,
+    fresh,
+    make_model,
+    probabilities,
+    to_x,
+)
 
-ROWS, BATCH = 96, 28  # the last batch has padding rows: all of those of a 2nd replica
-TEXTS, _ = tiny.texts(ROWS, longest=6, shortest=6)  # one shape to compile
-RNG = np.random.default_rng(5)
-WEIGHTS = RNG.uniform(0, 3, ROWS).astype(np.float32)
-IDS = {count: RNG.integers(0, count, ROWS) for count in (2, 3)}
-SCORES = RNG.uniform(1, 5, ROWS).astype(np.float32)
+# Required arguments of constructors.
+ARGUMENTS = {
+    "IoU": (3, [0]), "MeanIoU": (3,), "OneHotIoU": (3, [0]), "OneHotMeanIoU": (3,),
+    "MeanMetricWrapper": (error_of_ids,), "PrecisionAtRecall": (0.5,),
+    "RecallAtPrecision": (0.5,), "SensitivityAtSpecificity": (0.5,),
+    "SpecificityAtSensitivity": (0.5,),
+}  # fmt: skip
+UNSUPPORTED = {"Mean", "Sum", "Metric", "PearsonCorrelation", "ConcordanceCorrelation",
+               "Hinge", "SquaredHinge", "MeanAbsolutePercentageError", "Accuracy",
+               "IoU", "MeanIoU", "OneHotIoU", "OneHotMeanIoU", "BinaryIoU"}  # fmt: skip
 
 
 class Rows(NamedTuple):
@@ -48,100 +60,6 @@ class Rows(NamedTuple):
             # Class 1 of two, else each class against the others.
             "binary": (one_hot[:, binary], self.p[:, binary]),
         }[kind]
-
-
-def error_of_ids(y_true, y_pred):
-    """Metric of a user: class ids [N] and probabilities [N, C]."""
-    predicted = keras.ops.cast(keras.ops.argmax(y_pred, -1), "int32")
-    return keras.ops.cast(predicted != keras.ops.cast(y_true, "int32"), "float32")
-
-
-class MyPrecision(km.Precision):
-    """Metric of a user, for the values of its base class."""
-
-
-def class_metrics():
-    """Return metrics by the kind of targets and predictions that they compare."""
-    return {
-        "ids": [
-            km.SparseCategoricalAccuracy(), km.SparseCategoricalCrossentropy(),
-            km.SparseTopKCategoricalAccuracy(2), error_of_ids,
-            km.MeanMetricWrapper(error_of_ids, "wrapped"),
-        ],
-        "one-hot": [
-            km.AUC(multi_label=True), km.CategoricalAccuracy(), km.CategoricalHinge(),
-            km.CategoricalCrossentropy(), km.CosineSimilarity(), km.F1Score(),
-            km.F1Score("macro"), km.FBetaScore(beta=2.0), km.KLDivergence(),
-            km.LogCoshError(), km.MeanAbsoluteError(), km.MeanSquaredError(),
-            km.MeanSquaredLogarithmicError(), km.Poisson(), km.R2Score(),
-            km.Precision(class_id=0), km.Precision(top_k=1), km.Recall(class_id=1),
-            km.SpecificityAtSensitivity(0.5, class_id=0), km.RootMeanSquaredError(),
-            km.TopKCategoricalAccuracy(2), keras.metrics.categorical_accuracy,
-        ],
-        "binary": [
-            km.AUC(), km.BinaryAccuracy(), km.BinaryAccuracy(threshold=0.3),
-            km.BinaryCrossentropy(), km.FalseNegatives(), km.FalsePositives(),
-            km.Precision(), km.Precision(thresholds=0.3), km.PrecisionAtRecall(0.5),
-            km.Recall(), km.RecallAtPrecision(0.5), km.SensitivityAtSpecificity(0.5),
-            km.SpecificityAtSensitivity(0.5), km.TrueNegatives(), km.TruePositives(),
-            MyPrecision(),
-        ],
-    }  # fmt: skip
-
-
-SCORE_METRICS = [
-    km.LogCoshError, km.MeanAbsoluteError, km.MeanAbsolutePercentageError,
-    km.MeanSquaredError, km.MeanSquaredLogarithmicError, km.Poisson, km.R2Score,
-    km.RootMeanSquaredError,
-]  # fmt: skip
-# Required arguments of constructors.
-ARGUMENTS = {
-    "IoU": (3, [0]), "MeanIoU": (3,), "OneHotIoU": (3, [0]), "OneHotMeanIoU": (3,),
-    "MeanMetricWrapper": (error_of_ids,), "PrecisionAtRecall": (0.5,),
-    "RecallAtPrecision": (0.5,), "SensitivityAtSpecificity": (0.5,),
-    "SpecificityAtSensitivity": (0.5,),
-}  # fmt: skip
-UNSUPPORTED = {"Mean", "Sum", "Metric", "PearsonCorrelation", "ConcordanceCorrelation",
-               "Hinge", "SquaredHinge", "MeanAbsolutePercentageError", "Accuracy",
-               "IoU", "MeanIoU", "OneHotIoU", "OneHotMeanIoU", "BinaryIoU"}  # fmt: skip
-
-
-def make_model(name, classes=2):
-    """Return a model whose outputs differ between texts."""
-    settings = tiny.settings(**tiny.NO_DROPOUT, training_batch_size=BATCH)
-    if name == "scores":
-        model = TextRegressor(tiny.start(), 1, 5, settings)
-    elif name == "tags":
-        model = TokenClassifier(tiny.start(), "ABC"[:classes], settings)
-    else:
-        model = TextClassifier(tiny.start(), "abc"[:classes], settings)
-    kernel, bias = model.head.trainable_variables[-2:]
-    inputs, *_ = model.examples(to_x(name)).batch(range(ROWS), ROWS)
-    outputs_XC = model(inputs).numpy().reshape(-1, bias.shape[-1])
-    spread, center = (0.2, 0.5) if name == "scores" else (1.0, 0.0)
-    scale = spread / outputs_XC.std(0)
-    kernel.assign(kernel * scale)
-    bias.assign(center - outputs_XC.mean(0) * scale)
-    return model
-
-
-def to_x(name):
-    return [text.split() for text in TEXTS] if name == "tags" else TEXTS
-
-
-def probabilities(model, x):
-    """Return float32 [N, C], whose rows have the sum 1."""
-    examples = model.examples(x)
-    logits = np.concatenate([np.atleast_2d(o) for o in model.outputs_of(examples)])
-    powers = np.exp(logits.astype(np.float64))
-    return (powers / powers.sum(-1, keepdims=True)).astype(np.float32)
-
-
-def fresh(metric):
-    if not isinstance(metric, km.Metric):
-        return km.MeanMetricWrapper(metric, metric.__name__)
-    with keras.saving.custom_object_scope({"error_of_ids": error_of_ids}):
-        return type(metric).from_config(metric.get_config())
 
 
 def check(model, expected, *data, weighted, **arguments):
@@ -214,180 +132,6 @@ def test_metrics_of_scores(weighted):
     metrics = [*(create() for create in SCORE_METRICS), score_error]
     expected = [(metric, *values) for metric in metrics]
     check(model, expected, TEXTS, SCORES, WEIGHTS, weighted=weighted)
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_names_of_class_metrics_equal_scikit_learn(classes):
-    model, y = make_model("classes", classes), IDS[classes]
-    best = probabilities(model, TEXTS).argmax(1)
-    average = "binary" if classes == 2 else "macro"
-    averages = {"f1": average, "macro_f1": "macro"}
-    averages |= {f"f1_{name}": name for name in ("macro", "micro", "weighted")}
-    for kind, w in (("metrics", None), ("weighted_metrics", WEIGHTS)):
-        w = {"sample_weight": w}
-        expected = {
-            name: sk.f1_score(y, best, average=average, **w)
-            for name, average in averages.items()
-        }
-        mcc = sk.matthews_corrcoef(y, best, **w)
-        expected |= {"mcc": mcc, "matthews_corrcoef": mcc}
-        model.compile("sgd", **{kind: list(expected)})
-        logs = model.evaluate(TEXTS, y, WEIGHTS, return_dict=True, verbose=0)
-        assert {name: logs[name] for name in expected} == pytest.approx(expected)
-
-
-def test_names_of_correlations_equal_scipy():
-    model, counts = make_model("scores"), RNG.integers(1, 4, ROWS)
-    scores = SCORES.round()  # with ties
-    predicted = model.predict(TEXTS)
-    names = ["pearson", "pearsonr", "spearman", "spearmanr"]
-    sides = {
-        "metrics": (scores, predicted),
-        # A weight is a number of copies.
-        "weighted_metrics": (scores.repeat(counts), predicted.repeat(counts)),
-    }
-    for kind, (gold, values) in sides.items():
-        pearson, spearman = (
-            measure(gold, values).statistic
-            for measure in (scipy.stats.pearsonr, scipy.stats.spearmanr)
-        )
-        model.compile("sgd", **{kind: names})
-        for _ in range(2):  # the second evaluation starts anew
-            logs = model.evaluate(TEXTS, scores, counts, return_dict=True, verbose=0)
-            values = [logs[name] for name in names]
-            expected = [pearson, pearson, spearman, spearman]
-            assert values == pytest.approx(expected, rel=1e-4, abs=3e-5)
-    constant = model.evaluate(TEXTS, [2] * ROWS, return_dict=True, verbose=0)
-    assert [constant[name] for name in names] == [0, 0, 0, 0]
-
-
-def test_constant_predictions_have_no_correlation():
-    for name in ("f1", "mcc"):
-        metric = named_metric(name, 3)
-        metric.update_state(np.eye(3)[[0, 1, 1]], [[0.1, 0.2, 0.7]] * 3)
-        assert metric.result() == 0
-    for name in ("pearson", "spearman"):
-        metric = named_metric(name, 1)
-        metric.update_state([[5.0], [1.0], [1.0]], [[9.0], [0.1], [0.1]], [0, 1, 1])
-        assert metric.result() == 0
-
-
-TAGS = {
-    "BIOES": ("O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC"))),
-    "IOB2": ("O", *(f"{mark}-{kind}" for mark in "BI" for kind in ("PER", "LOC"))),
-}
-
-
-@pytest.mark.parametrize("scheme", TAGS)
-def test_a_tagger_reports_the_f1_of_entities(scheme):
-    seqeval = pytest.importorskip("seqeval.metrics")
-    settings = tiny.settings(**tiny.NO_DROPOUT, training_batch_size=BATCH)
-    model = TokenClassifier(tiny.start(), TAGS[scheme], settings)
-    model.head.trainable_variables[0].assign(RNG.normal(size=(16, len(TAGS[scheme]))))
-    x = [text.split()[: 1 + n % 6] for n, text in enumerate(TEXTS)]
-    likely = [tags for tags in model.predict(x)]
-    gold = [
-        to_scheme([t if RNG.random() < 0.7 else "O" for t in tags], scheme)
-        for tags in likely
-    ]
-    predicted = [to_scheme(tags, scheme) for tags in likely]
-    f1 = seqeval.f1_score(gold, predicted)
-    assert 0.2 < f1 < 0.95
-    assert 100 * f1 == pytest.approx(score_spans(gold, likely)["f1"])
-    names = ["loss", "accuracy", "f1"]
-    assert model.evaluate(x, gold, verbose=0, return_dict=True).keys() == set(names)
-    model.compile("sgd", metrics=["f1"])  # it is the same
-    assert model.metrics_names == names
-    assert model.evaluate(x, gold, verbose=0)[2] == pytest.approx(f1)
-    counts = RNG.integers(0, 3, ROWS)
-    copies = np.repeat(np.arange(ROWS), counts)
-    weighted = model.evaluate(x, gold, counts, verbose=0)[2]
-    sides = [[side[row] for row in copies] for side in (gold, predicted)]
-    assert weighted == pytest.approx(seqeval.f1_score(*sides))
-
-
-def test_tags_of_single_words_have_no_f1_of_entities():
-    model = make_model("tags")
-    model.compile("sgd", metrics=["f1"])  # of the two tags of words
-    assert [type(metric).__name__ for metric in model.metrics][1] == "BinaryF1"
-    model.compile("sgd")
-    assert model.metrics_names == ["loss", "accuracy"]
-
-
-LOWER_IS_BETTER = [
-    "loss", "mse", "BinaryCrossentropy", "CategoricalCrossentropy", "CategoricalHinge",
-    "FalseNegatives", "FalsePositives", "KLDivergence", "LogCoshError",
-    "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredError",
-    "MeanSquaredLogarithmicError", "Poisson", "RootMeanSquaredError",
-    "SparseCategoricalCrossentropy",
-]  # fmt: skip
-
-
-def assert_directions(model, names):
-    """Assert that callbacks without `mode` keep the better value of each metric."""
-    for name, kind in names.items():
-        callback = keras.callbacks.EarlyStopping(monitor=f"val_{name}")
-        set_modes([callback], model.metrics)
-        callback.set_model(model)
-        callback.on_train_begin()
-        for epoch, value in enumerate([0.5, 0.6, 0.4]):
-            callback.on_epoch_end(epoch, {f"val_{name}": value})
-        best = 0.4 if kind in LOWER_IS_BETTER else 0.6
-        assert callback.best == best, name
-
-
-def test_class_metrics_state_which_direction_is_better():
-    model, metrics = make_model("classes", 3), []
-    for metric in (m for row in class_metrics().values() for m in row):
-        metric = fresh(metric)
-        metric.name += f"_{len(metrics)}"
-        metrics.append(metric)
-    own = ["f1", "f1_macro", "f1_micro", "f1_weighted", "mcc"]
-    model.compile("sgd", metrics=[*metrics, *own])
-    kinds = {m.name: type(m).__name__ for m in metrics}
-    unknown = [n for n, kind in kinds.items() if kind == "MeanMetricWrapper"]
-    kinds = {n: kind for n, kind in kinds.items() if n not in unknown}
-    names = ["loss", "accuracy", *own]
-    assert_directions(model, kinds | dict(zip(names, names, strict=True)))
-    with pytest.raises(ValueError, match=unknown[0]):  # of a user, as in Keras
-        assert_directions(model, {unknown[0]: ""})
-
-
-def test_fit_knows_the_direction_of_a_monitored_metric():
-    model = make_model("classes")
-    model.compile(metrics=["f1"])
-    callback = keras.callbacks.EarlyStopping("val_f1")
-    data = TEXTS[:BATCH], IDS[2][:BATCH]
-    model.fit(*data, epochs=2, validation_data=data, callbacks=[callback], verbose=0)
-    assert callback.mode == "max"
-
-
-OTHERS = {  # kind of the model, metrics of `compile`, names
-    "scores": (
-        [kind() for kind in SCORE_METRICS] + ["pearson", "spearman"], "mse pearson"
-    ),
-    "tags": (["mcc"], "accuracy mcc"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_metrics_state_which_direction_is_better(name):
-    metrics, names = OTHERS[name]
-    model = make_model(name, 3)
-    model.compile("sgd", metrics=metrics)
-    kinds = {metric.name: type(metric).__name__ for metric in metrics[:-2]}
-    assert_directions(model, kinds | {name: name for name in names.split()})
-
-
-def test_own_metrics_of_models_state_which_direction_is_better():
-    sets = TextClassifier(tiny.start(), "ab", tiny.settings(), multi_label=True)
-    spans = TokenClassifier(tiny.start(), TAGS["BIOES"], tiny.settings())
-    answers = QuestionAnswerer(tiny.start(), settings=tiny.settings())
-    for model, name in (
-        (sets, "subset_accuracy"), (spans, "f1"), (answers, "accuracy")
-    ):  # fmt: skip
-        model.compile("sgd")
-        assert_directions(model, {"loss": "loss", name: name})
 
 
 def create(name):
@@ -473,24 +217,16 @@ def test_metrics_are_restored(tmp_path):
         np.testing.assert_array_equal(results[name], value, name)
 
 
-def test_a_saved_metric_that_is_refused_now():
-    model = make_model("scores")
-    model.compile("sgd", metrics=["mse"])
-    config = model.get_compile_config() | {"metrics": ["auc"]}
-    with pytest.raises(InputError, match=r"AUC.*electra_tf\.load_model"):
-        model.compile_from_config(config)
-
-
 TWO_REPLICAS = """
 from electra_tf.training import strategy
 devices = strategy.choose("mirrored", cpu_replicas=2)
-from tasks import test_compiled_metrics as tests
+from tasks import test_compiled_metrics as tests, test_metric_names as names
 with devices.scope():
     tests.test_metrics_of_class_ids(2, run_eagerly=False)
     tests.test_metrics_of_scores(weighted=False)
-    tests.test_names_of_class_metrics_equal_scikit_learn(3)
-    tests.test_names_of_correlations_equal_scipy()
-    tests.test_a_tagger_reports_the_f1_of_entities("IOB2")
+    names.test_names_of_class_metrics_equal_scikit_learn(3)
+    names.test_names_of_correlations_equal_scipy()
+    names.test_a_tagger_reports_the_f1_of_entities("IOB2")
 print(devices.num_replicas_in_sync)
 """
 

@@ -3,7 +3,6 @@
 import functools
 import json
 import operator
-import os
 import resource
 import zipfile
 
@@ -74,7 +73,6 @@ with_shape = functools.partial(updating, "config", "shape")
         (lambda config: b"{", "JSONDecodeError"),
         (lambda config: [], "TypeError"),
         (lambda config: {}, "KeyError"),
-        (lambda config: b" " * (2**24 + 1), "config.json of 16,777,217 bytes"),
     ],
 )
 def test_configs_are_checked_before_the_model_is_built(read, change, message, changed):
@@ -83,13 +81,6 @@ def test_configs_are_checked_before_the_model_is_built(read, change, message, ch
         read(changed(change))
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 2**17  # KiB
-
-
-def test_files_that_expand_to_many_times_their_size_are_refused(changed):
-    path = changed(bomb=b"\0" * 2**26)
-    assert os.path.getsize(path) < 2**20
-    with pytest.raises(InputError, match="20 times"):
-        tiny.load(path)
 
 
 @pytest.mark.parametrize("weights", [b"", b"HDF"])
@@ -118,12 +109,6 @@ def test_an_unchanged_file_is_loaded_and_can_be_trained(changed):
     assert np.isfinite(history.history["loss"][0])
 
 
-def dense(config):
-    layer = {"module": "keras.layers", "class_name": "Dense", "registered_name": None}
-    layer |= {"config": {"units": 2**20}, "build_config": {"input_shape": [1, 2**20]}}
-    return layer
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -131,7 +116,6 @@ def dense(config):
         (with_config(vocabulary=3), "AttributeError"),
         (with_config(settings=[]), "AttributeError"),
         (with_config(tokenization=None), "AttributeError"),
-        (dense, "Dense"),
         (updating(registered_name="electra_tf>Encoder"), "Encoder"),
     ],
 )
@@ -141,17 +125,16 @@ def test_other_damage_is_reported(change, message, changed):
     assert "changed.keras" in str(caught.value)
 
 
-def dense_model(folder):
-    """Return the file of a model of one layer of Keras, and the model."""
-    path = folder / "other.keras"
-    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
-    model.save(path)
-    return path, model
+def test_code_in_a_file_is_not_run(tmp_path):
+    path = str(tmp_path / "model.keras")
+    keras.Sequential([keras.Input([4]), keras.layers.Lambda(lambda x: x)]).save(path)
+    with pytest.raises(InputError, match="arbitrary code"):
+        electra_tf.load_model(path)
 
 
-def test_commands_do_not_build_a_model_of_another_class(tmp_path):
-    """Its config could describe layers of any size."""
-    path, _ = dense_model(tmp_path)
+def test_commands_take_models_of_texts(tmp_path):
+    path = str(tmp_path / "other.keras")
+    keras.Sequential([keras.Input([4]), keras.layers.Dense(2)]).save(path)
     with pytest.raises(InputError, match="a Sequential"):
         tiny.load(path)
 
@@ -172,20 +155,8 @@ def test_the_module_of_a_class_must_be_imported(load, tmp_path):
     objects = keras.saving.get_custom_objects()
     for name in ("somewhere>Own", "somewhere>Model"):
         del objects[name]
-    with pytest.raises(InputError, match=r"own\.keras.*somewhere>.*import its module"):
+    with pytest.raises(InputError, match=r"own\.keras.*imported.*Could not locate"):
         load(path)
-
-
-def test_layers_of_other_classes_are_not_larger_than_their_weights(tmp_path):
-    path, model = dense_model(tmp_path)
-    again = electra_tf.load_model(path)
-    np.testing.assert_array_equal(again.get_weights()[0], model.get_weights()[0])
-    large = updating("config", "layers", 1, "config", units=10**9)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputError, match="bytes for a model of 2"):
-        electra_tf.load_model(rewrite(path, tmp_path, large))
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown < 200_000  # KiB; the layer would take 16 GB
 
 
 @pytest.fixture(scope="module")
@@ -201,18 +172,18 @@ def compiled(tmp_path_factory):
     return model, path
 
 
-def test_the_optimizer_is_restored(compiled, capsys):
+def test_the_optimizer_is_restored(compiled):
     model, path = compiled
     loaded = electra_tf.load_model(path)
     assert isinstance(loaded.optimizer, keras.optimizers.SGD)
     assert loaded.has_own_optimizer
     for one, other in zip(tiny.slots(model), tiny.slots(loaded), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert "metrics" in capsys.readouterr().err  # they are ignored
+    assert loaded.metrics_names == ["loss", "accuracy"]
     assert not tiny.load(str(path)).compiled  # the commands do not need it
 
 
-def test_the_published_optimizer_continues(tmp_path, capsys):
+def test_the_published_optimizer_continues(tmp_path):
     settings = tiny.settings(optimizer_layer_decay=0.8)
     model = electra_tf.TextClassifier(tiny.start(), ["a", "b"], settings)
     rule, depth = settings.optimizer, model.shape.depth
@@ -225,49 +196,26 @@ def test_the_published_optimizer_continues(tmp_path, capsys):
     assert int(loaded.optimizer.iterations) == 20
     assert loaded.optimizer.multipliers == model.optimizer.multipliers
     assert not loaded.has_own_optimizer
-    assert "ignored" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("entry", "word"),
+    "optimizer",
     [
-        ({"module": "os", "class_name": "system"}, "os.system"),
-        ({"module": "tests", "class_name": "Own", "registered_name": "a>Own"}, "Own"),
-        ({"class_name": "Own", "module": None, "registered_name": "a>Own"}, "a>Own"),
-        ({"class_name": "__lambda__"}, "__lambda__"),
-        ({"class_name": ["SGD"]}, "SGD"),
-        ({"registered_name": "electra_tf>Optimizer"}, "SGD"),
-        ({"class_name": "Adam"}, "momentum"),
-        ({"class_name": "deserialize"}, "deserialize"),
-        ({"class_name": "MultiOptimizer", "config": {}}, "MultiOptimizer"),
-        ({"config": {"learning_rate": {"class_name": "Dense"}}}, "Dense"),
-        ({"config": {"no_decay": ["(a+)+$"]}}, "(a+)+$"),
-        ({"config": {"momentum": 0.0}}, "variables"),
-        (b"SGD", "optimizer"),
+        {"module": "os", "class_name": "system", "config": {}},
+        {"module": None, "class_name": "Own", "registered_name": "a>Own", "config": {}},
+        {"class_name": "__lambda__", "config": {"value": "x"}},
+        "none of these",
     ],
 )
-def test_other_optimizers_are_ignored_with_a_line(
-    entry, word, compiled, tmp_path, capsys
-):
-    def change(config):
-        given = config["compile_config"]
-        if isinstance(entry, bytes):
-            given["optimizer"] = entry.decode()
-        else:
-            given["optimizer"] |= entry
-            given["metrics"] = [{"module": "os", "class_name": "getcwd"}]
-        return config
-
-    model = electra_tf.load_model(rewrite(compiled[1], tmp_path, change))
-    assert not model.compiled
-    lines = capsys.readouterr().err
-    assert "optimizer" in lines
-    assert word in lines
-    assert "metrics" in lines
-    assert "model.optimizer" not in lines  # it does not exist
+def test_other_optimizers_are_refused(optimizer, compiled, tmp_path):
+    change = updating("compile_config", optimizer=optimizer)
+    path = rewrite(compiled[1], tmp_path, change)
+    with pytest.raises(InputError, match=r"changed\.keras"):
+        electra_tf.load_model(path)
+    assert not tiny.load(path).compiled  # the commands do not need it
 
 
-def test_inner_models_are_not_compiled(compiled, tmp_path):
+def test_a_model_within_another_is_restored(compiled, tmp_path):
     names = ("token_ids", "segment_ids", "padding_mask")
     inputs = {n: keras.Input([None], dtype="int32", name=n) for n in names}
     outer = keras.Model(inputs, keras.layers.Dense(3)(compiled[0](inputs)))
@@ -275,7 +223,8 @@ def test_inner_models_are_not_compiled(compiled, tmp_path):
     outer.save(tmp_path / "model.keras")
     loaded = electra_tf.load_model(tmp_path / "model.keras")
     assert isinstance(loaded.optimizer, keras.optimizers.SGD)
-    assert not loaded.get_layer(compiled[0].name).compiled
+    batch = {name: np.ones([2, 5], np.int32) for name in names}
+    np.testing.assert_array_equal(loaded(batch), outer(batch))
 
 
 def test_models_with_our_layers_are_loaded(tmp_path):
@@ -288,19 +237,3 @@ def test_models_with_our_layers_are_loaded(tmp_path):
     again = electra_tf.load_model(tmp_path / "model.keras")
     batch = np.ones([2, 5], np.int32)
     np.testing.assert_array_equal(again(batch), model(batch))
-
-
-@pytest.mark.parametrize(
-    ("layer", "words"),
-    [
-        ({"class_name": "Lambda", "module": "keras.layers"}, "Lambda"),
-        ({"class_name": "system", "module": "os"}, "system"),
-        ({"class_name": "Own", "module": None, "registered_name": "a>Own"}, "a>Own"),
-        ({"config": {"depth": 20_000}}, "depth of 20,000"),
-    ],
-)
-def test_unknown_classes_and_deep_models_are_refused(layer, words, tmp_path):
-    path, _ = dense_model(tmp_path)
-    changed = rewrite(path, tmp_path, updating("config", "layers", 1, **layer))
-    with pytest.raises(InputError, match=words):
-        electra_tf.load_model(changed)
