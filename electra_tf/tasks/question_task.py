@@ -10,7 +10,7 @@ from typing import Any
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
-from electra_tf.tasks.data.files import read_text
+from electra_tf.tasks.data.files import Notify, read_text
 from electra_tf.tasks.data.records import read_json
 from electra_tf.tasks.data.splits import (
     Split,
@@ -30,7 +30,7 @@ from electra_tf.tasks.score import AnswerScorer
 from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.squad_metrics import require_gold, score_v1, score_v2
 from electra_tf.tasks.task import READABLE, Item, Labelled, Task
-from electra_tf.tasks.task_data import SPLITS, Notify, TaskData
+from electra_tf.tasks.task_data import SPLITS, TaskData
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES

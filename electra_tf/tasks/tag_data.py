@@ -14,6 +14,7 @@ from electra_tf.tasks.data.conll import (
     with_usual_tags,
     without_headers,
 )
+from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.schemes import (
     BIOES,
     OUTSIDE,
@@ -34,7 +35,7 @@ from electra_tf.tasks.data.splits import (
 from electra_tf.tasks.labels import other_spelling, several_spellings
 from electra_tf.tasks.score import TagScorer
 from electra_tf.tasks.tagger import TokenClassifier, tag_vocabulary
-from electra_tf.tasks.task_data import SPLITS, Notify, TaskData, format_counts
+from electra_tf.tasks.task_data import SPLITS, TaskData, format_counts
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES

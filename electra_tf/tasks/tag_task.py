@@ -23,6 +23,7 @@ from electra_tf.tasks.data.conll import (
     with_usual_tags,
     without_headers,
 )
+from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.records import read_json
 from electra_tf.tasks.data.schemes import OUTSIDE, respelled, write_spans
 from electra_tf.tasks.data.span_records import (
@@ -43,7 +44,7 @@ from electra_tf.tasks.tag_data import (
 )
 from electra_tf.tasks.tagger import TaggedWords, TokenClassifier
 from electra_tf.tasks.task import ID, READABLE, Item, Labelled, Task, probability_cells
-from electra_tf.tasks.task_data import Notify, TaskData
+from electra_tf.tasks.task_data import TaskData
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix, read_lines
 from electra_tf.text.json_file import parse_json

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
+from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.splits import Split, texts_of
 from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.score import Scorer
-from electra_tf.tasks.task_data import Notify, TaskData
+from electra_tf.tasks.task_data import TaskData
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.tokenizer import Tokenizer

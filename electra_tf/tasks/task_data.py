@@ -17,8 +17,6 @@ from electra_tf.text.warnings import UnknownCounter
 SPLITS = ("train", "dev", "test")
 _SHOWN = 20  # classes or tags per message
 
-Notify = Callable[[str], None]
-
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:

@@ -11,7 +11,7 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue
-from electra_tf.tasks.data.files import TABLES, conversion
+from electra_tf.tasks.data.files import TABLES, Notify, conversion
 from electra_tf.tasks.data.splits import (
     Split,
     check_split_column,
@@ -37,7 +37,7 @@ from electra_tf.tasks.metrics import (
     classification_metrics,
 )
 from electra_tf.tasks.score import LabelScorer, LabelSetScorer
-from electra_tf.tasks.task_data import SPLITS, Notify, TaskData, format_counts
+from electra_tf.tasks.task_data import SPLITS, TaskData, format_counts
 from electra_tf.tasks.text_rows import (
     UNBOUNDED,
     Columns,

@@ -11,14 +11,14 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue
-from electra_tf.tasks.data.files import TABLES, TFDS, read_text
+from electra_tf.tasks.data.files import TABLES, TFDS, Notify, read_text
 from electra_tf.tasks.data.splits import Split, check_split_column, find_labelled
 from electra_tf.tasks.data.table import Table, read
 from electra_tf.tasks.labels import SEPARATOR
 from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
 from electra_tf.tasks.score import LabelScorer
 from electra_tf.tasks.task import Labelled, Task, probability_cells
-from electra_tf.tasks.task_data import Notify, TaskData
+from electra_tf.tasks.task_data import TaskData
 from electra_tf.tasks.text_data import read_csv, read_glue, split_rows, text_scorer
 from electra_tf.tasks.text_rows import (
     UNBOUNDED,

@@ -5,12 +5,12 @@ import dataclasses
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.files import has_bad_bytes, read_text
+from electra_tf.tasks.data.files import Notify, has_bad_bytes, read_text
 from electra_tf.tasks.data.records import read_json
 from electra_tf.tasks.data.schemes import STRAY, is_span_scheme, respelled, write_spans
 from electra_tf.tasks.data.span_records import (
@@ -46,8 +46,6 @@ _WORD_NAME = re.compile("(?:word|token)s?|form|text|surface")
 _TAG_NAME = re.compile(
     "(?:(?:pos|ner|chunk)_)?tags?|labels?|[ux]?pos|ner|chunks?|iob|bio"
 )
-
-Notify = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from electra_tf.errors import InputError
@@ -20,6 +20,8 @@ from electra_tf.text.files import (
 )
 from electra_tf.text.rows import JSON_SUFFIXES
 
+Notify = Callable[[str], None]
+"""Function that gets a line for the user."""
 TFDS = "tfds:"
 STANDARD_INPUT = "standard input"
 TABLES = (".tsv", ".csv", *JSON_SUFFIXES, ".parquet")

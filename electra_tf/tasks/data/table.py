@@ -8,13 +8,14 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.files import (
     STANDARD_INPUT,
     TFDS,
+    Notify,
     conversion,
     opened,
     reported,
@@ -27,7 +28,6 @@ from electra_tf.text.files import inner_suffix
 from electra_tf.text.parquet import ParquetReader
 from electra_tf.text.rows import JSON_SUFFIXES
 
-Notify = Callable[[str], None]
 _BATCH = 10_000  # records
 _MAX_SHARED = 1000  # values of a column, of which equal ones are one object
 

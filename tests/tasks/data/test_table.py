@@ -1,5 +1,6 @@
 """Any file becomes a table with file and row; invalid rows stop or are counted."""
 
+import contextlib
 import csv
 import datetime
 import gc
@@ -15,8 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from electra_tf.config.data import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.table import Table, read
+from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 
 LATIN = "café".encode("latin-1")
@@ -285,6 +288,39 @@ def test_what_csv_writes_is_read(tmp_path_factory, rows, separator):
     assert list(table.columns) == names
     assert list(zip(*table.columns.values(), strict=True)) == [*map(tuple, rows)]
     assert list(table.lines) == list(range(2, len(rows) + 2))
+
+
+LINES = st.text(st.sampled_from('ab,;"\t\n\r é')) | st.just("1,2\n") | st.just("1\t2\n")
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(["text,label\n", "text;label\n", "text\tlabel\n", "text\n", ""]),
+    st.lists(LINES, max_size=8).map("".join),
+    st.sampled_from([".csv", ".tsv"]),
+    st.binary(max_size=1),
+)
+def test_tables_of_tasks_and_of_corpora_are_read_alike(
+    tmp_path_factory, header, lines, suffix, end
+):
+    path = tmp_path_factory.getbasetemp() / f"alike{suffix}"
+    path.write_bytes((header + lines).encode() + end)
+    errors = [DataErrorLog("report", os.devnull, prints=False) for _ in range(2)]
+    documents, texts = None, None
+    with contextlib.suppress(InputError):
+        reader = CorpusReader([str(path)], CorpusConfig(), errors[0])
+        documents = [(document.line, document.lines) for document in reader]
+    with contextlib.suppress(InputError):
+        table = read(str(path), errors[1], ["text"])
+        rows = zip(table.lines, table.columns["text"], strict=True)
+        texts = [
+            (number, [line.strip() for line in text.split("\n") if line.strip()])
+            for number, text in rows
+            if text.strip()
+        ]
+    assert (texts or []) == (documents or [])
+    for kind in ("invalid UTF-8", "broken quoting", "another number of columns"):
+        assert errors[0].counts[kind] == errors[1].counts[kind]
 
 
 def test_batches_are_no_borders(write, log):
