@@ -25,10 +25,11 @@ const percent = (number) => `${(100 * number).toFixed(1)}%`;
 
 // ---- Views of the outputs of one text.
 
-function showClasses({ probabilities, label, labels }) {
-  const best = [label ?? labels].flat();
+function showClasses({ probabilities, label, labels, choice }, { choices }) {
+  const names = facts.labels ?? choices ?? [];
+  const best = choice === undefined ? [label ?? labels].flat() : [names[choice]];
   const rows = probabilities
-    .map((probability, index) => [probability, facts.labels?.[index] ?? `${index}`])
+    .map((probability, index) => [probability, names[index] ?? `${index}`])
     .sort((a, b) => b[0] - a[0])
     .map(([probability, name]) => {
       const meter = element("meter");
@@ -153,12 +154,16 @@ const VIEWS = [
 function show(outputs, inputs) {
   const view = VIEWS.find(([names]) => names.every((name) => name in outputs));
   const nodes = view ? [view[1](outputs, inputs)] : [];
-  const cut = outputs.pieces_cut;
+  const cut = [outputs.pieces_cut ?? 0].flat().reduce((sum, count) => sum + count);
   if (cut) nodes.push(element("p", `Too long: ${cut} wordpieces were cut.`));
   find("result").replaceChildren(...nodes);
 }
 
 // ---- The form.
+
+function isList({ tensor_shape: shape }) {
+  return shape.dim.length === 2;
+}
 
 function choose() {
   const { inputs } = signatures[find("signature").value];
@@ -167,7 +172,8 @@ function choose() {
     area.name = name;
     area.rows = name === "question" ? 1 : 4;
     area.required = name !== "text_b";
-    return element("label", [TITLES[name] ?? name, area]);
+    const title = TITLES[name] ?? name;
+    return element("label", [isList(inputs[name]) ? `${title}, one on each line` : title, area]);
   });
   find("inputs").replaceChildren(...fields);
   find("result").replaceChildren();
@@ -184,7 +190,13 @@ async function call(path, options) {
 
 async function predict(event) {
   event.preventDefault();
-  const inputs = Object.fromEntries(new FormData(event.target));
+  const specs = signatures[find("signature").value].inputs;
+  const inputs = Object.fromEntries(
+    [...new FormData(event.target)].map(([name, text]) => [
+      name,
+      isList(specs[name]) ? text.split("\n").filter((line) => line.trim()) : text,
+    ]),
+  );
   const request = { signature_name: find("signature").value, instances: [inputs] };
   find("state").textContent = "...";
   find("state").className = "";
