@@ -12,7 +12,6 @@ from electra_tf.tasks.data.conll import (
     has_no_columns,
     read_sentences,
     with_usual_tags,
-    without_headers,
 )
 from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.schemes import (
@@ -136,7 +135,7 @@ def read_tagged(
     known: Sequence[str] = (),
     tokenizer: Tokenizer | None = None,
 ) -> dict[str, Split]:
-    """Read the files of all splits, without header lines.
+    """Read the files of all splits.
 
     `known`: tags of a model, whose spelling the tags keep.
     """
@@ -144,7 +143,7 @@ def read_tagged(
         split: read_sentences(path, settings, log, notify, tokenizer)
         for split, path in paths.items()
     }
-    files = with_usual_tags(without_headers(files, notify), known, notify)
+    files = with_usual_tags(files, known, notify)
     return {
         split: Split(sentences, [sentence.tags for sentence in sentences])
         for split, sentences in files.items()

@@ -21,7 +21,6 @@ from electra_tf.tasks.data.conll import (
     is_column_file,
     read_conll,
     with_usual_tags,
-    without_headers,
 )
 from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.records import read_json
@@ -247,8 +246,8 @@ class _Inputs:
         log = DataErrorLog("stop", "", "Columns must be even")
         sentences = read_conll(self._path, *columns, log, notify=print_note)
         if with_tags:
-            files = without_headers({"": sentences}, print_note)
-            sentences = with_usual_tags(files, self._model.tags, print_note)[""]
+            known = self._model.tags
+            sentences = with_usual_tags({"": sentences}, known, print_note)[""]
         print_note(
             f"{self._path}: read as columns, word {columns[0]}; its tags are not used, "
             "but copied as gold with --format=csv and jsonl"
@@ -350,7 +349,6 @@ def _score_columns(data: str, predictions: str, notify: Notify) -> dict[str, Any
                 "Write them as columns; finetune writes its predictions so, with tags",
             )
     sides = [read_conll(path, 0, -1, errors, notify) for path in (data, predictions)]
-    sides = without_headers(dict(enumerate(sides)), notify).values()
     gold, predicted = (with_usual_tags({"": s}, notify=notify)[""] for s in sides)
     for expected, sentence in itertools.zip_longest(gold, predicted):
         words = [one and one.words for one in (expected, sentence)]

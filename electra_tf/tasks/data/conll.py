@@ -41,7 +41,7 @@ _BLANKS = " \t"
 # `# sent_id = 1` of CoNLL-U, and `#begin document` of CoNLL-2012.
 _COMMENT = re.compile(r"# +(?:[\w.:]+ *=|new(?:doc|par)\b)|#(?:begin|end) document\b")
 _HASH = "#"
-# Names of columns in header lines.
+# Names of columns, which a first line must not have.
 _WORD_NAME = re.compile("(?:word|token)s?|form|text|surface")
 _TAG_NAME = re.compile(
     "(?:(?:pos|ner|chunk)_)?tags?|labels?|[ux]?pos|ner|chunks?|iob|bio"
@@ -173,7 +173,22 @@ def read_conll(
             f"{path}: {len(comments):,} lines skipped as comments, "
             f"the first is line {number}, {text!r:.60}"
         )
-    return _required(sentences, path)
+    _reject_header(_required(sentences, path)[0])
+    return sentences
+
+
+def _reject_header(first: Sentence) -> None:
+    """Raise an error for a first line of names of columns, such as `token tag`."""
+    if first.tags is None:
+        return
+    fields = first.words[0].lower(), first.tags[0].lower()
+    if _WORD_NAME.fullmatch(fields[0]) and _TAG_NAME.fullmatch(fields[1]):
+        raise InputError(
+            "The first line of a column file must be a word and its tag",
+            f"{first.source}:{first.line}: {fields[0]!r} and {fields[1]!r}, names of "
+            "columns",
+            "Delete that line",
+        )
 
 
 def _required(sentences: list[Sentence], path: str) -> list[Sentence]:
@@ -317,41 +332,6 @@ def is_column_file(lines: Sequence[str], tags: Sequence[str]) -> bool:
     if is_span_scheme(last) or respelled(dict.fromkeys(last, 1)):
         return True
     return len(last) > 1 and last <= set(tags)
-
-
-def without_headers(
-    files: Mapping[str, list[Sentence]], notify: Notify = print
-) -> dict[str, list[Sentence]]:
-    """Remove header lines such as `token tag`, and report each.
-
-    The first line of a file is a header if both fields are usual column names, or if
-    one is and the tag, in lower case, occurs on no other line.
-    """
-    counts = collections.Counter(
-        tag for sentences in files.values() for s in sentences for tag in s.tags or ()
-    )
-    firsts = {split: sentences[0] for split, sentences in files.items() if sentences}
-    first_counts = collections.Counter(s.tags[0] for s in firsts.values() if s.tags)
-    result = dict(files)
-    for split, first in firsts.items():
-        if first.tags is None or first.is_one_line:
-            continue
-        word, tag = first.words[0], first.tags[0]
-        is_name = [
-            bool(names.fullmatch(field.lower()))
-            for names, field in ((_WORD_NAME, word), (_TAG_NAME, tag))
-        ]
-        is_unique = counts[tag] == first_counts[tag]
-        place = f"{first.source}:{first.line}: {word!r} with the tag {tag!r}"
-        if all(is_name) or (is_unique and any(is_name) and tag == tag.lower()):
-            rest = dataclasses.replace(
-                first, words=first.words[1:], tags=first.tags[1:], line=first.line + 1
-            )
-            result[split] = [*([rest] if rest.words else []), *result[split][1:]]
-            notify(f"{place} is read as a header line, not as a word")
-        elif is_unique and not is_span_scheme({tag}):
-            notify(f"{place}: no other line has it; delete the line if it is a header")
-    return result
 
 
 def with_usual_tags(

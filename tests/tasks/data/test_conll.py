@@ -7,10 +7,8 @@ import pytest
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.conll import (
-    Sentence,
     read_conll,
     read_sentences,
-    without_headers,
 )
 
 TEXT = "-DOCSTART- -X- O\n\nThe DT B-NP\ncat NN I-NP\n\n \t\nsat  VBD\tB-VP\n"
@@ -144,32 +142,11 @@ def test_files_without_sentences_raise(read, content, columns, name, words):
         read(content, *columns, name=name)
 
 
-@pytest.mark.parametrize(
-    ("word", "tag", "is_header"),
-    [
-        ("token", "tag", True),
-        ("Wort", "Tag", False),  # tags are rarely written so, but it is no usual name
-        ("Wort", "tag", True),
-        ("word", "klasse", True),
-        ("word", "N", False),
-        ("Wort", "Klasse", False),
-        ("word", "POS", True),
-    ],
-)
-def test_header_lines_are_removed_and_reported(word, tag, is_header):
-    others, lines = [Sentence(("a", "b"), ("N", "V"), "f", 2)] * 3, []
-    first = Sentence((word, "a"), (tag, "N"), "f", 1)
-    alone = Sentence((word,), (tag,), "f", 1)
-    rest = Sentence(("a",), ("N",), "f", 2)
-    files = {"train": [first, *others], "dev": [alone, *others]}
-    result = without_headers(files, lines.append)
-    if is_header:
-        assert result == {"train": [rest, *others], "dev": others}
-    else:
-        assert result == files
-        assert all("if it is a header" in line for line in lines)
-    assert len(lines) == (0 if tag == "N" else 2)
-    assert all(f"f:1: {word!r} with the tag {tag!r}" in line for line in lines)
+@pytest.mark.parametrize("header", ["token tag", "Word\tPOS", "form ner_tags"])
+def test_header_lines_are_refused(read, header):
+    with pytest.raises(InputError, match=r"a\.txt:1.*Delete"):
+        read(f"{header}\na N\nb V\n", 0, -1)
+    assert read("Wort Tag\na N\n", 0, -1)
 
 
 # JSON.
