@@ -6,9 +6,12 @@ It is for one machine: there is no authentication and no encryption. For more, e
 the model for TF Serving, Triton or KServe. The extra `http` must be installed.
 """
 
+import re
+
 from absl import flags
 
 from electra_tf import cli, model_names
+from electra_tf.errors import InputError
 from electra_tf.serving.export_options import OUTPUT_KINDS, check_installed
 from electra_tf.serving.request_limits import ServerLimits
 
@@ -36,21 +39,11 @@ flags.DEFINE_enum(
     flag_values=FLAGS,
 )  # fmt: skip
 _LIMITS = {
-    "max_waiting": (
-        ServerLimits.waiting,
-        "Requests that are not answered yet; further ones get the status 503.",
-    ),
-    "max_request_bytes": (
-        ServerLimits.bytes,
-        "Bytes of a request; a larger one gets the status 413.",
-    ),
-    "max_batch_rows": (
-        ServerLimits.batch_rows,
-        "Texts of several requests that are computed together.",
-    ),
-    "threads": (ServerLimits.threads, "Batches that are computed at the same time."),
+    "max_waiting": "Requests that are not answered yet; further ones get status 503.",
+    "max_request_bytes": "Bytes of a request; a larger one gets the status 413.",
+    "threads": "Requests that are computed at the same time.",
 }
-for _name, (_default, _text) in _LIMITS.items():
+for (_name, _text), _default in zip(_LIMITS.items(), ServerLimits(), strict=True):
     flags.DEFINE_integer(_name, _default, _text, lower_bound=1, flag_values=FLAGS)
 
 
@@ -58,6 +51,12 @@ def main() -> None:
     """Load the model and serve it until SIGTERM."""
     cli.require(FLAGS, "model")
     model_names.check_exists(FLAGS.model)
+    if FLAGS.name and not re.fullmatch(r"[\w.-]+", FLAGS.name, re.ASCII):
+        raise InputError(
+            "--name must have letters, digits, `_`, `.` and `-` only",
+            repr(FLAGS.name),
+            "Pass another --name",
+        )
     check_installed("http", "electra-tf serve")
     with cli.starting_tensorflow():
         from electra_tf.serving import http_server

@@ -72,7 +72,7 @@ def test_good_model_passes(exports, tmp_path):
     (tmp_path / "texts").write_text("one\n\ntwo words\nдва слова\n")
     write_warmup(
         exports("tagger") / "10",
-        {"serving_default": warmup_requests(["text"], [1, 5]), "tokens": []},
+        {"serving_default": warmup_requests({"text": 1}, [1, 5]), "tokens": []},
     )
     flags = [f"--model={exports('tagger')}", f"--input={tmp_path / 'texts'}"]
     result = python(CHECK, *flags, "--requests=40", "--fuzz=80", "--threads=3")
@@ -174,7 +174,7 @@ def test_versions_are_compared_by_their_responses(exports, tools):
     [["--fuzz=20"], pytest.param(["--attack", "--fuzz=500"], marks=pytest.mark.slow)],
 )
 def test_the_http_server_is_checked(exports, options):
-    pytest.importorskip("prometheus_client", reason="needs the extra `http`")
+    pytest.importorskip("aiohttp", reason="needs the extra `http`")
     model = f"--model={exports('tagger')}"
     result = python(CHECK, "--http", model, "--requests=40", *options)
     assert result.returncode == 0, result.stdout + result.stderr

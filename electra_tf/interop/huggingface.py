@@ -252,17 +252,19 @@ def read_head(
 
 
 def _split_outputs(tensors: dict[str, np.ndarray]) -> None:
-    """Add the outputs that a tensor stacks, where they are as many as in a head."""
+    """Add the outputs that tensors stack, where they are as many as in a head."""
     forms = (form for kind in TASK_HEADS.values() for form in kind.forms)
     names = {row.huggingface for form in forms for row in form.rows} - {None}
-    wholes: dict[str, dict[str, int]] = {}
+    layers: dict[str, list[re.Match]] = {}
     for match in filter(None, map(_OUTPUT.fullmatch, names)):
-        parts = wholes.setdefault(match["layer"] + match["end"], {})
-        parts[match[0]] = int(match["number"])
-    for whole, parts in wholes.items():
-        if whole in tensors and tensors[whole].shape[:1] == (len(parts),):
-            array = tensors[whole]
-            tensors |= {name: array[n : n + 1] for name, n in parts.items()}
+        layers.setdefault(match["layer"], []).append(match)
+    for layer, matches in layers.items():
+        count = 1 + max(int(match["number"]) for match in matches)
+        wholes = {match["end"]: tensors.get(layer + match["end"]) for match in matches}
+        if all(a is not None and a.shape[:1] == (count,) for a in wholes.values()):
+            for match in matches:
+                number = int(match["number"])
+                tensors[match[0]] = wholes[match["end"]][number : number + 1]
 
 
 def _possible_heads(

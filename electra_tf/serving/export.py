@@ -233,7 +233,8 @@ def _write_saved_model(
     requests = {}
     for name in signatures:
         *probes, _ = (case[1] for case in cases if case[0] == name)  # the last is empty
-        requests[name] = [*probes, *warmup_requests([*probes[0]], lengths)]
+        axes = {key: array.ndim for key, array in probes[0].items()}
+        requests[name] = [*probes, *warmup_requests(axes, lengths)]
     write_warmup(folder, requests)
     yield f"warm-up requests of up to {lengths[-1]} positions"
 

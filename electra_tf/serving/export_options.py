@@ -27,7 +27,7 @@ _KERAS_ARGUMENTS = {
 _PACKAGES = {
     "litert": ("ai_edge_litert",),
     "onnx": ("tf2onnx", "onnxruntime"),
-    "http": ("aiohttp", "prometheus_client"),
+    "http": ("aiohttp",),
 }
 
 

@@ -1,13 +1,12 @@
-"""Open a model or an export for the HTTP server: signatures that map arrays."""
+"""Open a model or an export for the local server: signatures that map arrays."""
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from electra_tf.serving.warmup import warmup_requests
 
 _GRAPH = "saved_model.pb"
 _WARMUP_LENGTHS = 1, 500
-Arrays = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,25 +31,13 @@ class ServableSignature:
 
     inputs: Mapping[str, tf.TensorSpec]
     outputs: Mapping[str, tf.TensorSpec]
-    function: Callable[..., Mapping[str, tf.Tensor]]
-    """Function of tensors in the order of `inputs`."""
+    function: Callable[..., Mapping[str, tf.Tensor]]  # of tensors by name
 
-    @functools.cached_property
-    def takes_texts(self) -> bool:
-        """Return whether all inputs are strings."""
-        return {spec.dtype for spec in self.inputs.values()} == {tf.string}
-
-    @functools.cached_property
-    def padded(self) -> tuple[str, ...]:
-        """Outputs that are as long as the longest row: of tokens, words or entities."""
-        return tuple(n for n, spec in self.outputs.items() if None in spec.shape[1:2])
-
-    def __call__(self, arrays: Arrays) -> dict[str, np.ndarray]:
+    def __call__(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the function."""
-        tensors = [
-            tf.constant(arrays[name], spec.dtype) for name, spec in self.inputs.items()
-        ]
-        outputs = self.function(*tensors)
+        specs = self.inputs.items()
+        tensors = {name: tf.constant(arrays[name], spec.dtype) for name, spec in specs}
+        outputs = self.function(**tensors)
         return {name: outputs[name].numpy() for name in self.outputs}
 
 
@@ -62,46 +48,34 @@ class Servable:
     name: str
     version: int
     signatures: Mapping[str, ServableSignature]
-    about: Mapping[str, Any]
-    """Facts for clients: kind, labels, lengths."""
+    about: Mapping[str, Any]  # facts for clients: kind, labels, lengths
 
     def warm_up(self) -> None:
-        """Run each signature of strings, because its first requests are slow."""
+        """Run each signature, because its first requests are slow."""
         for signature in self.signatures.values():
-            if signature.takes_texts:
-                names = [*signature.inputs]
-                for request in warmup_requests(names, _WARMUP_LENGTHS):
-                    # The limits of an export may be smaller.
-                    with contextlib.suppress(tf.errors.InvalidArgumentError):
-                        signature(request)
+            axes = {n: spec.shape.rank for n, spec in signature.inputs.items()}
+            for request in warmup_requests(axes, _WARMUP_LENGTHS):
+                # The limits of an export may be smaller.
+                with contextlib.suppress(tf.errors.InvalidArgumentError):
+                    signature(request)
 
 
 def open_servable(
     path: str, name: str | None = None, output_kind: str | None = None
 ) -> Servable:
-    """Open a model for the server.
-
-    Args:
-        path: The `--output` of export or one of its versions; or a model, as for
-            `load_exportable`, whose graphs are created in memory.
-        name: In URLs. Default: the last part of the path.
-        output_kind: Of a pre-trained model. Default: replaced tokens and masks.
-    """
+    """Open an export, or a model as for `load_exportable`, whose graphs are created in
+    memory. `name` is that of URLs, by default the last part of the path."""
     version = _export_folder(path)
     if name is None:
         base = os.path.basename(os.path.normpath(path))
         if version and base.isdecimal():
             base = version.absolute().parent.name
         name = re.sub(r"[^\w.-]", "-", base, flags=re.ASCII)
-    elif not re.fullmatch(r"[\w.-]+", name, re.ASCII):
-        raise InputError(
-            "--name must have letters, digits, `_`, `.` and `-` only, because it is "
-            "part of a URL",
-            repr(name),
-            "Pass another --name",
-        )
     if version is None:
-        return _of_model(path, name, output_kind)
+        source = sources.open(path)
+        if source.kind != "fine_tuned" and not source.fine_tuned:
+            output_kind = output_kind or "electra"
+        return servable_of(load_exportable(path, output_kind), name)
     if output_kind is not None:
         raise InputError(
             "--output_kind must be omitted for an export, whose outputs are fixed",
@@ -122,78 +96,31 @@ def _export_folder(path: str) -> pathlib.Path | None:
 
 
 def _of_export(folder: pathlib.Path, name: str) -> Servable:
-    about = _about(folder / ASSETS_EXTRA / ABOUT)
     try:
-        loaded = tf.saved_model.load(str(folder))
+        about = dict(json.loads((folder / ASSETS_EXTRA / ABOUT).read_bytes()))
+        functions = tf.saved_model.load(str(folder)).signatures
     except (tf.errors.OpError, OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            "An export must be a complete SavedModel",
+            f"A SavedModel to serve must be complete, with {ABOUT} of export",
             f"{str(folder)!r}: {str(error).splitlines()[0][:300]}",
             "Export the model again",
         ) from error
+    signatures = {key: _signature(function) for key, function in functions.items()}
     number = folder.absolute().name
-    return Servable(
-        name,
-        int(number) if number.isdecimal() else 1,
-        {
-            key: _signature(function, by_name=True)
-            for key, function in loaded.signatures.items()
-        },
-        about,
-    )
-
-
-def _about(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        about = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        about = None
-    if not isinstance(about, dict):
-        raise InputError(
-            f"A SavedModel to serve must be one of electra-tf export, with {ABOUT}",
-            f"{str(path)!r}, which is missing or no JSON object",
-            "Export the model again",
-        )
-    return about
-
-
-def _of_model(path: str, name: str, output_kind: str | None) -> Servable:
-    source = sources.open(path)
-    if output_kind or source.kind == "fine_tuned" or source.fine_tuned:
-        return servable_of(load_exportable(path, output_kind), name)
-    try:
-        return servable_of(load_exportable(path, "electra"), name)
-    except InputError as error:
-        encoder = "pass --output_kind=encoder for vectors"
-        remedy = f"{error.remedy}; or {encoder}"
-        raise InputError(error.required, error.received, remedy) from error
+    version = int(number) if number.isdecimal() else 1
+    return Servable(name, version, signatures, about)
 
 
 def servable_of(spec: ExportSpec, name: str) -> Servable:
     """Return the functions of a model as a servable."""
-    signatures = select_signatures(spec, SIGNATURES)
-    return Servable(
-        name,
-        1,
-        {
-            key: _signature(signature.function.get_concrete_function())
-            for key, signature in signatures.items()
-        },
-        {"kind": spec.kind, **spec.metadata},
-    )
+    signatures = {
+        key: _signature(signature.function.get_concrete_function())
+        for key, signature in select_signatures(spec, SIGNATURES).items()
+    }
+    return Servable(name, 1, signatures, {"kind": spec.kind, **spec.metadata})
 
 
-def _signature(function: Any, by_name: bool = False) -> ServableSignature:
-    """Return a concrete function as a signature; `by_name`: its inputs need names."""
-    specs: Sequence[tf.TensorSpec] = tf.nest.flatten(
-        function.structured_input_signature
-    )
+def _signature(function: Any) -> ServableSignature:
+    specs = tf.nest.flatten(function.structured_input_signature)
     inputs = {spec.name: spec for spec in specs}
-    call = function
-    if by_name:
-
-        def call(*tensors: tf.Tensor) -> Mapping[str, tf.Tensor]:
-            return function(**dict(zip(inputs, tensors, strict=True)))
-
-    outputs = function.structured_outputs
-    return ServableSignature(inputs, dict(sorted(outputs.items())), call)
+    return ServableSignature(inputs, function.structured_outputs, function)

@@ -31,7 +31,7 @@ from electra_tf.serving.signatures import (
 from electra_tf.serving.text_graph import GraphInputs, GraphMasks
 from electra_tf.sources import PretrainedEncoder, Source
 from electra_tf.tasks.examples import EncodedExamples
-from electra_tf.tasks.pretrained_models import load_networks
+from electra_tf.tasks.pretrained_models import Networks, load_networks
 from electra_tf.tasks.pretrained_texts import encode_masked
 from electra_tf.text.encoding import encode_rows
 from electra_tf.text.vocab import MASK
@@ -230,7 +230,7 @@ def pretrained_export(
     if output_kind == "encoder":
         config = source.run.config
     else:
-        networks = load_networks(source)
+        networks = _networks(source)
         config = networks.config
     max_length = max_length or config.records.max_length
     if not _SPECIAL < max_length <= pretrained.shape.max_positions:
@@ -254,6 +254,14 @@ def pretrained_export(
             "Pass --output_kind=encoder",
         )
     return _export_spec(output_kind, _served(networks.model, target, texts), texts)
+
+
+def _networks(source: Source) -> Networks:
+    try:
+        return load_networks(source)
+    except InputError as error:
+        remedy = f"{error.remedy}; or pass --output_kind=encoder for vectors"
+        raise InputError(error.required, error.received, remedy) from error
 
 
 def _served(model: Any, target: str, texts: _Texts) -> list[ServedModel]:

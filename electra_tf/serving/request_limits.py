@@ -1,6 +1,7 @@
 """Limits of the requests that served graphs accept, asserted inside the graph."""
 
 import dataclasses
+from typing import NamedTuple
 
 from electra_tf.errors import InputError
 
@@ -36,18 +37,12 @@ class RequestLimits:
         return _WORDS * self.positions
 
 
-@dataclasses.dataclass(frozen=True)
-class ServerLimits:
-    """Limits of the HTTP server, in addition to those in the graph."""
+class ServerLimits(NamedTuple):
+    """Limits of the local server, in addition to those in the graph."""
 
     waiting: int = 64
-    """Unanswered requests; further ones are refused with 503."""
     bytes: int = 2**22
-    """Bytes of a request's body; larger ones are refused with 413."""
-    batch_rows: int = 32
-    """Rows of a batch of several requests."""
     threads: int = 2
-    """Batches that are computed at the same time."""
 
 
 LIMITS = RequestLimits()

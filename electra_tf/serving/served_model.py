@@ -2,7 +2,7 @@
 
 import abc
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,8 +42,8 @@ PROBE_TEXTS = (
 class ServedModel(abc.ABC):
     """Functions of texts and of ids, and Keras's outputs to compare them with."""
 
-    inputs: tuple[str, ...] = ("text",)
-    """Names of the string inputs."""
+    inputs: Mapping[str, int] = {"text": 1}
+    """Names of the string inputs, each with its number of axes."""
 
     def __init__(
         self, network: InferenceEncoder, shape: EncoderConfig, limits: RequestLimits
@@ -82,9 +82,21 @@ class ServedModel(abc.ABC):
 
     def probes(self) -> Sequence[Any]:
         """Return texts, or tuples of them, to validate the functions with."""
-        if len(self.inputs) == 1:
-            return PROBE_TEXTS
-        return list(zip(PROBE_TEXTS, reversed(PROBE_TEXTS), strict=True))
+        columns, others = [], (*PROBE_TEXTS[1:], PROBE_TEXTS[0])
+        for number, axes in enumerate(self.inputs.values()):
+            texts = (
+                PROBE_TEXTS if axes == 1 else [*zip(PROBE_TEXTS, others, strict=True)]
+            )
+            columns.append(texts[::-1] if number % 2 else texts)
+        return columns[0] if len(columns) == 1 else [*zip(*columns, strict=True)]
+
+    def request(self, rows: Sequence[Any]) -> Request:
+        """Return texts, or tuples of the inputs, as a request."""
+        columns = [rows] if len(self.inputs) == 1 else zip(*rows, strict=True)
+        return {
+            name: encode_texts(column, axes)
+            for (name, axes), column in zip(self.inputs.items(), columns, strict=True)
+        }
 
     def outputs(self, inputs: Inputs) -> Any:
         """Return the head's outputs on the encoder, which is computed in chunks."""
@@ -113,10 +125,8 @@ class ServedModel(abc.ABC):
     def _text_cases(self, expected: Callable) -> Iterator[tuple[Request, Response]]:
         probes = self.probes()
         for rows in (probes[:1], probes):
-            columns = [rows] if len(self.inputs) == 1 else zip(*rows, strict=True)
-            columns = map(encode_texts, columns)
-            yield dict(zip(self.inputs, columns, strict=True)), expected(rows)
-        yield {name: encode_texts([]) for name in self.inputs}, {}
+            yield self.request(rows), expected(rows)
+        yield {name: encode_texts([], axes) for name, axes in self.inputs.items()}, {}
 
     def _token_cases(self) -> Iterator[tuple[Request, Response]]:
         examples = self.examples(self.probes())

@@ -52,8 +52,11 @@ class ExportSpec:
     """Facts for clients: labels, lengths."""
 
 
-def encode_texts(texts: Sequence[str | bytes]) -> np.ndarray:
-    """Return texts as an array of UTF-8 bytes, the form of requests."""
+def encode_texts(texts: Sequence[Any], axes: int = 1) -> np.ndarray:
+    """Return texts, or lists of them, as an array of UTF-8 bytes, as in requests."""
+    if axes == 2:
+        rows = [encode_texts(row) for row in texts]
+        return np.stack(rows) if rows else np.empty([0, 0], object)
     array_B = np.empty(len(texts), object)
     array_B[:] = [t.encode() if isinstance(t, str) else t for t in texts]
     return array_B
@@ -61,21 +64,31 @@ def encode_texts(texts: Sequence[str | bytes]) -> np.ndarray:
 
 def text_signature(
     function: Callable[..., Outputs],
-    names: Sequence[str],
+    inputs: Mapping[str, int],
     limits: RequestLimits = LIMITS,
 ) -> Any:
     """Return a function of strings with an input signature and limits.
 
+    `inputs`: their names, each with its number of axes, 1 or 2: strings [B, N] are a
+    row each, for which the strings [B] are repeated.
+
     It raises `InvalidArgumentError` at run time, before the function's operations run,
-    if the inputs' numbers of rows differ or exceed `limits.rows`, or all strings
-    together exceed `limits.bytes`.
+    if the inputs' numbers of items differ, if there are more rows than `limits.rows`,
+    or if the strings of all rows exceed `limits.bytes`.
     """
-    spec = [tf.TensorSpec([None], tf.string, name=name) for name in names]
+    names, shapes = [*inputs], [[None] * axes for axes in inputs.values()]
+    spec = [
+        tf.TensorSpec(shape, tf.string, name=name)
+        for name, shape in zip(names, shapes, strict=True)
+    ]
 
     def checked(*texts: tf.Tensor) -> Outputs:
         # A server does not compare requests with the shapes of the signature.
-        texts = [tf.ensure_shape(text_B, [None]) for text_B in texts]
-        sizes = [tf.size(text_B) for text_B in texts]
+        texts = list(map(tf.ensure_shape, texts, shapes))
+        sizes = [
+            tf.size(text) if len(shape) == 1 else tf.shape(text)[0]
+            for text, shape in zip(texts, shapes, strict=True)
+        ]
         same = [
             tf.debugging.Assert(
                 tf.equal(sizes[0], size),
@@ -172,9 +185,14 @@ def _assert_small(
     texts: Sequence[tf.Tensor], limits: RequestLimits
 ) -> list[tf.Operation]:
     """Assert that a request of strings has few rows and few bytes."""
-    rows = tf.size(texts[0])
-    lengths = [tf.cast(tf.strings.length(text_B), tf.int64) for text_B in texts]
-    size = tf.add_n([tf.reduce_sum(length_B) for length_B in lengths])
+    widest = max(texts, key=lambda text: text.shape.rank)
+    rows, sizes = tf.size(widest), []
+    for text in texts:
+        bytes_of_one = tf.reduce_sum(tf.cast(tf.strings.length(text), tf.int64))
+        if text.shape.rank < widest.shape.rank:
+            bytes_of_one *= tf.cast(tf.shape(widest)[1], tf.int64)
+        sizes.append(bytes_of_one)
+    size = tf.add_n(sizes)
     # An int64 in the message would add a branch to the graph, an int32 does not.
     reported = tf.cast(tf.minimum(size, tf.int32.max), tf.int32)
     return [

@@ -1,7 +1,8 @@
 """Served functions of fine-tuned models."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,25 +30,20 @@ from electra_tf.serving.text_graph import GraphInputs
 from electra_tf.serving.windows_graph import GraphWindows
 from electra_tf.serving.words_graph import GraphWords, split_words
 from electra_tf.tasks.examples import EncodedExamples
-from electra_tf.tasks.labels import THRESHOLD
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import query_limit
 from electra_tf.text.graph_tokenizer import substrings
 
 
 class _Task(ServedModel):
-    """Head of a fine-tuned model."""
-
-    kind = ""
+    """Head of a fine-tuned model. Subclasses turn strings into rows of ids."""
 
     def __init__(self, model: TextModel, target: str, limits: RequestLimits):
         network = InferenceEncoder(model.encoder, target)
         super().__init__(network, model.shape, limits)
         self.model, self.data = model, model.settings.data
+        self.inputs = model.served_inputs
         self.module.head = [weight.value for weight in model.head.weights]
-
-    def metadata(self) -> dict[str, Any]:
-        return {}
 
     def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Any:
         return self.model.head_outputs(hidden_BLD, inputs, LayerOps(training=False))
@@ -55,8 +51,11 @@ class _Task(ServedModel):
     def keras_head(self, ids: Request) -> Any:
         return self.model(dict(ids), training=False)
 
+    def named(self, outputs: Any) -> Outputs:
+        return self.model.named_outputs(outputs)
+
     def examples(self, rows: Sequence[Any]) -> EncodedExamples:
-        return self.model.examples(rows)
+        return self.model.row_examples(rows)
 
     def texts(self) -> dict[str, Signature]:
         """Return the signatures of strings by name."""
@@ -68,73 +67,64 @@ class _Task(ServedModel):
 
 
 class _Texts(_Task):
-    """Outputs for each text or pair of texts."""
+    """Outputs for each text or pair of texts, or for several of each item."""
 
     def __init__(self, model: TextModel, target: str, limits: RequestLimits):
         super().__init__(model, target, limits)
-        self.inputs = ("text", "text_b") if model.pairs else ("text",)
         self._pack = GraphInputs(model.tokenizer, self.data.max_length, limits)
         self.module.inputs = self._pack
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         """Return the named outputs, and `pieces_cut`."""
-        inputs, cut_B = self._pack(*texts)
-        return {**self.named(self.outputs(inputs)), "pieces_cut": cut_B}
+        rows, by_item = self._rows(texts)
+        inputs, cut_R = self._pack(*rows)
+        outputs = by_item(self.outputs(inputs))
+        return {**self.model.text_outputs(outputs), "pieces_cut": by_item(cut_R)}
 
     def expected(self, rows: Sequence[Any]) -> Response:
-        examples = self.model.examples(rows)
-        outputs = self.named(tf.stack(self.model.outputs_of(examples)))
-        texts = rows if self.model.pairs else [(row,) for row in rows]
+        texts, by_item = self._rows([*map(tf.constant, self.request(rows).values())])
+        examples = self.model.row_examples(rows)
+        stack = lambda *arrays: np.stack(arrays)  # noqa: E731
+        outputs = tf.nest.map_structure(stack, *self.model.outputs_of(examples))
         # A row has its texts' wordpieces, [CLS], and a [SEP] after each text.
-        used_B = examples.lengths - 1 - len(self.inputs)
-        cut_B = [self.num_pieces(*row) for row in texts] - used_B
-        return {**arrays(outputs), "pieces_cut": cut_B}
+        used_R = examples.lengths - 1 - len(texts)
+        pairs = zip(*(text_R.numpy() for text_R in texts), strict=True)
+        pieces = [self.num_pieces(*map(bytes.decode, pair)) for pair in pairs]
+        named = self.model.text_outputs(by_item(outputs))
+        return {**arrays(named), "pieces_cut": by_item(pieces - used_R).numpy()}
 
+    def _rows(self, texts: Sequence[tf.Tensor]) -> tuple[Sequence[tf.Tensor], Callable]:
+        """Return the texts of each row, and a function from rows to items.
 
-class _Classifier(_Texts):
-    """Probabilities, logits and labels of texts or pairs."""
-
-    kind = "classifier"
-
-    def named(self, outputs: Any) -> Outputs:
-        """Return `probabilities`, `logits` and `label` from logits [B, C].
-
-        With `multi_label`, `labels` [B, C] has each name that applies, else b"".
+        Strings [B, N] are B * N rows, for each of which the strings [B] are repeated.
+        The function returns tensors [R, ...] as [B, ...], or as [B, N, ...].
         """
-        labels, probabilities = self.model.labels, self.model.probabilities(outputs)
-        common = {"probabilities": probabilities, "logits": outputs}
-        if self.model.multi_label:
-            return {**common, "labels": tf.where(probabilities > THRESHOLD, labels, "")}
-        best_B = tf.argmax(outputs, -1)
-        return {**common, "label": tf.gather(tf.constant(labels), best_B)}
+        widest = max(texts, key=lambda text: text.shape.rank)
+        if widest.shape.rank == 1:
+            as_they_are = functools.partial(tf.nest.map_structure, tf.convert_to_tensor)
+            return self.model.row_texts(*texts), as_they_are
+        items, count = tf.unstack(tf.shape(widest))
+        some = tf.debugging.Assert(
+            (count > 0) | (items == 0),
+            ["An item must have one or more of each input. Received: none"],
+        )
+        with tf.control_dependencies([some] if some is not None else []):
+            least = tf.maximum(count, 1)  # a request of no items has outputs, too
 
-    def metadata(self) -> dict[str, Any]:
-        return {
-            "labels": list(self.model.labels),
-            "pairs": bool(self.model.pairs),
-            "multi_label": self.model.multi_label,
-        }
+        def by_row(text: tf.Tensor) -> tf.Tensor:
+            wide = text if text.shape.rank == 2 else tf.tile(text[:, None], [1, count])
+            return tf.reshape(wide, [-1])
 
+        def by_item(tensor_R: tf.Tensor) -> tf.Tensor:
+            axes = tf.concat([[items, least], tf.shape(tensor_R)[1:]], 0)
+            return tf.reshape(tensor_R, axes)
 
-class _Regressor(_Texts):
-    """Scores of texts or pairs, in the units of the training data."""
-
-    kind = "regressor"
-
-    def named(self, outputs: Any) -> Outputs:
-        """Return `score` from the head's output [B, 1]."""
-        low, high = self.model.low, self.model.high
-        return {"score": low + outputs[:, 0] * (high - low)}
-
-    def metadata(self) -> dict[str, Any]:
-        bounds = {"low": self.model.low, "high": self.model.high}
-        return {**bounds, "pairs": bool(self.model.pairs)}
+        texts_R = self.model.row_texts(*map(by_row, texts))
+        return texts_R, functools.partial(tf.nest.map_structure, by_item)
 
 
-class _Tagger(_Task):
+class _Words(_Task):
     """Labels of the words of a text, and its entities."""
-
-    kind = "tagger"
 
     def __init__(self, model: TextModel, target: str, limits: RequestLimits):
         super().__init__(model, target, limits)
@@ -177,15 +167,6 @@ class _Tagger(_Task):
         inputs, parts = self._words(words)
         return self._words.tags(self.compute(inputs), parts), parts.words
 
-    def named(self, outputs: Any) -> Outputs:
-        """Return `logits` and `probabilities` [B, L, C] and `labels` [B, L]."""
-        best_BL = tf.argmax(outputs, -1)
-        return {
-            "logits": outputs,
-            "probabilities": tf.nn.softmax(outputs),
-            "labels": tf.gather(tf.constant(self.model.tags), best_BL),
-        }
-
     def examples(self, rows: Sequence[str]) -> EncodedExamples:
         return self.model.examples([text.split() for text in rows])
 
@@ -199,20 +180,9 @@ class _Tagger(_Task):
             "probabilities": _padded(scores, 0.0),
         }
 
-    def metadata(self) -> dict[str, Any]:
-        segment = self.data.tagging_segment
-        return {
-            "labels": list(self.model.tags),
-            "scheme": self.model.scheme,
-            "segment": segment,
-        }
 
-
-class _Answerer(_Task):
+class _Windows(_Task):
     """Answers to questions, extracted from contexts."""
-
-    kind = "answerer"
-    inputs = ("question", "context")
 
     def __init__(self, model: TextModel, target: str, limits: RequestLimits):
         super().__init__(model, target, limits)
@@ -227,10 +197,6 @@ class _Answerer(_Task):
         decoding, threshold = self.model.settings.model, self.model.null_threshold
         answers = graph_answers(self.compute(inputs), windows, decoding, threshold)
         return {**answers, "pieces_cut": windows.num_truncated_B}
-
-    def named(self, outputs: Any) -> Outputs:
-        """Return the head's outputs, without the axes in their names."""
-        return {name.rsplit("_", 1)[0]: tensor for name, tensor in outputs.items()}
 
     def probes(self) -> Sequence[Any]:
         question = "Where was the railroad completed?"
@@ -249,23 +215,8 @@ class _Answerer(_Task):
             "pieces_cut": np.maximum(0, lengths_B - query_limit(self.data)),
         }
 
-    def metadata(self) -> dict[str, Any]:
-        decoding = self.model.settings.model
-        return {
-            "null_threshold": self.model.null_threshold,
-            "max_query_length": query_limit(self.data),
-            "doc_stride": self.data.doc_stride,
-            "n_best": decoding.n_best,
-            "max_answer_length": decoding.max_answer_length,
-        }
 
-
-_SERVED = {
-    "classifier": _Classifier,
-    "regressor": _Regressor,
-    "token_classifier": _Tagger,
-    "question_answerer": _Answerer,
-}
+_FORMS = {"texts": _Texts, "words": _Words, "windows": _Windows}
 
 
 def task_export(
@@ -276,25 +227,24 @@ def task_export(
     A model of mixed precision is exported in float32, the type of its weights, because
     few CPUs and neither LiteRT nor ONNX compute in bfloat16.
     """
-    served_class = _SERVED.get(model.kind)
-    if served_class is None:
+    if not model.kind:
         raise InputError(
-            f"A model to export must be one of: {', '.join(_SERVED)}",
+            "A model to export must have a kind, such as classifier",
             f"a {type(model).__name__} of the kind {model.kind!r}",
             "Pass the --output of finetune, or a checkpoint of pretrain",
         )
-    served = served_class(to_float32(model), target, limits)
+    served = _FORMS[model.input_form](to_float32(model), target, limits)
     sizes = {
         "max_length": served.data.max_length,
         "limits": dataclasses.asdict(limits),
     }
     return ExportSpec(
-        served.kind,
+        model.kind,
         served.module,
         served.texts(),
         {"tokens": served.tokens()},
         model.tokenizer,
-        {**sizes, **served.metadata()},
+        {**sizes, **model.served_metadata()},
     )
 
 

@@ -18,20 +18,27 @@ FILE = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
 """Path of the file below the folder of a version."""
 
 
-def warmup_requests(names: Sequence[str], lengths: Sequence[int]) -> list[Request]:
-    """Return requests of one row that are valid for any exported model.
+def warmup_requests(inputs: Mapping[str, int], lengths: Sequence[int]) -> list[Request]:
+    """Return requests of one item that are valid for any exported model.
+
+    Args:
+        inputs: Names of the inputs, each with its number of axes.
+        lengths: Positions, or words, of each request.
 
     Returns:
-        One request for each length: int32 [1, L], or bytes [1].
+        One request for each length: int32 [1, L], or bytes [1] or [1, 2].
     """
-    if set(names) == set(IDS):
+    if set(inputs) == set(IDS):
         # Id 0 is in every vocabulary.
         return [
             {name: np.full([1, n], name == "padding_mask", np.int32) for name in IDS}
             for n in lengths
         ]
     return [
-        {name: np.array([b" ".join([b"a"] * n)], object) for name in names}
+        {
+            name: np.full([1, 2][:axes], b" ".join([b"a"] * n), object)
+            for name, axes in inputs.items()
+        }
         for n in lengths
     ]
 

@@ -20,7 +20,7 @@ from electra_tf.tasks.examples import EncodedExamples, Inputs, check_num_targets
 from electra_tf.tasks.losses import Loss, span_loss, weighted_sums
 from electra_tf.tasks.spans import QAPrediction, decode_answers
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.tasks.windows import make_features
+from electra_tf.tasks.windows import make_features, query_limit
 
 
 @keras.saving.register_keras_serializable("electra_tf")
@@ -47,7 +47,7 @@ class QuestionAnswerer(TextModel):
     kind = "question_answerer"
     own_arguments = ("null_threshold",)
     pairs = True
-    length_setting = "max_query_length"
+    input_form, length_setting = "windows", "max_query_length"
 
     def __init__(
         self,
@@ -125,6 +125,26 @@ class QuestionAnswerer(TextModel):
             for logits_BL, position_B in zip(logits, positions, strict=True)
         ]
         return weighted_sums(losses_B, correct_B[0] & correct_B[1], weights_B)
+
+    @property
+    def served_inputs(self) -> Mapping[str, int]:
+        """Names of the strings of a served request."""
+        return {"question": 1, "context": 1}
+
+    def named_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """Return the head's outputs, without the axes in their names."""
+        return {name.rsplit("_", 1)[0]: tensor for name, tensor in outputs.items()}
+
+    def served_metadata(self) -> dict[str, Any]:
+        """Return what decides the windows of a context, and the answers."""
+        data, decoding = self.settings.data, self.settings.model
+        return {
+            "null_threshold": self.null_threshold,
+            "max_query_length": query_limit(data),
+            "doc_stride": data.doc_stride,
+            "n_best": decoding.n_best,
+            "max_answer_length": decoding.max_answer_length,
+        }
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None

@@ -15,7 +15,7 @@ from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, Inputs, check_num_targets
-from electra_tf.tasks.labels import label_sets, multi_hot
+from electra_tf.tasks.labels import THRESHOLD, label_sets, multi_hot
 from electra_tf.tasks.losses import (
     Loss,
     class_loss,
@@ -200,6 +200,27 @@ class TextClassifier(PooledTextModel):
         """Return the probabilities of the classes: together 1, or each its own."""
         return tf.sigmoid(logits_BC) if self.multi_label else tf.nn.softmax(logits_BC)
 
+    def named_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """Return `probabilities`, `logits` and `label` from logits [B, C].
+
+        With `multi_label`, `labels` [B, C] has each name that applies, else b"".
+        """
+        probabilities_BC = self.probabilities(outputs)
+        common = {"probabilities": probabilities_BC, "logits": outputs}
+        if self.multi_label:
+            labels_BC = tf.where(probabilities_BC > THRESHOLD, self.labels, "")
+            return {**common, "labels": labels_BC}
+        best_B = tf.argmax(outputs, -1)
+        return {**common, "label": tf.gather(tf.constant(self.labels), best_B)}
+
+    def served_metadata(self) -> dict[str, Any]:
+        """Return the classes, and what a text and its labels are."""
+        return {
+            "labels": list(self.labels),
+            "pairs": bool(self.pairs),
+            "multi_label": self.multi_label,
+        }
+
     def labels_of(self, probabilities_NC: np.ndarray) -> list[Any]:
         """Return the best name of each text, or a tuple of its names."""
         if self.multi_label:
@@ -355,6 +376,14 @@ class TextRegressor(PooledTextModel):
         """Return scores in the units of `low` and `high`, float32 [N]."""
         scores = np.array([output[0] for output in outputs], np.float32)
         return self.low + scores * (self.high - self.low)
+
+    def named_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """Return `score` from the head's output [B, 1]."""
+        return {"score": self.low + outputs[:, 0] * (self.high - self.low)}
+
+    def served_metadata(self) -> dict[str, Any]:
+        """Return the range of the scores, and whether inputs are pairs."""
+        return {"low": self.low, "high": self.high, "pairs": bool(self.pairs)}
 
 
 def encode_texts(

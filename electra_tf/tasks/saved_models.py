@@ -6,6 +6,7 @@ import functools
 import inspect
 import json
 import os
+import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ from electra_tf.training.checkpoint import assign
 Model = TypeVar("Model", bound=keras.Model)
 Resolve = Callable[..., FinetuningConfig]
 _LONGEST = 512
+_NOTHING: Mapping[str, Any] = types.MappingProxyType({})
 # Arguments of other libraries: of the head, and what to do in place of others.
 _HEAD_ARGUMENTS = ("num_labels", "num_tags", "id2label", "label2id", "classes")
 _FOREIGN_ARGUMENTS = {
@@ -76,11 +78,15 @@ def load_file(file: str, kind: type[Model], compile: bool = False) -> Model:
 
 
 def build_model(
-    kind: type[Model], model: PretrainedModel, resolve: Resolve | None = None
+    kind: type[Model],
+    model: PretrainedModel,
+    resolve: Resolve | None = None,
+    given: Mapping[str, Any] = _NOTHING,
 ) -> Model:
     """Create the Keras model of a fine-tuned network.
 
     `resolve`: function from the model's own settings, as `base`, to those to use.
+    `given`: arguments of the class, of which those that the files lack are used.
     """
     network, tokenizer = model.main, model.require_tokenizer()
     head, weights = network.head, network.encoder_weights
@@ -94,6 +100,8 @@ def build_model(
     }
     with _reading_settings(kind, model.path):
         config |= _arguments(head, start)
+    lacking = set(head.kind.arguments) - head.settings.keys()
+    config |= {name: value for name, value in given.items() if name in lacking}
     if resolve is not None:
         with _reading_settings(kind, model.path):
             own = loader.to_config(config["settings"], FinetuningConfig)
@@ -270,7 +278,7 @@ def _saved_model(
     is_new = any(name in head for name in kind.head_arguments)
     if is_new or source.head is None or source.head.role != kind.kind:
         return None
-    return build_model(kind, source.fine_tuned, resolve)
+    return build_model(kind, source.fine_tuned, resolve, head)
 
 
 def _stored_argument(model: Any, name: str) -> Any:

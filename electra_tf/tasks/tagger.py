@@ -78,6 +78,7 @@ class TokenClassifier(TextModel):
     head_arguments = ("tags",)
     metric_kind = "classes"
     takes_words = True
+    input_form = "words"
 
     def __init__(
         self,
@@ -152,6 +153,20 @@ class TokenClassifier(TextModel):
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Return the cross-entropy of the tags at first wordpieces."""
         return tag_loss(outputs, targets, weights_B)
+
+    def named_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """Return `logits` and `probabilities` [B, L, C] and `labels` [B, L]."""
+        best_BL = tf.argmax(outputs, -1)
+        return {
+            "logits": outputs,
+            "probabilities": tf.nn.softmax(outputs),
+            "labels": tf.gather(tf.constant(self.tags), best_BL),
+        }
+
+    def served_metadata(self) -> dict[str, Any]:
+        """Return the learned tags, and what else decides the tags of words."""
+        segment = self.settings.data.tagging_segment
+        return {"labels": list(self.tags), "scheme": self.scheme, "segment": segment}
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
         """Return tags, logits and weights of all words."""

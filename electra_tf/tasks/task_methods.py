@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
@@ -43,6 +43,9 @@ class TaskMethods(abc.ABC):
     computes no other."""
     takes_words = False
     """Whether an input is a list of words, and a text is split into words."""
+    input_form: Literal["texts", "words", "windows"] = "texts"
+    """How strings become rows of a served graph: `texts` or pairs of texts; `words`, to
+    tag each; a question with `windows` of its context."""
     takes_columns = False
     """True if targets [N, 1] are one target for each text."""
     length_setting = "max_length"
@@ -73,6 +76,41 @@ class TaskMethods(abc.ABC):
     @abc.abstractmethod
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Compute the loss and the metric as sums over the rows of this replica."""
+
+    @property
+    def served_inputs(self) -> Mapping[str, int]:
+        """Names of the strings of a served request, each with its number of axes.
+
+        1: a string for each item, [B]. 2: several, [B, N], each of which is a row.
+        """
+        return {"text": 1, "text_b": 1} if self.pairs else {"text": 1}
+
+    def row_texts(self, *texts_R: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Return the text, or the two texts, of each row of a served graph.
+
+        `texts_R` are the `served_inputs`, strings [B], or [B * N] if an input has two
+        axes; the strings of one axis are then repeated. It also runs without a graph.
+        """
+        return texts_R
+
+    def row_examples(self, x: Sequence[Any]) -> EncodedExamples:
+        """Tokenize texts, with an example for each row of a served graph."""
+        return self.examples(x)
+
+    def named_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """Return what is served for rows of ids, by name, from the head's outputs."""
+        return {"logits": outputs}
+
+    def text_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """Return what is served for rows of texts, by name, from the head's outputs.
+
+        If an input has two axes, the outputs have [B, N, ...] in place of [R, ...].
+        """
+        return self.named_outputs(outputs)
+
+    def served_metadata(self) -> dict[str, Any]:
+        """Return facts for clients, as values of JSON."""
+        return {}
 
     @abc.abstractmethod
     def examples(

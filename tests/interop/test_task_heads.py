@@ -441,8 +441,8 @@ def test_damaged_settings_in_a_config_are_refused(own, tmp_path):
 
 
 def test_export_of_a_folder_with_a_head_is_a_tagger(tagger):
-    assert load_exportable(str(tagger)).kind == "tagger"
-    assert load_exportable(str(tagger), "encoder").kind != "tagger"
+    assert load_exportable(str(tagger)).kind == "token_classifier"
+    assert load_exportable(str(tagger), "encoder").kind == "encoder"
 
 
 def test_scheme_of_learned_tags():

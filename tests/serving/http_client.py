@@ -43,25 +43,17 @@ class Client:
             body = json.dumps(body)
         return self.json("POST", f"/v1/models/{self.name}:predict", body, headers)
 
+    def wait(self, body, status, headers=()):
+        """Send a request until the answer has a status."""
+        deadline = time.monotonic() + 60
+        while self.predict(body, headers)[0] != status:
+            assert time.monotonic() < deadline, status
+
     def raw(self, content, timeout=60):
         """Send bytes and return what the server answers until it closes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout) as connection:
             connection.sendall(content)
             return b"".join(iter(lambda: connection.recv(2**16), b""))
-
-    def metric(self, name):
-        """Return the value of a metric; 0 if it is absent."""
-        text = self.send("GET", "/metrics")[2].decode()
-        lines = dict(
-            line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#"
-        )
-        return float(lines.get(name, 0))
-
-    def wait(self, name, value):
-        """Wait until a metric has a value or more."""
-        deadline = time.monotonic() + 60
-        while self.metric(name) < value:
-            assert time.monotonic() < deadline, f"{name}: {self.metric(name)}"
 
 
 @contextlib.contextmanager
@@ -73,8 +65,7 @@ def running(servable, **limits):
     async def main():
         app = http_server.RestServer(servable, ServerLimits(**limits)).app()
         # Seconds for the rest of a refused request; aiohttp's default is ten.
-        limits_of_tests = {"access_log": None, "lingering_time": 0.5}
-        runner = web.AppRunner(app, **limits_of_tests, **http_server.CONNECTIONS)
+        runner = web.AppRunner(app, lingering_time=0.5, **http_server.CONNECTIONS)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()

@@ -23,7 +23,6 @@ from electra_tf.serving.http_servable import (
 from electra_tf.serving.signatures import IDS
 from serving.exports import LABELS, exported, model, write_version
 
-pytest.importorskip("prometheus_client", reason="needs the extra `http`")
 pytest.importorskip("aiohttp", reason="needs the extra `http`")
 
 from serving.http_client import Client, running
@@ -154,18 +153,17 @@ def ids(value):
 
 INVALID = {
     "cut": (b'{"instances": ["a', "JSON Parse error"),
-    "invalid UTF-8": (b'{"instances": ["\xff\xfe"]}', "UTF-8"),
-    "half of a pair": (b'{"instances": ["\\ud800"]}', "surrogate"),
+    "invalid UTF-8": (b'{"instances": ["\xff\xfe"]}', "utf-8"),
+    "half of a pair": (b'{"instances": ["\\ud800"]}', "Unicode"),
     "deep objects": (b'{"instances": ' * 10**5, ""),
     "nested lists": (b'{"instances": ' + b"[" * 200 + b"]" * 200 + b"}", "axes"),
     "long number": (b'{"instances": [' + b"9" * 10**6 + b"]}", "JSON Parse error"),
     "no object": ([1], "Is not object"),
-    "no key": ({}, "'inputs' and 'instances'"),
-    "both keys": ({"inputs": ["a"], "instances": ["a"]}, "'inputs' and 'instances'"),
+    "no key": ({}, "'inputs' or 'instances'"),
+    "both keys": ({"inputs": ["a"], "instances": ["a"]}, "'inputs' or 'instances'"),
     "unknown key": ({"instance": ["a"]}, "'instance'"),
-    "key twice": (b'{"instances": ["a"], "instances": ["b"]}', "once"),
     "unknown signature": ({"signature_name": "x", "instances": ["a"]}, "tokens"),
-    "number as signature": ({"signature_name": 1, "instances": ["a"]}, "string"),
+    "number as signature": ({"signature_name": 1, "instances": ["a"]}, "tokens"),
     "no rows": ({"instances": []}, "'instances'"),
     "object as rows": ({"instances": {"text": "a"}}, "'instances'"),
     "number": ({"instances": [1]}, "string"),
@@ -173,9 +171,13 @@ INVALID = {
     "unknown input": ({"instances": [{"text": "a", "x": "b"}]}, "text"),
     "missing column": ({"inputs": {}}, "text"),
     "no base 64": ({"instances": [{"b64": "*"}]}, "base64"),
+    "other letters in base 64": ({"instances": [{"b64": "é"}]}, "base64"),
     "number in base 64": ({"instances": [{"b64": 1}]}, "string"),
     "fraction": (ids([1.5, 0]), "int32"),
     "true as id": (ids([True, 0]), "int32"),
+    "not a number": (ids([float("nan"), 0]), "int32"),
+    "none": (ids([None, 0]), "int32"),
+    "text as id": (ids(["1", 0]), "int32"),
     "beyond 32 bits": (ids([2**31, 0]), "int32"),
     "beyond all bits": (ids([10**400, 0]), "int32"),
     "beyond the vocabulary": (ids([10**6, 0]), "token_ids must be from 0"),
@@ -199,11 +201,11 @@ def test_invalid_requests_get_an_error_without_paths(classifier, name):
 
 def test_no_path_leads_to_a_file(classifier):
     for path in ("/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd",
-                 "/page/../http_server.py", "/page.js/..%2f..%2fserve.py", "/page.py",
+                 "/page/../http_server.py", "/page/..%2fhttp_server.py", "/page",
                  "/v1/models/..%2f..%2fetc%2fpasswd", "/v1/models/sst2/../../x",
-                 "/v1/models/sst2:predict/..", "/page.html%00.css"):  # fmt: skip
+                 "/v1/models/sst2:predict/..", "/page/%00.css"):  # fmt: skip
         status, headers, body = classifier.send("GET", path)
-        assert status in (400, 404, 405), path
+        assert status in (400, 403, 404, 405), path
         assert [*json.loads(body)] == ["error"]
         assert headers["Content-Type"].startswith("application/json")
 
@@ -228,7 +230,7 @@ def test_large_requests_are_refused_before_they_are_read():
     with running(servable_of(exported("classifier"), "sst2"), bytes=1000) as client:
         request = {"instances": ["a" * 1000]}
         status, answer = client.predict(request)
-        assert (status, "1000 bytes" in answer["error"]) == (413, True)
+        assert (status, "1000" in answer["error"]) == (413, True)
         declared = HEAD + b"Content-Length: 99999999999\r\nConnection: close\r\n\r\n"
         assert client.raw(declared).startswith(b"HTTP/1.1 413")
         chunks = b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -262,7 +264,6 @@ def test_slow_and_broken_clients_are_closed(classifier, monkeypatch, caplog):
     assert classifier.predict({"instances": ["a"]})[0] == 200
     for connection in open_:
         connection.close()
-    assert classifier.metric("electra_tf_unanswered_requests") == 0
 
 
 def test_a_client_that_does_not_read_is_closed(monkeypatch):
@@ -275,13 +276,12 @@ def test_a_client_that_does_not_read_is_closed(monkeypatch):
     )
     servable = Servable("sst2", 1, {"serving_default": signature}, {})
     body = b'{"inputs": [1]}'
-    with running(servable) as client, socket.socket() as connection:
+    with running(servable, waiting=1) as client, socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", client.port))
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        refused = 'electra_tf_requests_total{code="499"}'
-        client.wait(refused, 1)
-        assert client.metric("electra_tf_unanswered_requests") == 0
+        client.wait({"inputs": [1]}, 503)  # the first request is in the way
+        client.wait({"inputs": [1]}, 200)
         connection.settimeout(60)
         received = 0
         with contextlib.suppress(ConnectionResetError):
@@ -302,7 +302,7 @@ def test_the_command_serves_until_sigterm(here, tmp_path):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
     try:
-        lines = [process.stdout.readline() for _ in range(5)]
+        lines = [process.stdout.readline() for _ in range(4)]
         assert "sst2, version 1, for one machine" in lines[0], process.stderr.read()
         port = int(lines[1].split(":")[2].split("/")[0])
         client = Client(port, "sst2")

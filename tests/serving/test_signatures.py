@@ -70,7 +70,7 @@ def test_assert_max_positions_does_not_overflow(rows):
 
 
 def test_text_signature_accepts_any_number_of_rows():
-    joined = text_signature(lambda a, b: {"joined": a + b}, ("text", "text_b"))
+    joined = text_signature(lambda a, b: {"joined": a + b}, {"text": 1, "text_b": 1})
     for rows in (["x"], ["x", "y"], []):
         outputs = joined(tf.constant(rows, tf.string), tf.constant(rows, tf.string))
         assert outputs["joined"].numpy().tolist() == [2 * row.encode() for row in rows]
@@ -85,8 +85,8 @@ def test_text_signature_rejects_large_requests_before_the_function_runs():
         with tf.control_dependencies([tf.debugging.Assert(False, ["it ran"])]):
             return {"same": tf.identity(texts[0])}
 
-    one = text_signature(failing, ("text",), LIMITS)
-    two = text_signature(failing, ("text", "text_b"), LIMITS)
+    one = text_signature(failing, {"text": 1}, LIMITS)
+    two = text_signature(failing, {"text": 1, "text_b": 1}, LIMITS)
     for _ in range(5):  # operations without dependencies run in any order
         assert "at most 3 rows. Received:] [4]" in rejection(one, [""] * 4)
         message = rejection(one, [b"x" * 10, b"yz"])
