@@ -11,7 +11,7 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue
-from electra_tf.tasks.data.files import TABLES, Notify, conversion
+from electra_tf.tasks.data.files import Notify, conversion
 from electra_tf.tasks.data.splits import (
     Split,
     check_split_column,
@@ -23,7 +23,7 @@ from electra_tf.tasks.data.splits import (
     warn_of_missing_classes,
     warn_of_unused_splits,
 )
-from electra_tf.tasks.data.table import Table, cell_text, read
+from electra_tf.tasks.data.table import READERS, Table, cell_text, read
 from electra_tf.tasks.labels import (
     SEPARATOR,
     THRESHOLD,
@@ -186,7 +186,7 @@ def _find_tables(data: str, settings: DataConfig) -> dict[str, str]:
     """Return the files by split, train first."""
     if settings.split_column:
         check_split_column(settings.split_column, data)
-    files = find_splits(data, SPLITS, TABLES)
+    files = find_splits(data, SPLITS, [*READERS])
     if "train" not in files:
         other = unread_file(data)
         remedy = (
@@ -197,7 +197,7 @@ def _find_tables(data: str, settings: DataConfig) -> dict[str, str]:
             remedy = conversion(other) or "Write its rows to a train.csv"
         raise InputError(
             "--data must be a table, or a folder with a train.csv (or "
-            f"{', '.join(TABLES)})",
+            f"{', '.join(READERS)})",
             f"{data!r} with {os.path.basename(other)}"
             if other
             else f"{data!r}, where there is no such file",

@@ -11,9 +11,9 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue
-from electra_tf.tasks.data.files import TABLES, TFDS, Notify, read_text
+from electra_tf.tasks.data.files import TFDS, Notify, read_text
 from electra_tf.tasks.data.splits import Split, check_split_column, find_labelled
-from electra_tf.tasks.data.table import Table, read
+from electra_tf.tasks.data.table import READERS, Table, read
 from electra_tf.tasks.labels import SEPARATOR
 from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
 from electra_tf.tasks.score import LabelScorer
@@ -195,7 +195,7 @@ def _read_tables(
     if is_required:
         check_split_column(settings.split_column, data)
     errors, splits = DataErrorLog("stop", "", _RULE), {}
-    for split, file in find_labelled(data, TABLES).items():
+    for split, file in find_labelled(data, [*READERS]).items():
         table = read(file, errors, notify=log)
         if not is_required and settings.split_column not in table.columns:
             settings = dataclasses.replace(settings, split_column=None)

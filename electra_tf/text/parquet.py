@@ -58,5 +58,6 @@ class ParquetReader:
                 yield number, value.as_py()
 
     def _report(self, number: int, error: Exception) -> None:
-        detail, remedy = f"{error}; the rows before it were read", "Write it again"
+        detail = f"{error}; the rows before it were read"
+        remedy = "Write it again, not compressed as a file"
         self._log.add(self._path, number, "broken Parquet", detail, remedy)

@@ -18,14 +18,11 @@ from electra_tf.text.files import (
     inner_suffix,
     open_compressed,
 )
-from electra_tf.text.rows import JSON_SUFFIXES
 
 Notify = Callable[[str], None]
 """Function that gets a line for the user."""
 TFDS = "tfds:"
 STANDARD_INPUT = "standard input"
-TABLES = (".tsv", ".csv", *JSON_SUFFIXES, ".parquet")
-"""Suffixes of tables."""
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
 _SPREADSHEETS = (".xlsx", ".xls", ".ods")
 

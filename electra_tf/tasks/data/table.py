@@ -6,9 +6,8 @@ import dataclasses
 import gc
 import itertools
 import json
-import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
@@ -104,26 +103,21 @@ def read(
     if remedy := conversion(source):
         required = "A table must be .csv, .tsv, .jsonl, .json or .parquet"
         raise InputError(required, source, remedy)
-    builder = _Builder(source, columns)
+    builder = Builder(source, columns)
+    reader = READERS.get(inner_suffix(source), _read_lines)
     with _without_collections():
-        if source.startswith(TFDS):
-            builder.add_records(tfds_records(source))
-        elif os.path.splitext(source)[1].lower() == ".parquet":
-            _read_parquet(source, log, builder)
-        else:
-            with opened(path) as file:
-                _read_text(file, source, log, names, builder)
+        (_read_tfds if source.startswith(TFDS) else reader)(path, builder, log, names)
     if builder.lines or path:
         return builder.table()
     notify(f"{source} has no lines")
     return Table({TEXT: []}, [], source)
 
 
-class _Builder:
+class Builder:
     """Columns that grow by batches of rows."""
 
     def __init__(self, source: str, wanted: Sequence[str] | None):
-        self._source, self.wanted = source, wanted
+        self.source, self.wanted = source, wanted
         self._columns: dict[str, list] = {}
         self._known: dict[str, dict[str, str]] = {}
         self.lines = array.array("q")
@@ -150,42 +144,47 @@ class _Builder:
 
     def check(self, known: Iterable[str]) -> None:
         """Raise an error if a column is missing."""
-        _require(self._source, self.wanted or (), known)
+        _require(self.source, self.wanted or (), known)
 
     def table(self) -> Table:
         """Return the table."""
         if not self.lines:
             raise InputError(
                 "A table must have one or more rows",
-                f"{self._source} with none",
+                f"{self.source} with none",
                 "Check that it is the right file",
             )
         self.check(self._known)
         order = self.wanted or self._columns
         columns = {name: self._columns[name] for name in order}
-        return Table(columns, self.lines, self._source)
+        return Table(columns, self.lines, self.source)
 
 
-def _read_text(
-    file: Iterable[bytes],
-    source: str,
-    log: DataErrorLog,
-    names: Sequence[str] | None,
-    builder: _Builder,
+Reader = Callable[[str | None, Builder, DataErrorLog, Sequence[str] | None], None]
+"""Function that adds the rows of a path; the last argument names its columns."""
+
+
+def _read_lines(path: str | None, builder: Builder, log: DataErrorLog, _: Any) -> None:
+    with opened(path) as file:
+        builder.add_records(line_records(file, builder.source, log))
+
+
+def _read_json(path: str, builder: Builder, log: DataErrorLog, _: Any) -> None:
+    with opened(path) as file:
+        builder.add_records(json_records(file, path, log))
+
+
+def _read_delimited(
+    path: str, builder: Builder, log: DataErrorLog, names: Sequence[str] | None
 ) -> None:
-    suffix = inner_suffix(source)
-    if suffix in JSON_SUFFIXES:
-        builder.add_records(json_records(file, source, log))
-    elif suffix not in SUFFIXES:
-        builder.add_records(line_records(file, source, log))
-    else:
-        reader = DelimitedReader(file, source, log, names)
+    with opened(path) as file:
+        reader = DelimitedReader(file, path, log, names)
         builder.check(reader.names)
         for numbers, values in reader:
             builder.add(numbers, dict(zip(reader.names, values, strict=True)))
 
 
-def _read_parquet(path: str, log: DataErrorLog, builder: _Builder) -> None:
+def _read_parquet(path: str, builder: Builder, log: DataErrorLog, _: Any) -> None:
     with reported(path), open(path, "rb") as file:
         reader = ParquetReader(file, path, log)
         if reader.names is None:
@@ -195,6 +194,18 @@ def _read_parquet(path: str, log: DataErrorLog, builder: _Builder) -> None:
         for numbers, values in reader.batches(names, _BATCH):
             columns = [array.to_pylist() for array in values]
             builder.add(numbers, dict(zip(names, columns, strict=True)))
+
+
+def _read_tfds(path: str, builder: Builder, *_: Any) -> None:
+    builder.add_records(tfds_records(path))
+
+
+READERS: dict[str, Reader] = {
+    **dict.fromkeys(SUFFIXES, _read_delimited),
+    **dict.fromkeys(JSON_SUFFIXES, _read_json),
+    ".parquet": _read_parquet,
+}
+"""Readers of tables by suffix; other files have lines of text."""
 
 
 def _require(source: str, wanted: Sequence[str], known: Iterable[str]) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from electra_tf.config.data import CorpusConfig
 from electra_tf.errors import InputError
+from electra_tf.tasks.data import table as table_module
 from electra_tf.tasks.data.table import Table, read
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
@@ -371,6 +372,19 @@ def test_published_cases(data):
     for name in ("08_*/cp1252.csv", "08_*/sep_line.csv", "09_*/quoted.tsv"):
         with pytest.raises(InputError):
             first(name, "text")
+
+
+def test_a_format_is_a_reader_of_a_suffix(write, log, monkeypatch):
+    def read_pairs(path, builder, log, names):
+        pairs = pathlib.Path(path).read_text().split()
+        values = zip(*(pair.split("=") for pair in pairs), strict=True)
+        builder.add(range(1, len(pairs) + 1), dict(zip(names, values, strict=True)))
+
+    monkeypatch.setitem(table_module.READERS, ".pairs", read_pairs)
+    table = read(write("a.pairs", "a=1 b=2"), log, ["y"], ["x", "y"])
+    assert dict(table.columns) == {"y": ["1", "2"]}
+    with pytest.raises(InputError, match=r"a\.pairs .*'z'.*'x', 'y'"):
+        read(write("a.pairs", "a=1 b=2"), log, ["z"], ["x", "y"])
 
 
 # Parquet and TFDS.
