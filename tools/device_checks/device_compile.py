@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 
+from device_costs import Program, as_text, cost_table
 from device_programs import (
     bound_step,
     compile_program,
@@ -89,6 +90,10 @@ def measure(options: argparse.Namespace) -> dict:
     if options.save:
         pathlib.Path(options.save).write_text(compiled, encoding="utf-8")
     costs, matmuls = read_costs(executable), matmul_flops(program)
+    if DEVICES[options.topology.split(":")[0]].cuda:
+        table = cost_table(Program(compiled).kernels, options.topology)
+        print(as_text(table))
+        costs |= table["total"]
     return {
         "config": options.config,
         "topology": options.topology,
