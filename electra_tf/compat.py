@@ -5,7 +5,7 @@ oldest and newest that setup.cfg allows. `tests/test_compat.py` fails if one van
 The module imports neither library, so that errors and commands need neither.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 RAISED_AS_IT_IS = "_keras_call_info_injected"
@@ -55,3 +55,33 @@ def replace_gradient(name: str, gradient: Callable) -> None:
     registry = gradient_registry()
     del registry._registry[name]
     registry.register(gradient, name)
+
+
+def custom_call(
+    operands: Sequence[Any], name: str, settings: str, dtypes: Any, shapes: Any
+) -> list[Any]:
+    """Call a function of another library by name, in a program that XLA compiles.
+
+    TensorFlow: the operation is not in `tf.raw_ops`.
+    """
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    return gen_xla_ops.xla_custom_call_v2(
+        operands=operands,
+        call_target_name=name,
+        backend_config=settings,
+        has_side_effect=False,
+        result_dtypes=dtypes,
+        result_shapes=shapes,
+    )
+
+
+def optimization_barrier(tensor: Any) -> Any:
+    """Return a tensor that XLA computes once, and not in each operation that reads it.
+
+    TensorFlow: the operation is not in `tf.raw_ops`.
+    """
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    (result,) = gen_xla_ops.xla_optimization_barrier(input=[tensor])
+    return result

@@ -52,7 +52,7 @@ class FusedLayerOps(LayerOps):
 
     def repeatable(self) -> Callable[[], "FusedLayerOps"]:
         """Return a function that returns operations with the same dropout each time."""
-        drawn: list[tf.Tensor] = []
+        drawn: list[tuple[tf.Tensor, int]] = []
 
         def repeat() -> "FusedLayerOps":
             repeated = copy.copy(self)

@@ -68,24 +68,34 @@ class DropoutSeeds:
 
         The first axis of `x` is the rows; their number must be the same in every call.
         """
+        seeds, index = self.place(x)
+        return seeds[:, index]
+
+    def place(self, x: tf.Tensor) -> tuple[tf.Tensor, int]:
+        """Return the seeds of several calls, [rows, calls, 2], and the next's index."""
         block, index = divmod(self._num_calls, _CALLS_PER_BLOCK)
         if index == 0:
             rows = tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
             self._seeds = self._rng.bits(DROPOUT + block, rows, (_CALLS_PER_BLOCK, 2))
         self._num_calls += 1
-        return self._seeds[:, index]
+        return self._seeds, index
 
 
 class RepeatedSeeds:
     """The seeds of some calls of `DropoutSeeds`, drawn once and then repeated."""
 
-    def __init__(self, source: DropoutSeeds, drawn: list[tf.Tensor]):
+    def __init__(self, source: DropoutSeeds, drawn: list[tuple[tf.Tensor, int]]):
         self._source, self._drawn, self._num_calls = source, drawn, 0
 
     def seeds(self, x: tf.Tensor) -> tf.Tensor:
         """Return the next seeds, uint32 [rows, 2]."""
+        seeds, index = self.place(x)
+        return seeds[:, index]
+
+    def place(self, x: tf.Tensor) -> tuple[tf.Tensor, int]:
+        """Return what `DropoutSeeds.place` returned for this call."""
         if self._num_calls == len(self._drawn):
-            self._drawn.append(self._source.seeds(x))
+            self._drawn.append(self._source.place(x))
         self._num_calls += 1
         return self._drawn[self._num_calls - 1]
 

@@ -63,6 +63,12 @@ class LayerOps:
         """Add the bias, then apply GELU."""
         return gelu(x + bias)
 
+    def self_attention(
+        self, layer: Any, x_BLD: Tensor, bias_B11K: Tensor, cls_only: bool
+    ) -> Tensor:
+        """Return the attention of a `SelfAttention` without its output layer."""
+        return layer.context(x_BLD, bias_B11K, self, cls_only)
+
     def attention(
         self,
         queries_BNLH: Tensor,

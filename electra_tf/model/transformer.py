@@ -222,7 +222,15 @@ class SelfAttention(keras.layers.Layer):
 
         With `cls_only`, [CLS] alone attends to the others: [B, 1, D].
         """
-        layer_ops, length = layer_ops or LayerOps(training), ops.shape(x_BLD)[1]
+        layer_ops = layer_ops or LayerOps(training)
+        context_BLD = layer_ops.self_attention(self, x_BLD, bias_B11K, cls_only)
+        return self.output_dense(context_BLD, layer_ops=layer_ops)
+
+    def context(
+        self, x_BLD: Tensor, bias_B11K: Tensor, layer_ops: LayerOps, cls_only: bool
+    ) -> Tensor:
+        """Return what the positions read from each other: [B, L, D]."""
+        length = ops.shape(x_BLD)[1]
         # TensorFlow fuses matmul and bias only in 2-D.
         x_XD = ops.reshape(x_BLD, (-1, self.width))
         k_BNKH, v_BNKH = (self._split(f(x_XD), length) for f in (self.key, self.value))
@@ -232,8 +240,7 @@ class SelfAttention(keras.layers.Layer):
         context_BLNH = layer_ops.attention(
             q_BNLH, k_BNKH, bias_B11K, v_BNKH, self.dropout
         )
-        context_BLD = ops.reshape(context_BLNH, (-1, length, self.width))
-        return self.output_dense(context_BLD, layer_ops=layer_ops)
+        return ops.reshape(context_BLNH, (-1, length, self.width))
 
     def _scaled_query(self, x_XD: Tensor) -> Tensor:
         """Return queries / sqrt(H).

@@ -312,10 +312,11 @@ class Pretrainer(keras.Model):
         `weights` are those of the global batch, so the losses and gradients of all
         micro-batches and replicas add up to those of the global batch.
         """
+        variables = [v.value for v in self.trainable_variables]
         with tf.GradientTape() as tape:
+            tape.watch(variables)  # tensors in a `keras.StatelessScope`
             losses = self.objective.losses(masked, rng, True, progress)
             loss = losses.combined(weights)
-        variables = [v.value for v in self.trainable_variables]
         gradients = tape.gradient(loss, variables)
         dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
         return loss, dense, dict(losses.metrics)

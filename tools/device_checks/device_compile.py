@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 
+from device_costs import Program, as_text, cost_table
+from device_link import link, link_for
 from device_programs import (
     bound_step,
     compile_program,
@@ -42,10 +44,10 @@ RUNNER = "run.py"  # `device_run.py` in the folder of --run
 def trace(options: argparse.Namespace, path: str) -> None:
     """Write the step as an XLA program. Only this process imports TensorFlow."""
     import numpy as np
-    import tensorflow as tf
+    from device_reference import step_program
 
-    from electra_tf.batch import Batch
     from electra_tf.config.loader import load_config
+    from electra_tf.pretraining.flat_state import FlatState
     from electra_tf.pretraining.masking import SpecialTokens
     from electra_tf.pretraining.pretrainer import Pretrainer
     from electra_tf.training.optimizer import create_optimizer
@@ -63,16 +65,9 @@ def trace(options: argparse.Namespace, path: str) -> None:
     pretrainer = Pretrainer(config, tokens)
     pretrainer.compile(create_optimizer(config.optimizer, config.training.steps))
 
-    @tf.function(jit_compile=True, autograph=False)
-    def step(*fields: tf.Tensor) -> list[tf.Tensor]:
-        metrics = pretrainer.train_step(Batch(*fields), as_ratios=False)
-        return tf.nest.flatten(metrics)
-
-    shape = (options.batch_size, config.records.max_length)
-    fields = [tf.zeros(shape, tf.int32)] * 3
-    program = step.experimental_get_compiler_ir(*fields)(stage="hlo_serialized")
-    with open(path, "wb") as file:
-        file.write(program)
+    flat = FlatState(pretrainer) if options.kernels == "gpu" else None
+    fields = np.zeros((3, options.batch_size, config.records.max_length), np.int32)
+    pathlib.Path(path).write_bytes(step_program(pretrainer, fields, flat)[0])
 
 
 def measure(options: argparse.Namespace) -> dict:
@@ -82,6 +77,8 @@ def measure(options: argparse.Namespace) -> dict:
         arguments = [f"--hlo={path}", f"--batch_size={options.batch_size}"]
         subprocess.run([sys.executable, *sys.argv, *arguments], check=True)
         program = to_stablehlo(pathlib.Path(path).read_bytes())
+    if options.kernels == "gpu":
+        program = link(program, "cuda")
     start = time.perf_counter()
     executable = compile_program(program, options.topology)
     seconds = time.perf_counter() - start
@@ -89,6 +86,10 @@ def measure(options: argparse.Namespace) -> dict:
     if options.save:
         pathlib.Path(options.save).write_text(compiled, encoding="utf-8")
     costs, matmuls = read_costs(executable), matmul_flops(program)
+    if DEVICES[options.topology.split(":")[0]].cuda:
+        table = cost_table(Program(compiled).kernels, options.topology)
+        print(as_text(table))
+        costs |= table["total"]
     return {
         "config": options.config,
         "topology": options.topology,
@@ -174,19 +175,21 @@ def run(options: argparse.Namespace) -> int:
         subprocess.run(command, check=True, env=on_cpu)
         with_jax = os.environ | {"JAX_ENABLE_X64": "1"}
         os.environ |= with_jax | {"JAX_PLATFORMS": "cpu"}
-        export_folder(folder)
+        export_folder(folder, options.device)
         command = [sys.executable, folder / RUNNER, f"--device={options.device}"]
+        if options.kernels == "gpu":
+            command.append("--all_precisions")
         if options.tolerance:
             command.append(f"--tolerance={options.tolerance}")
         return subprocess.run(command, env=with_jax).returncode
 
 
-def export_folder(folder: pathlib.Path) -> None:
+def export_folder(folder: pathlib.Path, device: str) -> None:
     """Convert the programs of `write_reference` for JAX and add the runner."""
     path = folder / "reference.json"
     reference = json.loads(path.read_text(encoding="utf-8"))
     for file in folder.glob("*.hlo"):
-        program = to_stablehlo(file.read_bytes())
+        program = link_for(to_stablehlo(file.read_bytes()), device)
         exported, aliases = export_program(program)
         file.with_suffix(".jax").write_bytes(exported)
         file.unlink()
@@ -196,7 +199,9 @@ def export_folder(folder: pathlib.Path) -> None:
             names["results"] = {n: aliases[p] for p, n in parameters if p in aliases}
     reference["peaks"] = {n: d.peaks for n, d in DEVICES.items() if d.cuda}
     path.write_text(json.dumps(reference, indent=1), encoding="utf-8")
-    shutil.copy(pathlib.Path(__file__).with_name("device_run.py"), folder / RUNNER)
+    here = pathlib.Path(__file__)
+    shutil.copy(here.with_name("device_run.py"), folder / RUNNER)
+    shutil.copy(here.with_name("device_layout.py"), folder)
 
 
 def parse() -> argparse.Namespace:
@@ -215,6 +220,7 @@ def parse() -> argparse.Namespace:
     add("--run", type=int, metavar="STEPS", help="run steps, compare with TensorFlow")
     add("--device", default="cpu", choices=("cpu", "gpu"), help="for --run")
     add("--tolerance", type=float, help="for --run; default: 1e-4, on a GPU 5e-2")
+    add("--kernels", choices=("gpu", "any"), help="default: those for the device")
     add("--data", help="for --run: folder of records")
     add("--folder", help="for --run: keep programs, batches and TensorFlow's results")
     add("--hlo", help=argparse.SUPPRESS)
@@ -231,6 +237,9 @@ def parse() -> argparse.Namespace:
             f"Received: {options.topology!r}"
         )
     options.memory = DEVICES[name].memory
+    if options.kernels is None:
+        is_gpu = options.device == "gpu" if options.run else DEVICES[name].cuda
+        options.kernels = "gpu" if is_gpu else "any"
     return options
 
 

@@ -202,7 +202,7 @@ def count_operations(compiled: str) -> dict[str, Any]:
 
 def find_obstacles(program: str, compiled: str) -> dict[str, Any]:
     """Return the operations that leave the device and the number of dynamic shapes."""
-    text = program + compiled
+    text = re.sub(r'"[^"]{300,}"', "", program + compiled)  # code of kernels
     patterns = f"{_HOST_OPERATIONS}|{_HOST_MEMORY}"
     return {
         "leaves_the_device": sorted({m[0] for m in re.finditer(patterns, text)}),

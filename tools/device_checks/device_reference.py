@@ -5,6 +5,7 @@ initial weights are computed by another program from the seed, so they do not tr
 """
 
 import argparse
+import contextlib
 import json
 import pathlib
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import tensorflow as tf
 from electra_tf.batch import Batch
 from electra_tf.config.loader import load_config
 from electra_tf.kernels.rng import TRAINING, make_rng
+from electra_tf.pretraining.flat_state import FlatState
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.pipeline import training_batches
@@ -31,7 +33,8 @@ def write_reference(options: argparse.Namespace, folder: pathlib.Path) -> None:
     """Write programs as serialised HLO, batches, and the results of TensorFlow's steps.
 
     Args:
-        options: `config`, `set`, `batch_size`, `data` and `run`, the number of steps.
+        options: `config`, `set`, `batch_size`, `data`, `kernels` and `run`, the number
+            of steps.
         folder: An existing folder.
     """
     experiment = _experiment(options, "float32", "off")
@@ -42,7 +45,8 @@ def write_reference(options: argparse.Namespace, folder: pathlib.Path) -> None:
     programs = {}
     for precision in PRECISIONS:
         pretrainer = _experiment(options, precision, "on").pretrainer()
-        program, programs[precision] = step_program(pretrainer, batches[0])
+        flat = FlatState(pretrainer) if options.kernels == "gpu" else None
+        program, programs[precision] = step_program(pretrainer, batches[0], flat)
         (folder / f"{precision}.hlo").write_bytes(program)
     description = _run_reference(experiment, batches, folder) | {"programs": programs}
     text = json.dumps(description, indent=1)
@@ -123,29 +127,34 @@ def _program(function: Callable, *arguments: Any) -> bytes:
 
 
 def step_program(
-    pretrainer: Pretrainer, batch: np.ndarray
+    pretrainer: Pretrainer, batch: np.ndarray, flat: FlatState | None = None
 ) -> tuple[bytes, dict[str, list[str]]]:
     """Return the step as a program, with the names of its state and metrics.
 
     The program's parameters are the batch, then the state; its first results are the
-    metrics.
+    metrics. With a `FlatState` it is for GPUs: the state has buffers, and calls name
+    kernels.
     """
     names: list[str] = []
+    context = flat.used if flat else contextlib.nullcontext
 
     @tf.function(jit_compile=True, autograph=False)
     def step(*fields: tf.Tensor) -> list[tf.Tensor]:
-        metrics = pretrainer.train_step(Batch(*fields))
+        with context():
+            metrics = pretrainer.train_step(Batch(*fields))
         names[:] = sorted(metrics)
         return [metrics[name] for name in names]
 
     fields = [tf.constant(field) for field in batch]
     program = step.experimental_get_compiler_ir(*fields)(stage="hlo_serialized")
-    paths = {id(v.handle): path for path, v in variables_of(pretrainer).items()}
+    variables = variables_of(pretrainer) | (flat.buffers if flat else {})
+    paths = {id(v.handle): path for path, v in variables.items()}
     captured = step.get_concrete_function(*fields).captured_inputs
-    return program, {
+    description = {
         "state": [paths[id(handle)] for handle in captured],
         "metrics": list(names),
     }
+    return program, description | ({"layout": flat.layout()} if flat else {})
 
 
 def _run_steps(pretrainer: Pretrainer, batches: np.ndarray) -> dict[str, list[float]]:

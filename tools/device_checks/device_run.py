@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from device_layout import pack, unpack
 
 _SECONDS = 2  # at least, to measure the time of a step
 
@@ -109,8 +110,12 @@ def measure(
     with jax.default_device(device):
         step = load_step(folder, reference, precision)
         state = initial_state(folder, reference)
+        layout = reference["programs"][precision].get("layout")
+        if layout:
+            state = jax.device_put(pack(state, layout))
         state, metrics = run_steps(step, state, batches)
-        differences, moved = compare(folder, reference, state, metrics)
+        final = unpack(state, layout) if layout else state
+        differences, moved = compare(folder, reference, final, metrics)
         seconds = time_steps(step, state, batches)
     tokens = batches[:, 1].sum() / len(batches)
     flops = reference["programs"][precision]["matmul_flops"]
@@ -145,6 +150,7 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cpu", choices=("cpu", "gpu", "tpu"))
     parser.add_argument("--tolerance", type=float, help="default: 1e-4 on a CPU, 5e-2")
+    parser.add_argument("--all_precisions", action="store_true", help="on a CPU too")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)  # the step number is int64
     if options.device == "cpu":
@@ -153,7 +159,9 @@ def main() -> None:
     reference = json.loads((folder / "reference.json").read_text(encoding="utf-8"))
     device = jax.devices(options.device)[0]
     # CPUs without bfloat16 instructions take very long for it.
-    precisions = [*reference["programs"]][: 1 if options.device == "cpu" else None]
+    precisions = [*reference["programs"]]
+    if options.device == "cpu" and not options.all_precisions:
+        precisions = precisions[:1]
     worst = {}
     for precision in precisions:
         results = measure(folder, reference, precision, device)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
 from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.kernels.device_layer_ops import make_layer_ops
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import RngStream
 from electra_tf.model.electra import pretraining_model
@@ -42,7 +43,7 @@ class Objective:
     def layer_ops(self, rng: RngStream, training: bool) -> FusedLayerOps:
         """Create the operations of one step's layers, with dropout in training."""
         on_cpu = has_only_cpus() and not uses_jit(self._xla)
-        return FusedLayerOps(rng.dropout() if training else None, on_cpu)
+        return make_layer_ops(rng.dropout() if training else None, on_cpu)
 
 
 class Losses(NamedTuple):

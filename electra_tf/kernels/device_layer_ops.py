@@ -1,0 +1,301 @@
+"""Layer operations as calls of GPU kernels, for a step that is exported as a program.
+
+TensorFlow cannot run the calls. `tools/device_checks/device_kernels.py` has the
+kernels, and `device_link.py` there puts them into the program. `make_layer_ops` selects
+these operations where a step is traced within `device_kernels`.
+"""
+
+import contextlib
+import contextvars
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import keras
+import tensorflow as tf
+
+from electra_tf import compat
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps, _bias_gelu_forward
+from electra_tf.kernels.rng import DropoutSeeds
+from electra_tf.kernels.weak_functions import custom_gradient
+
+PREFIX = "electra_tf."
+"""Start of the names of calls."""
+
+_SHORTEST = 16  # rows and columns of a matmul within a kernel
+
+
+class Weights(Protocol):
+    """Weights in flat buffers; `pretraining/flat_state.py` has the implementation."""
+
+    def tensor(self, variable: keras.Variable) -> tf.Tensor | None:
+        """Return the float32 tensor that gets the gradient; None: not in a buffer."""
+
+    def place(self, variable: keras.Variable) -> tuple[tf.Tensor, int]:
+        """Return the buffer of a weight and its place there."""
+
+    def merged(self, variables: Sequence[keras.Variable], dtype: Any) -> tf.Tensor:
+        """Return matrices that are stored together, side by side, in a type."""
+
+
+_weights: contextvars.ContextVar[Weights | None] = contextvars.ContextVar(
+    "weights", default=None
+)
+
+
+@contextlib.contextmanager
+def device_kernels(weights: Weights) -> Iterator[None]:
+    """Use kernels for GPUs in the steps that are traced meanwhile."""
+    token = _weights.set(weights)
+    try:
+        yield
+    finally:
+        _weights.reset(token)
+
+
+def make_layer_ops(dropout: DropoutSeeds | None, on_cpu: bool) -> FusedLayerOps:
+    """Return the operations of a step: those for GPUs within `device_kernels`."""
+    weights = _weights.get()
+    if weights is None or dropout is None:
+        return FusedLayerOps(dropout, on_cpu)
+    return DeviceLayerOps(dropout, weights)
+
+
+class DeviceLayerOps(FusedLayerOps):
+    """Fused operations of one exported training step.
+
+    Operations that a kernel does not support are those of `FusedLayerOps`.
+    """
+
+    def __init__(self, dropout: DropoutSeeds, weights: Weights):
+        super().__init__(dropout)
+        self._weights = weights
+        # Of each layer norm, the copy of its result for the next residual, whose
+        # gradient then reaches the kernel apart from that of the matmul.
+        self._residuals: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
+
+    def vocab_logits(
+        self, x_XE: tf.Tensor, table_VE: keras.Variable | tf.Tensor, bias_V: tf.Tensor
+    ) -> tf.Tensor:
+        """Multiply in bfloat16 with float32 sums, if the encoders compute in it."""
+        if self._weights.low_dtype == tf.float32:
+            return super().vocab_logits(x_XE, table_VE, bias_V)
+        if isinstance(table_VE, keras.Variable):
+            table_VE = self._table_copies(table_VE)[1]
+        return _low_vocab_logits(x_XE, table_VE, tf.convert_to_tensor(bias_V))
+
+    def matmul(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        """Multiply [B, L, ...] with a kernel, whose gradient is float32."""
+        rows = tf.reshape(x, [-1, kernel.shape[0]])
+        product = _matmul(rows, kernel, _scope())
+        return tf.reshape(product, [*x.shape[:-1], kernel.shape[1]])
+
+    def bias_gelu(self, x: tf.Tensor, bias: keras.Variable) -> tf.Tensor:
+        """Add the bias, then apply GELU; a kernel computes both gradients."""
+        places = self._places([bias])
+        if places is None or x.shape[-1] % _SHORTEST:
+            return super().bias_gelu(x, bias)
+        (buffer,), (start,) = places
+        scope, shape = _scope(), x.shape
+
+        @custom_gradient
+        def fused(x_XF: tf.Tensor, bias_F: tf.Tensor):
+            def gradient(upstream_XF: tf.Tensor):
+                with tf.name_scope(f"{scope}/gelu_backward/"):
+                    return _call(
+                        "gelu_backward",
+                        [upstream_XF, x_XF, buffer, tf.constant([start])],
+                        [(x_XF.dtype, x_XF.shape), (tf.float32, bias_F.shape)],
+                    )
+
+            with tf.name_scope("gelu"):
+                return _bias_gelu_forward(x_XF, bias_F), gradient
+
+        x_XF = tf.reshape(x, [-1, shape[-1]])
+        return tf.reshape(fused(x_XF, self._weights.tensor(bias)), shape)
+
+    def bias_dropout_add_norm(
+        self,
+        x: tf.Tensor,
+        bias: keras.Variable,
+        residual: tf.Tensor,
+        dropout: keras.layers.Dropout,
+        norm: keras.layers.LayerNormalization,
+    ) -> tf.Tensor:
+        """Add bias, dropout and residual and normalise, in one kernel each way."""
+        weights = bias, norm.gamma, norm.beta
+        places = self._places(weights)
+        if places is None:
+            return super().bias_dropout_add_norm(x, bias, residual, dropout, norm)
+        buffers, starts = places
+        seeds, number = self._dropout.place(x)
+        places, rate = tf.constant([*starts, number]), {"rate": float(dropout.rate)}
+        scope, width = _scope(), x.shape[-1]
+        rows = tf.TensorShape([math.prod(x.shape[:-1])])
+
+        @custom_gradient
+        def fused(x_XD, residual_XD, *_):
+            like_x, each = (x_XD.dtype, x_XD.shape), (tf.float32, rows)
+            with tf.name_scope("norm"):
+                normed_XD, *sums = _call(
+                    "add_norm",
+                    [x_XD, residual_XD, *buffers, seeds, places],
+                    [like_x, like_x, each, each],
+                    epsilon=norm.epsilon,
+                    **rate,
+                )
+
+            def gradient(upstream_XD, of_residual_XD):
+                with tf.name_scope(f"{scope}/norm_backward/"):
+                    grad_x, grad_total, grads_3D = _call(
+                        "add_norm_backward",
+                        [upstream_XD, of_residual_XD, *sums, buffers[1], seeds, places],
+                        [like_x, like_x, (tf.float32, [3, width])],
+                        **rate,
+                    )
+                    return grad_x, grad_total, *tf.unstack(grads_3D)
+
+            return (normed_XD, tf.identity(normed_XD)), gradient
+
+        _, residual = self._residuals.get(id(residual), (None, residual))
+        flat = (tf.reshape(t, [-1, width]) for t in (x, residual))
+        normed, copy = fused(*flat, *map(self._weights.tensor, weights))
+        normed, copy = (tf.reshape(t, x.shape) for t in (normed, copy))
+        self._residuals[id(normed)] = normed, copy
+        return normed
+
+    def self_attention(
+        self, layer: Any, x_BLD: tf.Tensor, bias_B11K: tf.Tensor, cls_only: bool
+    ) -> tf.Tensor:
+        """Project to queries, keys and values at once, and compute the attention."""
+        dense = layer.query, layer.key, layer.value
+        places = self._places([one.bias for one in dense])
+        batch, length, width = x_BLD.shape
+        size = layer.head_width
+        is_supported = length % _SHORTEST == 0 and size & -size == size >= _SHORTEST
+        if places is None or cls_only or bias_B11K.shape[2] != 1 or not is_supported:
+            return super().self_attention(layer, x_BLD, bias_B11K, cls_only)
+        seeds, number = self._dropout.place(x_BLD)
+        common = [
+            places[0][0],
+            tf.reshape(tf.cast(bias_B11K, tf.float32), [batch, length]),
+            seeds,
+            tf.constant([places[1][0], number]),
+        ]
+        shape_BLNH = [batch, length, layer.heads, size]
+        attend = _attention(shape_BLNH, common, layer.dropout.rate)
+        kernel_DE = self._weights.merged([one.kernel for one in dense], x_BLD.dtype)
+        scope = _scope()
+
+        @custom_gradient
+        def fused(x_XD, *_):
+            context_XD, attend_backward = attend(tf.matmul(x_XD, kernel_DE))
+
+            def gradient(upstream_XD):
+                with tf.name_scope(f"{scope}/attention_backward/"):
+                    grad_XE, grad_bias_E = attend_backward(upstream_XD)
+                with tf.name_scope(f"{scope}/query/"):
+                    grad_x = tf.matmul(grad_XE, kernel_DE, transpose_b=True)
+                    kernels = tf.split(_transposed_matmul(x_XD, grad_XE), 3, 1)
+                    return grad_x, *kernels, *tf.split(grad_bias_E, 3)
+
+            return context_XD, gradient
+
+        weights = *(one.kernel for one in dense), *(one.bias for one in dense)
+        x_XD = tf.reshape(x_BLD, [-1, width])
+        context_XD = fused(x_XD, *map(self._weights.tensor, weights))
+        return tf.reshape(context_XD, x_BLD.shape)
+
+    def _places(
+        self, variables: Sequence[keras.Variable]
+    ) -> tuple[list[tf.Tensor], list[int]] | None:
+        """Return the buffer and the place of each weight; None if one has none."""
+        if any(self._weights.tensor(variable) is None for variable in variables):
+            return None
+        pairs = [self._weights.place(variable) for variable in variables]
+        return [buffer for buffer, _ in pairs], [start for _, start in pairs]
+
+
+def _scope() -> str:
+    """Return the scope of names in which the gradients of an operation belong."""
+    return tf.get_current_name_scope() or "layer"
+
+
+def _call(
+    name: str, operands: list[tf.Tensor], results: list[tuple[Any, Any]], **settings
+) -> list[tf.Tensor]:
+    """Call a kernel, whose results have the given types and shapes."""
+    dtypes, shapes = zip(*results, strict=True)
+    text = json.dumps(settings)
+    return compat.custom_call(operands, PREFIX + name, text, dtypes, shapes)
+
+
+def _attention(
+    shape_BLNH: list[int], operands: list[tf.Tensor], rate: float
+) -> Callable:
+    """Return a function of queries, keys and values, [X, 3 * N * H] without their bias.
+
+    It returns the context [X, N * H] and a function of its gradient, which returns the
+    gradients of the argument and of the bias.
+    """
+    batch, length, heads, size = shape_BLNH
+    shape_BL3NH = [batch, length, 3, heads, size]
+
+    def attend(qkv_XE: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        dtype, rates = qkv_XE.dtype, {"rate": float(rate)}
+        inputs = [tf.reshape(qkv_XE, shape_BL3NH), *operands]
+        shape_BNL = [batch, heads, length]
+        results = [(dtype, shape_BLNH), (tf.float32, shape_BNL)]
+        outputs = _call("attention", inputs, results, **rates)
+
+        def backward(upstream_XD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            upstream_BLNH = tf.reshape(upstream_XD, shape_BLNH)
+            grad_qkv, grad_bias = _call(
+                "attention_backward",
+                [*inputs, *outputs, upstream_BLNH],
+                [(dtype, shape_BL3NH), (tf.float32, [3, heads, size])],
+                **rates,
+            )
+            return tf.reshape(grad_qkv, qkv_XE.shape), tf.reshape(grad_bias, [-1])
+
+        return tf.reshape(outputs[0], [-1, heads * size]), backward
+
+    return attend
+
+
+def _transposed_matmul(x_XD: tf.Tensor, y_XF: tf.Tensor) -> tf.Tensor:
+    """Return x^T y in float32."""
+    shape = [x_XD.shape[1], y_XF.shape[1]]
+    return _call("transposed_matmul", [x_XD, y_XF], [(tf.float32, shape)])[0]
+
+
+def _matmul(x_XD: tf.Tensor, kernel_DF: tf.Tensor, scope: str) -> tf.Tensor:
+    @custom_gradient
+    def fused(x_XD: tf.Tensor, kernel_DF: tf.Tensor):
+        def gradient(upstream_XF: tf.Tensor):
+            with tf.name_scope(f"{scope}/"):
+                grad_x = tf.matmul(upstream_XF, kernel_DF, transpose_b=True)
+                return grad_x, _transposed_matmul(x_XD, upstream_XF)
+
+        return tf.matmul(x_XD, kernel_DF), gradient
+
+    return fused(x_XD, kernel_DF)
+
+
+@custom_gradient
+def _low_vocab_logits(x_XE: tf.Tensor, table_VE: tf.Tensor, bias_V: tf.Tensor):
+    size = table_VE.shape[0]
+    padding = [[0, -size % 8]]  # else XLA would copy the logits to add it
+    low_XE = tf.cast(x_XE, tf.bfloat16)
+    low_VE = tf.pad(tf.cast(table_VE, tf.bfloat16), [*padding, [0, 0]])
+
+    def gradient(upstream_XV: tf.Tensor):
+        with tf.name_scope("vocabulary_backward"):
+            low_XV = tf.pad(tf.cast(upstream_XV, tf.bfloat16), [[0, 0], *padding])
+            grad_x = tf.cast(tf.matmul(low_XV, low_VE), x_XE.dtype)
+            grad_table_VE = _transposed_matmul(low_XV, low_XE)[:size]
+            return grad_x, grad_table_VE, tf.reduce_sum(upstream_XV, 0)
+
+    logits_XV = tf.matmul(low_XE, low_VE, transpose_b=True)[:, :size]
+    return tf.cast(logits_XV, tf.float32) + bias_V, gradient

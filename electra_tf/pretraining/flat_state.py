@@ -1,0 +1,236 @@
+"""Weights and slots of Adam as one buffer of a kind, for a step that is exported.
+
+A GPU needs longer to start the updates of hundreds of small tensors than to compute
+them. A buffer holds the weights with equal decay and equal factor of the learning rate;
+checkpoints keep one tensor for each weight.
+"""
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from electra_tf import compat
+from electra_tf.errors import InputError
+from electra_tf.kernels.device_layer_ops import device_kernels
+from electra_tf.pretraining.pretrainer import Pretrainer
+
+_ALIGNED = 64  # places are multiples of it
+_KINDS = ("weights", "m", "v")
+_MERGED = re.compile(r"(.*/attention)/(?:query|key|value)/(kernel|bias)$")
+
+
+class Region(NamedTuple):
+    """Part of a buffer: one weight, or several side by side along the last axis."""
+
+    group: str
+    start: int
+    shape: list[int]
+    """Of one weight."""
+    paths: list[str]
+
+    @property
+    def size(self) -> int:
+        """Return the number of values."""
+        return len(self.paths) * math.prod(self.shape)
+
+
+class FlatState:
+    """Weights and slots of a pretrainer in buffers, with one update for all.
+
+    Args:
+        pretrainer: A compiled pretrainer of Adam or AdamW.
+    """
+
+    def __init__(self, pretrainer: Pretrainer):
+        optimizer = pretrainer.optimizer
+        if optimizer.settings.name not in ("adam", "adamw"):
+            raise InputError(
+                "The optimizer of a step with kernels for GPUs must be adam or adamw",
+                f"optimizer.name: {optimizer.settings.name}",
+                "Export the step for any device",
+            )
+        self._pretrainer, self._optimizer = pretrainer, optimizer
+        variables = pretrainer.trainable_variables
+        self._variables = {v.path: v for v in variables}
+        self._indices = [optimizer._get_variable_index(v) for v in variables]
+        self.low_dtype = _low_dtype(pretrainer)
+        self._low_paths = _low_paths(pretrainer, self.low_dtype)
+        self._scales: dict[str, tuple[bool, float]] = {}
+        self.regions, sizes = self._layout()
+        self.buffers = {
+            f"{group}/{kind}": tf.Variable(tf.zeros(size), name=f"{group}/{kind}")
+            for group, size in sizes.items()
+            for kind in _KINDS
+        }
+        """Variables by name: of each group weights and slots, float32."""
+        self._regions = {path: r for r in self.regions for path in r.paths}
+        self._tensors: dict[str, tf.Tensor] = {}
+
+    def _layout(self) -> tuple[list[Region], dict[str, int]]:
+        regions, sizes = [], {}
+        merged: dict[tuple[str, ...], list[str]] = {}
+        for path in self._variables:
+            match = _MERGED.match(path)
+            merged.setdefault(match.groups() if match else (path,), []).append(path)
+        # Large weights first, so that equal ones follow each other.
+        for paths in sorted(merged.values(), key=self._order):
+            group = self._group(paths)
+            region = Region(
+                group, sizes.get(group, 0), list(self._variables[paths[0]].shape), paths
+            )
+            sizes[group] = region.start + -(-region.size // _ALIGNED) * _ALIGNED
+            regions.append(region)
+        return regions, sizes
+
+    def _order(self, paths: list[str]) -> float:
+        return -math.prod(self._variables[paths[0]].shape)
+
+    def _group(self, paths: list[str]) -> str:
+        index = self._optimizer._get_variable_index(self._variables[paths[0]])
+        scale = self._optimizer.scale_of(index)
+        names = {value: name for name, value in self._scales.items()}
+        name = names.get(scale, f"flat_{len(names)}")
+        self._scales[name] = scale
+        return name
+
+    def layout(self) -> dict[str, Any]:
+        """Return the place of each variable, by path, as JSON."""
+        slots = self._optimizer.slots()
+        paths = {"weights": {path: path for path in self._variables}}
+        for kind in _KINDS[1:]:
+            pairs = zip(self._variables, self._indices, strict=True)
+            paths[kind] = {path: slots[kind][index].path for path, index in pairs}
+        return {
+            "sizes": {name: buffer.shape[0] for name, buffer in self.buffers.items()},
+            "regions": [
+                {
+                    "buffer": f"{region.group}/{kind}",
+                    "start": region.start,
+                    "shape": region.shape,
+                    "paths": [paths[kind][path] for path in region.paths],
+                }
+                for kind in _KINDS
+                for region in self.regions
+            ],
+        }
+
+    # `Weights` of the kernels:
+
+    def tensor(self, variable: keras.Variable) -> tf.Tensor | None:
+        """Return the tensor of a weight that gets its gradient."""
+        path = getattr(variable, "path", None)
+        return self._tensors.get(path)
+
+    def place(self, variable: keras.Variable) -> tuple[tf.Tensor, int]:
+        """Return the buffer and the place of a vector."""
+        region = self._regions[variable.path]
+        part = region.paths.index(variable.path) * math.prod(region.shape)
+        return self._flat[region.group], region.start + part
+
+    def merged(self, variables: Sequence[keras.Variable], dtype: Any) -> tf.Tensor:
+        """Return the matrices [D, F] of a region as [D, parts * F]."""
+        region = self._regions[variables[0].path]
+        flat = self._low if dtype == self.low_dtype else self._flat
+        rows, columns = region.shape
+        values = flat[region.group][_slice(region)]
+        return tf.reshape(values, [rows, len(region.paths) * columns])
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Let the pretrainer's step read and update the buffers, with GPU kernels."""
+        groups = self._scales
+        self._flat = {g: self.buffers[f"{g}/weights"].read_value() for g in groups}
+        self._low = {g: tf.cast(x, self.low_dtype) for g, x in self._flat.items()}
+        for path, region in self._regions.items():
+            flat = self._low if path in self._low_paths else self._flat
+            parts = [-1, len(region.paths), region.shape[-1]]
+            values = tf.reshape(flat[region.group][_slice(region)], parts)
+            tensor = tf.reshape(values[:, region.paths.index(path)], region.shape)
+            self._tensors[path] = tf.cast(tensor, tf.float32)
+        scope = keras.StatelessScope(
+            [(v, self._tensors[path]) for path, v in self._variables.items()]
+        )
+        for path, variable in self._variables.items():
+            self._tensors[path] = scope.get_current_value(variable)
+        compute = self._pretrainer._compute_gradients
+        self._pretrainer._compute_gradients = self._pretrainer._loss_and_gradients
+        self._optimizer.flat_state = self
+        try:
+            with scope, device_kernels(self):
+                yield
+        finally:
+            self._optimizer.flat_state = None
+            self._pretrainer._compute_gradients = compute
+            self._tensors = {}
+
+    def update(self, gradients: Sequence[tf.Tensor | None]) -> tf.Tensor:
+        """Clip the gradients and update the buffers; return the gradients' norm."""
+        by_path = dict(zip(self._variables, gradients, strict=True))
+        if missing := [path for path, g in by_path.items() if g is None]:
+            raise InputError(
+                "Every weight must have a gradient in a step with kernels for GPUs",
+                f"none for {missing[0]}",
+                "Export the step for any device",
+            )
+        with tf.name_scope("update"):
+            flat = {g: self._flat_gradient(g, by_path) for g in self._scales}
+            norm = tf.linalg.global_norm(list(flat.values()))
+            scalars = self._optimizer._scalars(norm)
+            for group, gradient in flat.items():
+                self._update_group(group, gradient, scalars)
+        return norm
+
+    def _flat_gradient(self, group: str, by_path: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        parts, end = [], 0
+        for region in (r for r in self.regions if r.group == group):
+            if region.start > end:
+                parts.append(tf.zeros(region.start - end))
+            tensors = [tf.cast(by_path[path], tf.float32) for path in region.paths]
+            parts.append(tf.reshape(tf.concat(tensors, -1), [-1]))
+            end = region.start + region.size
+        size = self.buffers[f"{group}/weights"].shape[0]
+        parts.append(tf.zeros(size - end))
+        # Without the barrier XLA would compute each gradient again where it is used.
+        return compat.optimization_barrier(tf.concat(parts, 0))
+
+    def _update_group(self, group: str, gradient: tf.Tensor, scalars: Any) -> None:
+        settings, (decays, factor) = self._optimizer.settings, self._scales[group]
+        weights, mean, square = (self.buffers[f"{group}/{kind}"] for kind in _KINDS)
+        if scalars.clip is not None:
+            gradient *= scalars.clip
+        m = mean + (gradient - mean) * (1 - scalars.beta_1)
+        v = square + (tf.square(gradient) - square) * (1 - scalars.beta_2)
+        step = scalars.adam_rate * factor * m / (tf.sqrt(v) + scalars.adam_epsilon)
+        old = self._flat[group]
+        if decays and settings.weight_decay:
+            old -= scalars.decay * factor * old
+        for variable, value in ((weights, old - step), (mean, m), (square, v)):
+            variable.assign(value)
+
+
+def _slice(region: Region) -> slice:
+    return slice(region.start, region.start + region.size)
+
+
+def _low_dtype(pretrainer: Pretrainer) -> tf.DType:
+    """Return the type in which the encoders compute."""
+    policy = keras.DTypePolicy(pretrainer.config.training.precision)
+    return tf.as_dtype(policy.compute_dtype)
+
+
+def _low_paths(pretrainer: Pretrainer, dtype: tf.DType) -> set[str]:
+    """Return the paths of the matrices that are used in a lower precision alone."""
+    if dtype == tf.float32:
+        return set()
+    layers = pretrainer._flatten_layers()
+    kernels = (
+        layer.kernel
+        for layer in layers
+        if isinstance(layer, keras.layers.Dense) and layer.compute_dtype == dtype.name
+    )
+    return {kernel.path for kernel in kernels}

@@ -1,0 +1,190 @@
+"""Kernels for GPUs, interpreted by JAX on a CPU, equal TensorFlow's operations."""
+
+import importlib
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import ROOT
+
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps
+
+pytest.importorskip("jax", reason="needs the extra tpu-check or gpu-check")
+import jax
+import jax.numpy as jnp
+
+BATCH, LENGTH, HEADS, SIZE = 3, 32, 2, 16
+WIDTH, INNER = 24, 32  # a width that is no power of 2
+RATE, EPSILON, NUMBER = 0.3, 1e-12, 2
+RANDOM = np.random.default_rng(0)
+PLACES = {"bias": 64, "gamma": 128, "beta": 192}
+BUFFER = RANDOM.normal(size=320).astype(np.float32)
+SEEDS = RANDOM.integers(0, 2**32, (BATCH, 4, 2), np.uint32)
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "tools" / "device_checks"))
+        module = importlib.import_module("device_kernels")
+        module.interpret()
+        yield module
+        module.interpret(False)
+
+
+def normal(*shape):
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+def vector(name, size=WIDTH):
+    return BUFFER[PLACES[name] :][:size]
+
+
+class Seeds:
+    """Dropout seeds of one call."""
+
+    def seeds(self, x):
+        return tf.constant(SEEDS[:, NUMBER])
+
+
+def norm_kernels(kernels):
+    places = np.array([*PLACES.values(), NUMBER], np.int32)
+
+    def forward(x, residual, *vectors):
+        buffer = jnp.asarray(BUFFER)
+        for name, values in zip(PLACES, vectors, strict=True):
+            buffer = jax.lax.dynamic_update_slice(buffer, values, (PLACES[name],))
+        return kernels.add_norm(
+            x, residual, *[buffer] * 3, SEEDS, places, rate=RATE, epsilon=EPSILON
+        )
+
+    def backward(tensors, upstream):
+        _, total, mean, scale = forward(*tensors)
+        halves = upstream * 0.25, upstream * 0.75
+        grad_x, grad_residual, grads = kernels.add_norm_backward(
+            *halves, total, mean, scale, jnp.asarray(BUFFER), SEEDS, places, rate=RATE
+        )
+        return grad_x, grad_residual, *grads
+
+    def plain(x, residual, bias, gamma, beta):
+        norm = types.SimpleNamespace(gamma=gamma, beta=beta, epsilon=EPSILON)
+        x, residual = (tf.reshape(t, [BATCH, LENGTH, WIDTH]) for t in (x, residual))
+        dropout = keras.layers.Dropout(RATE)
+        result = FusedLayerOps(Seeds()).bias_dropout_add_norm(
+            x, bias, residual, dropout, norm
+        )
+        return tf.reshape(result, [-1, WIDTH])
+
+    shape = BATCH * LENGTH, WIDTH
+    tensors = normal(*shape), normal(*shape), *map(vector, PLACES)
+    return lambda *x: forward(*x)[0], backward, plain, tensors
+
+
+def gelu_kernels(kernels):
+    places = np.array([PLACES["bias"]], np.int32)
+
+    def plain(x, bias):
+        return FusedLayerOps(None).bias_gelu(x, bias)
+
+    def forward(x, bias):
+        y = x.astype(jnp.float32) + bias
+        return jax.nn.gelu(y, approximate=False).astype(x.dtype)
+
+    def backward(tensors, upstream):
+        return kernels.gelu_backward(upstream, tensors[0], jnp.asarray(BUFFER), places)
+
+    tensors = 2 * normal(BATCH * LENGTH, INNER), vector("bias", INNER)
+    return forward, backward, plain, tensors
+
+
+def attention_kernels(kernels):
+    places = np.array([PLACES["bias"], NUMBER], np.int32)
+    shape = BATCH, LENGTH, 3, HEADS, SIZE
+    size = 3 * HEADS * SIZE
+    mask = np.where(np.arange(LENGTH) < np.array([[32], [20], [7]]), 0, -1e4)
+    mask = mask.astype(np.float32)
+
+    def call(qkv, bias):
+        start = (PLACES["bias"],)
+        buffer = jax.lax.dynamic_update_slice(jnp.asarray(BUFFER), bias, start)
+        operands = qkv, buffer, mask, SEEDS, places
+        return operands, kernels.attention(*operands, rate=RATE)
+
+    def backward(tensors, upstream):
+        operands, results = call(*tensors)
+        grad, grad_bias = kernels.attention_backward(
+            *operands, *results, upstream, rate=RATE
+        )
+        return grad, grad_bias.ravel()
+
+    def plain(qkv, bias):
+        qkv += tf.cast(tf.reshape(bias, [3, HEADS, SIZE]), qkv.dtype)
+        q, k, v = (tf.transpose(t, (0, 2, 1, 3)) for t in tf.unstack(qkv, axis=2))
+        dropout = keras.layers.Dropout(RATE)
+        return FusedLayerOps(Seeds()).attention(
+            q * SIZE**-0.5, k, mask[:, None, None], v, dropout
+        )
+
+    tensors = normal(*shape), vector("bias", size)
+    return lambda *x: call(*x)[1][0], backward, plain, tensors
+
+
+ALL = {"norm": norm_kernels, "gelu": gelu_kernels, "attention": attention_kernels}
+
+
+def as_float32(x):
+    return np.asarray(jnp.asarray(x).astype(jnp.float32))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 2**-6)]
+)
+@pytest.mark.parametrize("name", ALL)
+def test_values_and_gradients_equal_those_of_tensorflow(
+    kernels, name, dtype, tolerance
+):
+    forward, backward, plain, tensors = ALL[name](kernels)
+    # Vectors are float32 in buffers.
+    lows = [jnp.asarray(x, dtype if x.ndim > 1 else "float32") for x in tensors]
+    result = forward(*lows)
+    upstream = jnp.asarray(normal(*result.shape), dtype)
+    actual = result, *backward(lows, upstream)
+    sources = [tf.cast(tf.constant(as_float32(x)), x.dtype.name) for x in lows]
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        expected = plain(*sources)
+    upstream = tf.cast(tf.constant(as_float32(upstream)), dtype)
+    expected = expected, *tape.gradient(expected, sources, upstream)
+    assert (np.asarray(tf.cast(expected[0], tf.float32)) != 0).any()
+    for one, other in zip(actual, expected, strict=True):
+        other = tf.cast(other, tf.float32).numpy()
+        atol = tolerance * np.abs(other).max()
+        np.testing.assert_allclose(as_float32(one), other, tolerance, atol)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_gradients_equal_finite_differences(kernels, name):
+    forward, backward, _, tensors = ALL[name](kernels)
+    upstream = normal(*forward(*tensors).shape)
+    gradients = backward([jnp.asarray(x) for x in tensors], jnp.asarray(upstream))
+    step = 2e-3
+    for index, gradient in enumerate(gradients):
+        direction = normal(*tensors[index].shape)
+        sums = []
+        for sign in (1, -1):
+            moved = [*tensors]
+            moved[index] = tensors[index] + sign * step * direction
+            result = as_float32(forward(*moved)).astype(np.float64)
+            sums.append((result * upstream).sum())
+        slope = (sums[0] - sums[1]) / (2 * step)
+        expected = (as_float32(gradient) * direction).sum()
+        scale = np.linalg.norm(gradient) * np.linalg.norm(direction)
+        assert abs(slope - expected) < 1e-3 * scale
+
+
+def test_the_error_function_is_exact(kernels):
+    x = np.linspace(-6, 6, 10001).astype(np.float32)
+    exact = tf.math.erf(tf.constant(x, tf.float64))
+    np.testing.assert_allclose(kernels._erf(jnp.asarray(x)), exact, atol=5e-7)
