@@ -11,12 +11,13 @@ from absl import flags
 from electra_tf import cli, model_names
 from electra_tf.serving.export_options import (
     FORMATS,
+    LIMITS,
     OUTPUT_KINDS,
     SIGNATURES,
     TARGETS,
+    RequestLimits,
     check_arguments,
 )
-from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.storage.objects import ObjectFolder, is_url
 

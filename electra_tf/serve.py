@@ -12,8 +12,11 @@ from absl import flags
 
 from electra_tf import cli, model_names
 from electra_tf.errors import InputError
-from electra_tf.serving.export_options import OUTPUT_KINDS, check_installed
-from electra_tf.serving.request_limits import ServerLimits
+from electra_tf.serving.export_options import (
+    OUTPUT_KINDS,
+    ServerLimits,
+    check_installed,
+)
 
 FLAGS = flags.FlagValues()
 cli.define(

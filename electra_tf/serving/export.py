@@ -10,24 +10,30 @@ from typing import Any
 
 from electra_tf import backend, durable_files, sources
 from electra_tf.errors import InputError
-from electra_tf.serving import server_files, validate
+from electra_tf.serving import validate
 from electra_tf.serving.export_options import (
     FORMATS,
+    LIMITS,
     NAMES,
     OUTPUT_KINDS,
     SIGNATURES,
     TARGETS,
+    RequestLimits,
     check_arguments,
     check_export,
 )
 from electra_tf.serving.formats.litert import open_litert, write_litert
 from electra_tf.serving.formats.onnx import open_onnx, write_onnx
-from electra_tf.serving.formats.saved_model import write_metadata, write_saved_model
+from electra_tf.serving.formats.saved_model import (
+    warmup_requests,
+    write_metadata,
+    write_saved_model,
+    write_server_files,
+    write_warmup,
+)
 from electra_tf.serving.pretrained_models import pretrained_export
-from electra_tf.serving.request_limits import LIMITS, RequestLimits
 from electra_tf.serving.signatures import ExportSpec, Runtime, Signature
 from electra_tf.serving.task_models import task_export
-from electra_tf.serving.warmup import warmup_requests, write_warmup
 from electra_tf.tasks.load import load
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.disk_errors import reraise_full_disk
@@ -104,7 +110,7 @@ def _write(
             files = _files(partial)
             durable_files.publish(partial, final)
             log(f"  files in {os.path.basename(final)}: {', '.join(files)}")
-            if has_server_files and (names := server_files.write(output)):
+            if has_server_files and (names := write_server_files(output)):
                 log(f"  files for servers beside it: {', '.join(names)}")
     finally:
         shutil.rmtree(partial, ignore_errors=True)

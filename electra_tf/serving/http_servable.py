@@ -17,9 +17,8 @@ from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.serving.export import load_exportable, select_signatures
 from electra_tf.serving.export_options import SIGNATURES
-from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA
+from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA, warmup_requests
 from electra_tf.serving.signatures import ExportSpec
-from electra_tf.serving.warmup import warmup_requests
 
 _GRAPH = "saved_model.pb"
 _WARMUP_LENGTHS = 1, 500

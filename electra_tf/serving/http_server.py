@@ -20,8 +20,8 @@ from tensorflow.core.framework import types_pb2
 
 from electra_tf.errors import InputError
 from electra_tf.serving import http_json
+from electra_tf.serving.export_options import ServerLimits
 from electra_tf.serving.http_servable import Servable
-from electra_tf.serving.request_limits import ServerLimits
 
 _logger = logging.getLogger(__name__)
 _http_logger = logging.getLogger(f"{__name__}.http")

@@ -17,16 +17,16 @@ from electra_tf.model.electra import (
     MaskedLanguageModel,
     MaskedLMPair,
 )
-from electra_tf.serving.export_options import TARGETS
+from electra_tf.serving.export_options import LIMITS, TARGETS, RequestLimits
 from electra_tf.serving.inference_encoder import InferenceEncoder
-from electra_tf.serving.request_limits import LIMITS, RequestLimits
-from electra_tf.serving.served_model import ServedModel, arrays
 from electra_tf.serving.signatures import (
     ExportSpec,
     Inputs,
     Outputs,
     Request,
     Response,
+    ServedModel,
+    arrays,
 )
 from electra_tf.serving.text_graph import GraphInputs, GraphMasks
 from electra_tf.sources import PretrainedEncoder, Source

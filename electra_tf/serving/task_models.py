@@ -10,25 +10,23 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.serving.chunked import chunked
-from electra_tf.serving.entities_graph import GraphSpans, WordTags
-from electra_tf.serving.export_options import TARGETS
-from electra_tf.serving.inference_encoder import InferenceEncoder
-from electra_tf.serving.request_limits import LIMITS, RequestLimits
-from electra_tf.serving.served_model import PROBE_TEXTS, ServedModel, arrays
+from electra_tf.serving.export_options import LIMITS, TARGETS, RequestLimits
+from electra_tf.serving.inference_encoder import InferenceEncoder, chunked
 from electra_tf.serving.signatures import (
+    PROBE_TEXTS,
     ExportSpec,
     Inputs,
     Outputs,
     Request,
     Response,
+    ServedModel,
     Signature,
+    arrays,
     encode_texts,
 )
-from electra_tf.serving.spans_graph import NO_SPAN, graph_answers
+from electra_tf.serving.spans_graph import NO_SPAN, GraphWindows, graph_answers
 from electra_tf.serving.text_graph import GraphInputs
-from electra_tf.serving.windows_graph import GraphWindows
-from electra_tf.serving.words_graph import GraphWords, split_words
+from electra_tf.serving.words_graph import GraphSpans, GraphWords, WordTags, split_words
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import query_limit

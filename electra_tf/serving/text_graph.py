@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from electra_tf.serving.request_limits import LIMITS, RequestLimits
+from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.signatures import assert_max_positions
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP, UNKNOWN

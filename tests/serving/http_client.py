@@ -11,7 +11,7 @@ import time
 from aiohttp import web
 
 from electra_tf.serving import http_server
-from electra_tf.serving.request_limits import ServerLimits
+from electra_tf.serving.export_options import ServerLimits
 
 
 class Client:

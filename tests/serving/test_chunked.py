@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.serving.chunked import (
+from electra_tf.serving.export_options import IDS
+from electra_tf.serving.inference_encoder import (
     CHUNK_POSITIONS,
     MAX_TRANSPOSED_POSITIONS,
     chunked_encoder,
 )
-from electra_tf.serving.signatures import IDS
 
 
 def inputs(rows, length=3):

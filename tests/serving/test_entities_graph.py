@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from electra_tf.serving.entities_graph import GraphSpans, WordTags
+from electra_tf.serving.words_graph import GraphSpans, WordTags
 from electra_tf.tasks.data.schemes import SCHEMES, as_span_tags, to_scheme
 from electra_tf.tasks.entities import find_entities, split_text
 from electra_tf.text.graph_tokenizer import WordOffsets

@@ -13,10 +13,9 @@ from conftest import failure
 
 from electra_tf.errors import InputError
 from electra_tf.serving import export
-from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA
-from electra_tf.serving.signatures import IDS
+from electra_tf.serving.export_options import IDS
+from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA, WARMUP
 from electra_tf.serving.validate import TEXT_OPERATIONS
-from electra_tf.serving.warmup import FILE
 from electra_tf.text.tokenizer_files import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from serving.exports import LABELS, exported, graph_operations, model
@@ -94,7 +93,7 @@ def test_warmup_requests_are_those_of_tf_serving(version):
     from tensorflow_serving.apis import prediction_log_pb2
 
     lengths = {"serving_default": [], "tokens": []}
-    for record in tf.data.TFRecordDataset(str(version[0] / FILE)).as_numpy_iterator():
+    for record in tf.data.TFRecordDataset(str(version[0] / WARMUP)).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)
         assert log.WhichOneof("log_type") == "predict_log"
         request = log.predict_log.request

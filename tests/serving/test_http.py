@@ -14,13 +14,13 @@ import tensorflow as tf
 from conftest import ROOT, failure
 from generated_texts import random_texts
 
+from electra_tf.serving.export_options import IDS
 from electra_tf.serving.http_servable import (
     Servable,
     ServableSignature,
     open_servable,
     servable_of,
 )
-from electra_tf.serving.signatures import IDS
 from serving.exports import LABELS, exported, model, write_version
 
 pytest.importorskip("aiohttp", reason="needs the extra `http`")

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.model.encoder import Encoder
+from electra_tf.serving.export_options import IDS
 from electra_tf.serving.inference_encoder import InferenceEncoder
-from electra_tf.serving.signatures import IDS
 
 
 def small_encoder(embedding=8, depth=2):

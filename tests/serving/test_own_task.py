@@ -10,12 +10,11 @@ import tiny
 
 from electra_tf.model.heads import ClassificationHead
 from electra_tf.serving.export import export
-from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA
+from electra_tf.serving.export_options import RequestLimits
+from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA, warmup_requests
 from electra_tf.serving.http_servable import servable_of
-from electra_tf.serving.request_limits import RequestLimits
 from electra_tf.serving.signatures import encode_texts
 from electra_tf.serving.task_models import task_export
-from electra_tf.serving.warmup import warmup_requests
 from electra_tf.tasks.classifier import encode_texts as encode_pairs
 from electra_tf.tasks.text_model import TextModel
 from serving.exports import call, compare, graph_operations

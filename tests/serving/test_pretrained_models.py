@@ -8,13 +8,13 @@ from tiny import pretraining_settings, save_checkpoint
 from electra_tf import sources
 from electra_tf.config.pretraining import ObjectiveConfig, PretrainingConfig
 from electra_tf.model.electra import Electra, bert
+from electra_tf.serving.export_options import IDS
 from electra_tf.serving.pretrained_models import (
     MAX_MASKS,
     NUM_PROPOSALS,
     pretrained_export,
     top_proposals,
 )
-from electra_tf.serving.signatures import IDS
 from electra_tf.text.vocab import MASK
 from serving.exports import call, compare, graph_operations
 

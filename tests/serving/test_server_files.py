@@ -9,7 +9,7 @@ from google.protobuf import (
     text_format,
 )
 
-from electra_tf.serving import server_files
+from electra_tf.serving.formats.saved_model import write_server_files
 
 TYPES = descriptor_pb2.FieldDescriptorProto
 
@@ -18,7 +18,7 @@ TYPES = descriptor_pb2.FieldDescriptorProto
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("folders") / "My_model"
     path.mkdir()
-    server_files.write(str(path))
+    write_server_files(str(path))
     return path
 
 
@@ -80,5 +80,5 @@ def test_kserve_has_a_valid_name_and_a_limit_of_memory(folder):
 
 def test_changed_files_are_kept(folder):
     (folder / "batching.txt").write_text("max_batch_size { value: 3 }\n")
-    server_files.write(str(folder))
+    write_server_files(str(folder))
     assert (folder / "batching.txt").read_text() == "max_batch_size { value: 3 }\n"

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tiny
 
 from electra_tf.errors import InputError
-from electra_tf.serving.request_limits import RequestLimits
+from electra_tf.serving.export_options import RequestLimits
 from electra_tf.serving.signatures import (
     assert_max_positions,
     text_signature,

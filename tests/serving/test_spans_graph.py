@@ -11,8 +11,7 @@ import tensorflow as tf
 import tiny
 
 from electra_tf.config.finetuning import TaskModelConfig
-from electra_tf.serving.spans_graph import graph_answers
-from electra_tf.serving.windows_graph import GraphWindows
+from electra_tf.serving.spans_graph import GraphWindows, graph_answers
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.data.squad_json import Question
 from electra_tf.tasks.spans import decode_answers

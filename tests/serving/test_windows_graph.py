@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from electra_tf.serving.request_limits import RequestLimits
-from electra_tf.serving.windows_graph import GraphWindows
+from electra_tf.serving.export_options import RequestLimits
+from electra_tf.serving.spans_graph import GraphWindows
 from electra_tf.tasks.data.squad_json import Question
 from electra_tf.tasks.windows import make_features, split_words
 from electra_tf.text.tokenizer import Tokenizer

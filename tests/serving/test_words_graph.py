@@ -7,9 +7,8 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from electra_tf.serving.entities_graph import GraphSpans
-from electra_tf.serving.request_limits import LIMITS, RequestLimits
-from electra_tf.serving.words_graph import GraphWords, split_words
+from electra_tf.serving.export_options import LIMITS, RequestLimits
+from electra_tf.serving.words_graph import GraphSpans, GraphWords, split_words
 from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.text.tokenizer import Tokenizer
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.serving.signatures import IDS, Request, Response, Runtime
+from electra_tf.serving.export_options import IDS
+from electra_tf.serving.signatures import Request, Response, Runtime
 
 FILES = ("model.float32.tflite", "model.int8.tflite")
 

@@ -1,4 +1,9 @@
-"""Write a SavedModel and validate it in a fresh process."""
+"""Write a SavedModel and validate it in a fresh process; write files for servers.
+
+TF Serving replays the warm-up requests before a version becomes available, because the
+first requests of a graph allocate memory and start threads. It does not load a version
+whose warm-up fails, so they must succeed.
+"""
 
 import json
 import os
@@ -8,21 +13,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.serving import validate
-from electra_tf.serving.signatures import ExportSpec, Signature
+from electra_tf.serving.export_options import IDS
+from electra_tf.serving.signatures import ExportSpec, Request, Signature
 from electra_tf.text.huggingface_tokenizer import TOKENIZER, write_json
 from electra_tf.text.records import VOCABULARY
 
 ASSETS_EXTRA = "assets.extra"
 """Folder of files that are not part of the graph: vocabulary, labels, warm-up."""
 ABOUT = "about.json"
+WARMUP = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
+"""Path of the file below the folder of a version."""
 
 
 def write_saved_model(
@@ -110,3 +119,129 @@ def _check_report(report: Mapping[str, Any], module: tf.Module) -> None:
     else:
         return
     raise InputError(required, received, "Report it; nothing was exported")
+
+
+def warmup_requests(inputs: Mapping[str, int], lengths: Sequence[int]) -> list[Request]:
+    """Return requests of one item that are valid for any exported model.
+
+    Args:
+        inputs: Names of the inputs, each with its number of axes.
+        lengths: Positions, or words, of each request.
+
+    Returns:
+        One request for each length: int32 [1, L], or bytes [1] or [1, 2].
+    """
+    if set(inputs) == set(IDS):
+        # Id 0 is in every vocabulary.
+        return [
+            {name: np.full([1, n], name == "padding_mask", np.int32) for name in IDS}
+            for n in lengths
+        ]
+    return [
+        {
+            name: np.full([1, 2][:axes], b" ".join([b"a"] * n), object)
+            for name, axes in inputs.items()
+        }
+        for n in lengths
+    ]
+
+
+def write_warmup(
+    folder: str | pathlib.Path, requests: Mapping[str, Iterable[Request]]
+) -> None:
+    """Write the warm-up requests of a version, by signature.
+
+    TF Serving accepts 1,000 of them. The extra `serving` must be installed.
+    """
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    path = pathlib.Path(folder) / WARMUP
+    path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for signature, of_signature in requests.items():
+            for arrays in of_signature:
+                record = prediction_log_pb2.PredictionLog()
+                request = record.predict_log.request
+                request.model_spec.name = "model"
+                request.model_spec.signature_name = signature
+                for key, array in arrays.items():
+                    dtype = tf.string if array.dtype == object else tf.int32
+                    message = tf.make_tensor_proto(array, dtype, array.shape)
+                    request.inputs[key].CopyFrom(message)
+                writer.write(record.SerializeToString())
+
+
+_BATCHING = """\
+# For --enable_batching --batching_parameters_file=batching.txt: joins requests of
+# several clients. The graph pads a joined request to its longest text. Its limits apply
+# to it as a whole. Never set pad_variable_length_inputs: it pads padding_mask with 1,
+# and the answers to ids are wrong.
+max_batch_size { value: 32 }
+batch_timeout_micros { value: 1000 }
+max_enqueued_batches { value: 64 }
+num_batch_threads { value: 2 }
+"""
+_MONITORING = """\
+# For --monitoring_config_file=monitoring.config: metrics for Prometheus.
+prometheus_config {
+  enable: true
+  path: "/monitoring/prometheus/metrics"
+}
+"""
+_MODELS = """\
+# For --model_config_file=models.config, with the folder mounted at /models/{name}.
+model_config_list {{
+  config {{
+    name: "{name}"
+    base_path: "/models/{name}"
+    model_platform: "tensorflow"
+    model_version_policy {{ latest {{ num_versions: 1 }} }}
+  }}
+}}
+"""
+_KSERVE = """\
+# kubectl apply -f kserve.yaml, after the folder was copied to STORAGE.
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata:
+  name: {name}
+spec:
+  predictor:
+    model:
+      modelFormat:
+        name: tensorflow
+      storageUri: STORAGE/{name}
+      resources:
+        limits:
+          cpu: "2"
+          memory: 2Gi
+"""
+_TRITON = """\
+# For Triton up to 25.02; later releases have no TensorFlow backend, so export with
+# --format=onnx for them, which needs no such file. Copy the versions to
+# MODELS/{name}/VERSION/model.savedmodel, and this file to MODELS/{name}/config.pbtxt.
+# Triton reads inputs and outputs from the SavedModel.
+# Its TensorFlow lacks the tokenizer's operation: export with --signatures=tokens, or
+# load the library of tensorflow-text.
+name: "{name}"
+platform: "tensorflow_savedmodel"
+max_batch_size: 0
+instance_group [ {{ kind: KIND_CPU, count: 1 }} ]
+"""
+
+
+def write_server_files(folder: str) -> list[str]:
+    """Write settings and examples unless files of these names exist; return names."""
+    name = os.path.basename(os.path.abspath(folder)).replace("_", "-").lower()
+    model = os.path.basename(os.path.abspath(folder))
+    texts = {
+        "batching.txt": _BATCHING,
+        "monitoring.config": _MONITORING,
+        "models.config": _MODELS.format(name=model),
+        "kserve.yaml": _KSERVE.format(name=name),
+        "triton.pbtxt": _TRITON.format(name=model),
+    }
+    new = [file for file in texts if not pathlib.Path(folder, file).exists()]
+    for file in new:  # people change the others
+        durable_files.write(pathlib.Path(folder, file), texts[file])
+    return new
