@@ -127,7 +127,7 @@ def _score_model(mode: str) -> dict[str, Any]:
         return evaluate_checkpoint(
             FLAGS.checkpoint, FLAGS.data, FLAGS.batches, devices, FLAGS.generator
         )
-    data, source = local_path(FLAGS.data), sources.open(FLAGS.model)
+    data, source = local_path(FLAGS.data), sources.open_source(FLAGS.model)
     model = load(source)
     columns = {name: FLAGS[name].value for name in _COLUMNS}
     report, splits = evaluation.evaluate_model(

@@ -61,7 +61,7 @@ def main() -> None:
             from electra_tf import sources
             from electra_tf.tasks import registry
             from electra_tf.tasks.load import load
-        found = sources.open(FLAGS.model)
+        found = sources.open_source(FLAGS.model)
         model = load(found)
         task = registry.of(model)
         stored = task.stored_columns(found.task, model)

@@ -259,7 +259,7 @@ class Source:
         return _READERS[format].read(path, self.vocabulary)
 
 
-def open(
+def open_source(
     name: str | os.PathLike,
     vocabulary: str | os.PathLike | None = None,
     options: HeadOptions = _NO_OPTIONS,
@@ -300,7 +300,7 @@ def open_pretrained(
     name: str | os.PathLike, vocabulary: str | os.PathLike | None = None
 ) -> Source:
     """Find a pre-trained model: a checkpoint, or a model of another library."""
-    source = open(name, vocabulary)
+    source = open_source(name, vocabulary)
     if source.kind in ("fine_tuned", "config"):
         raise _not_pretrained(source)
     return source
@@ -320,7 +320,7 @@ def tokenizer_from_preset(
     path = os.fspath(path_or_name)
     if os.path.exists(path) and not is_config(path) and _format(path) is None:
         return cls.read(path)
-    return open(path, vocabulary).encoder.tokenizer
+    return open_source(path, vocabulary).encoder.tokenizer
 
 
 # What is at a path.

@@ -303,7 +303,7 @@ def _foreign_cases() -> st.SearchStrategy[Case]:
 
 def _read_model(folder: pathlib.Path, case: Case) -> None:
     path = folder / case.argument
-    assert sources.open(path).pretrained.networks
+    assert sources.open_source(path).pretrained.networks
 
 
 @st.composite
@@ -322,7 +322,7 @@ def _keras_cases(draw) -> Case:
 
 
 def _read_keras(folder: pathlib.Path, case: Case) -> None:
-    model = load(sources.open(folder / "model.keras"))
+    model = load(sources.open_source(folder / "model.keras"))
     list(predictions.predict_items(model, [Item("the cat")], log=lambda line: None))
     keras.backend.clear_session()
 

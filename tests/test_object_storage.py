@@ -235,7 +235,7 @@ def test_kills_during_uploads_leave_no_checkpoint_that_is_not_whole(
         shutil.rmtree(run)
         new_machine()
         if manifests(store):
-            assert np.isfinite(sources.open(store.url).own_checkpoint.step)
+            assert np.isfinite(sources.open_source(store.url).own_checkpoint.step)
     check_whole(here("pretrain", *given), run, store, whole, tmp_path)
 
 

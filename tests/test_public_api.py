@@ -174,7 +174,7 @@ def test_settings_of_from_preset():
 
     short = {"data.max_length": 16}
     load, name = electra_tf.load_config, "finetune_small"
-    start = sources.open(DISCRIMINATOR).encoder
+    start = sources.open_source(DISCRIMINATOR).encoder
     assert settings(settings=short) == complete_settings(short, start)
     optimizer = settings(settings=name, max_length=16).optimizer
     assert optimizer == load(name).optimizer

@@ -130,7 +130,7 @@ def folders(tmp_path):
 )
 def test_a_path_without_a_model_is_described(folders, path, words):
     with pytest.raises(InputError, match=words) as error:
-        sources.open(folders / path)
+        sources.open_source(folders / path)
     assert repr(str(folders / path)) in error.value.received
 
 
@@ -145,8 +145,8 @@ def test_only_fine_tuned_models_are_loaded(tmp_path):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Return the list of names that `sources.open` gets."""
-    names, original = [], sources.open
+    """Return the list of names that `sources.open_source` gets."""
+    names, original = [], sources.open_source
 
     def spy(name, *arguments):
         names.append(str(name))

@@ -378,7 +378,7 @@ def huggingface(folder, change=None, source="discriminator", **config):
 
 def networks(path, vocabulary=None):
     """Read all networks of a model, without the head of a task."""
-    return sources.open(path, vocabulary).pretrained
+    return sources.open_source(path, vocabulary).pretrained
 
 
 def encoder(path):
@@ -388,7 +388,7 @@ def encoder(path):
 
 def load(path):
     """Load a fine-tuned model."""
-    return load_task_model(sources.open(path))
+    return load_task_model(sources.open_source(path))
 
 
 def read_task(name, data, settings, log, notify=print, tokenizer=None):

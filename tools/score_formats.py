@@ -49,7 +49,7 @@ def main() -> None:
 
 def score(path: str, data: str) -> dict[str, dict[str, float]]:
     """Return the scores of Keras and of each file of a fine-tuned model."""
-    model, task = electra_tf.load_model(path), sources.open(path).task
+    model, task = electra_tf.load_model(path), sources.open_source(path).task
     scores, splits = _evaluate(model, task, data)
     found = {"keras": scores}
     item = next(iter(splits.values())).split.items[:1]

@@ -103,7 +103,7 @@ def convert_checkpoint(
             f"{target!r}",
             "Name another folder, or delete this one",
         )
-    found = sources.open(source, vocab, head)
+    found = sources.open_source(source, vocab, head)
     model = found.pretrained if drop_head else found.fine_tuned or found.pretrained
     if not drop_head:
         _reject_lost_heads(model, format)

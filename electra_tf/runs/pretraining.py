@@ -362,7 +362,7 @@ def _open_initial(
     if not init_checkpoint:
         return None
     try:
-        return sources.open(init_checkpoint)
+        return sources.open_source(init_checkpoint)
     except InputError:
         if newest is None:
             raise

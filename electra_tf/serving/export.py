@@ -53,7 +53,7 @@ def load_exportable(
     limits: RequestLimits = LIMITS,
 ) -> ExportSpec:
     """Load a trained model as functions to export."""
-    source = sources.open(path)
+    source = sources.open_source(path)
     has_head = output_kind is None and source.fine_tuned is not None
     if source.kind != "fine_tuned" and not has_head:
         kind = output_kind or OUTPUT_KINDS[0]

@@ -71,7 +71,7 @@ def open_servable(
             base = version.absolute().parent.name
         name = re.sub(r"[^\w.-]", "-", base, flags=re.ASCII)
     if version is None:
-        source = sources.open(path)
+        source = sources.open_source(path)
         if source.kind != "fine_tuned" and not source.fine_tuned:
             output_kind = output_kind or "electra"
         return servable_of(load_exportable(path, output_kind), name)

@@ -59,7 +59,7 @@ def load_model(path: str | os.PathLike) -> keras.Model:
         model = electra_tf.load_model("model.keras")
         model.predict(["a fine film"])
     """
-    source = sources.open(path)
+    source = sources.open_source(path)
     if source.kind != "fine_tuned":
         raise InputError(
             f"path must be a .keras file, or a folder with {MODEL}",

@@ -96,7 +96,7 @@ def encoder_from_preset(
     Raises:
         InputError: The source is damaged, or its kind is unknown.
     """
-    source = sources.open(path_or_name, vocabulary)
+    source = sources.open_source(path_or_name, vocabulary)
     start = source.encoder
     encoder = start.build_encoder(
         seed, cls, name=name, dtype=dtype, trainable=trainable

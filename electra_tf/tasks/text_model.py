@@ -199,7 +199,7 @@ class TextModel(keras.Model, TaskMethods):
                 the arguments differ from those of the saved model.
         """
         reject_unknown_arguments(cls, TextModel, head)
-        source = sources.open(path_or_name, vocabulary)
+        source = sources.open_source(path_or_name, vocabulary)
         options = {"seed": seed, "name": name, "dtype": dtype, "trainable": trainable}
         return from_source(cls, source, head, settings, max_length, options)
 

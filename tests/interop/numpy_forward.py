@@ -150,10 +150,10 @@ class Comparison:
 
 def prove(report: Conversion) -> list[Comparison]:
     """Compare the networks of a conversion's source with those of its target."""
-    target = sources.open(report.target)
+    target = sources.open_source(report.target)
     written = (target.fine_tuned or target.pretrained).networks
     if len(written) < len(report.model.networks):  # of a format without pairs
-        written += sources.open(f"{report.target}/generator").pretrained.networks
+        written += sources.open_source(f"{report.target}/generator").pretrained.networks
     pairs = zip(report.model.networks, written, strict=True)
     return [compare(old.origin, new.origin) for old, new in pairs]
 

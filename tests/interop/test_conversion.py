@@ -196,7 +196,7 @@ def test_huggingface_round_trip_keeps_keys_and_dtypes(tmp_path):
 
 
 def test_a_run_of_another_library_is_the_checkpoint_that_is_written(converted):
-    theirs, ours = (sources.open(path).run for path in (PAIR, converted))
+    theirs, ours = (sources.open_source(path).run for path in (PAIR, converted))
     assert theirs.config == ours.config
     assert theirs.tokenizer.identity_text == ours.tokenizer.identity_text
     assert theirs.step == ours.step
@@ -380,4 +380,4 @@ def test_command_compares_the_target(here, converted, tmp_path):
     assert re.findall(rf"(\w+), read again: \d+ {words}", result.stdout) == [
         "discriminator", "generator",
     ]  # fmt: skip
-    assert sources.open(tmp_path / "hf").format == "huggingface"
+    assert sources.open_source(tmp_path / "hf").format == "huggingface"

@@ -355,4 +355,4 @@ def test_an_encoder_in_a_folder_of_its_own_is_named(tmp_path):
     write(folder / "0_Transformer")
     (folder / "modules.json").write_text("[]")
     with pytest.raises(InputError, match="0_Transformer"):
-        sources.open(folder)
+        sources.open_source(folder)

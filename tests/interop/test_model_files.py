@@ -74,8 +74,8 @@ def test_a_file_is_read_as_its_folder(folder, files, models, monkeypatch):
     for pattern in files:
         (file,) = pathlib.Path().glob(pattern)
         for path in (str(file), str(file.absolute())):
-            found = sources.open(path)
-            assert found.formats == sources.open(models / folder).formats, path
+            found = sources.open_source(path)
+            assert found.formats == sources.open_source(models / folder).formats, path
             assert (found.kind == "checkpoint") == (folder == "step")
         networks = tiny.networks(path).networks
         for one, other in zip(networks, expected, strict=True):
@@ -99,7 +99,7 @@ def test_another_file_is_no_model(tmp_path):
     (tmp_path / "model" / "epoch3.bin").write_bytes(b"")
     for name in ("epoch3.bin", "vocab.txt"):
         with pytest.raises(InputError, match=f"{name}', one file of a model"):
-            sources.open(tmp_path / "model" / name)
+            sources.open_source(tmp_path / "model" / name)
 
 
 @pytest.mark.parametrize("name", ["../a.safetensors", "/etc/passwd", "..", "gone.bin"])
@@ -164,7 +164,7 @@ def test_texts_of_exported_models_take_the_positions_of_a_flag(foreign):
 
 def test_hub_id_is_read_from_the_cache(cache, foreign):
     for name in (NAME, f"{NAME}@main"):
-        assert sources.open(name).format == "huggingface"
+        assert sources.open_source(name).format == "huggingface"
         model = tiny.networks(name)
         expected = tiny.networks(foreign).networks[0].weights
         for path, array in model.networks[0].weights.items():

@@ -76,7 +76,7 @@ def test_transformers_has_its_names_and_keys(pooler, tmp_path):
     model = toy_model(tmp_path, pooler=pooler, dropout=0.3, settings={"size": 5})
     huggingface.write(model, str(tmp_path / "theirs"))
     assert_same_weights(model, huggingface.read(str(tmp_path / "theirs")))
-    head = sources.open(tmp_path / "theirs").head
+    head = sources.open_source(tmp_path / "theirs").head
     assert (head.dropout, head.arguments) == (0.3, {"size": 5})
     assert head.model_settings == {
         "pooler": pooler, "pooling": "cls", "head_dropout": 0.3

@@ -194,7 +194,7 @@ def test_a_head_of_one_output_is_a_regressor(classifier, tmp_path):
 def test_other_heads_of_the_same_weights_are_not_classifiers(config, kind, tmp_path):
     folder = tmp_path / "theirs"
     tiny.huggingface(folder, source=kind, **config)
-    assert sources.open(folder).head is None
+    assert sources.open_source(folder).head is None
     with pytest.raises(InputError, match="neither classes"):
         convert_checkpoint(folder, tmp_path / "ours")
     with pytest.raises(InputError, match=r"'classifier\..*neither classes"):
@@ -384,7 +384,9 @@ def test_heads_of_the_released_code_are_known_by_their_task(
     path = tasks(model, task)
     convert_checkpoint(path, tmp_path / "ours", head=HeadOptions(**options))
     read = electra_tf.load_model(tmp_path / "ours")
-    network = sources.open(path, options=HeadOptions(**options)).fine_tuned.networks[0]
+    network = sources.open_source(
+        path, options=HeadOptions(**options)
+    ).fine_tuned.networks[0]
     assert (network.role, network.head.labels) == (role, labels)
     original = electra_tf.load_model(finished / f"{model}.keras")
     for before, after in zip(original.head.weights, read.head.weights, strict=True):

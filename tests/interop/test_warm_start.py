@@ -53,7 +53,7 @@ def load(experiment, path):
     """Return a new pretrainer's weights before and after loading, and the summary."""
     pretrainer = experiment.pretrainer()
     before = copied(training_state(pretrainer)[0])
-    source = sources.open(path)
+    source = sources.open_source(path)
     text = load_weights(
         pretrainer,
         source.pretrained,
@@ -344,7 +344,7 @@ def test_words_over_unused_entries_start_as_the_mean_of_their_pieces():
 def test_the_hash_depends_on_the_weights_alone(public):
     halves = f"{public / 'discriminator'},{public / 'generator'}"
     both, pair, one = (
-        sources.open(path).weights_hash()
+        sources.open_source(path).weights_hash()
         for path in (public / "all", halves, public / "discriminator")
     )
     assert both == pair != one

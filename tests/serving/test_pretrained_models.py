@@ -45,7 +45,7 @@ def checkpoint(vocabulary, tmp_path_factory):
             save_checkpoint(
                 folder, settings, {w.path: w.numpy() for w in model.weights}
             )
-            written[key] = model, sources.open(folder)
+            written[key] = model, sources.open_source(folder)
         return written[key]
 
     return write

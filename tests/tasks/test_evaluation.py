@@ -28,7 +28,7 @@ def evaluate(models):
     """Return a function that scores a golden model: report and notes."""
 
     def of(kind, data, **columns):
-        notes, task = [], sources.open(SAVED / kind).task
+        notes, task = [], sources.open_source(SAVED / kind).task
         report, _ = evaluate_model(models[kind], task, str(data), columns, notes.append)
         return report, notes
 
@@ -125,7 +125,7 @@ def test_an_answerer_is_scored_with_its_stored_threshold(
 def test_a_glue_task_is_scored_by_its_metrics(write, tmp_path):
     write("config.yaml", '# {"task": "sst2"}\n')
     shutil.copy(SAVED / "classifier" / "model.keras", tmp_path)
-    task, model = sources.open(tmp_path).task, tiny.load(tmp_path)
+    task, model = sources.open_source(tmp_path).task, tiny.load(tmp_path)
     settings = model.settings
     model.settings = dataclasses.replace(settings, data=type(settings.data)())
     model.labels = ("0", "1", *model.labels[2:])

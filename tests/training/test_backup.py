@@ -199,4 +199,4 @@ def test_a_backup_is_read_like_a_run(run, store, monkeypatch, tmp_path):
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     save(run, store, 1, 2)
-    assert sources.open(store.url).own_checkpoint.step == 2
+    assert sources.open_source(store.url).own_checkpoint.step == 2
