@@ -162,13 +162,17 @@ def half_run(folder, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_moved_equals_one_that_stayed(folder, half_run, tmp_path):
+@pytest.mark.parametrize("kernels", ["any", "gpu"])
+def test_a_run_that_was_moved_equals_one_that_stayed(
+    folder, half_run, tmp_path, kernels
+):
     from safetensors.numpy import load_file
 
     pytest.importorskip("jax", reason="needs the extra tpu-check or gpu-check")
     whole, run = half_run[0], shutil.copytree(half_run[1], tmp_path / "run")
     options = f"--run={run}", f"--folder={tmp_path / 'step'}"
-    result = device_train("export", f"--data={folder}", *options)
+    chosen = f"--kernels={kernels}", "--device=cpu"
+    result = device_train("export", f"--data={folder}", *options, *chosen)
     assert result.returncode == 0, result.stderr
     result = device_train("import", *options)
     assert "must have trained on" in result.stderr
@@ -183,11 +187,22 @@ def test_a_run_that_was_moved_equals_one_that_stayed(folder, half_run, tmp_path)
         path = f"checkpoints/step_00000006/{name}.safetensors"
         stayed, moved = load_file(whole / path), load_file(run / path)
         start = load_file(run / path.replace("6/", "3/"))
+        if name == "weights":
+            stayed_weights = stayed
         assert stayed.keys() == moved.keys()
         # Only rounding errors move the biases of keys.
         for key in (key for key in stayed if not key.endswith("key/bias")):
             np.testing.assert_allclose(moved[key], stayed[key], atol=1e-5, err_msg=key)
         assert any(np.abs(start[key] - stayed[key]).max() > 1e-4 for key in stayed)
+    shutil.rmtree(run / "checkpoints/step_00000006")
+    (tmp_path / "step/state.npz").unlink()
+    result = device_train("import", *options, "--weights")
+    assert result.returncode == 0, result.stderr
+    alone = load_file(run / "checkpoints/step_00000006/weights.safetensors")
+    for key, values in alone.items():
+        np.testing.assert_allclose(values, stayed_weights[key], atol=1e-3, err_msg=key)
+    result = device_train("export", f"--data={folder}", *options)
+    assert "must have the state of the optimizer" in result.stderr
 
 
 def test_only_the_records_of_a_run_move_with_it(

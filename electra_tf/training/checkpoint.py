@@ -337,7 +337,14 @@ def training_state(trainer: Any) -> tuple[Arrays, Arrays]:
 def restore(trainer: Any, checkpoint: Checkpoint) -> None:
     """Restore weights, optimizer slots and step from a checkpoint."""
     restore_weights(trainer, checkpoint)
-    assign(_slots(trainer), checkpoint.slots(), checkpoint.path)
+    slots = checkpoint.slots()
+    if not slots:
+        raise InputError(
+            "A checkpoint to resume must have the state of the optimizer",
+            f"{checkpoint.path}, which has the weights alone",
+            "Resume from an earlier checkpoint, or start a run with --init_checkpoint",
+        )
+    assign(_slots(trainer), slots, checkpoint.path)
     trainer.optimizer.iterations.assign(checkpoint.step)
 
 

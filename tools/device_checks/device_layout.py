@@ -30,6 +30,8 @@ def unpack(state: State, layout: Layout) -> State:
     """Return a state with tensors in place of the buffers."""
     rest = {n: value for n, value in state.items() if n not in layout["sizes"]}
     for region in layout["regions"]:
+        if region["buffer"] not in state:  # weights alone
+            continue
         *outer, last = region["shape"]
         parts, start = len(region["paths"]), region["start"]
         size = parts * math.prod(region["shape"])

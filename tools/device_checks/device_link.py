@@ -9,7 +9,8 @@ _PREFIX = "electra_tf."  # of calls in `electra_tf/kernels/device_layer_ops.py`
 _CALL = re.compile(
     r"(?P<result>%[\w]+) = stablehlo\.custom_call @electra_tf\.(?P<name>\w+)"
     r"\((?P<operands>[^)]*)\) \{.*?backend_config = \"(?P<settings>[^\"]*)\".*?\} : "
-    r"\((?P<inputs>[^)]*)\) -> (?P<outputs>tuple<.*>|tensor<[^>]*>)(?P<place>.*)$"
+    r"\((?P<inputs>[^)]*)\) -> (?P<outputs>tuple<.*>|tensor<[^>]*>)(?P<place>.*)$",
+    re.MULTILINE,
 )
 _ELEMENT = re.compile(r"(%\w+) = stablehlo\.get_tuple_element (%\w+)\[(\d+)\] : .* -> ")
 
@@ -22,6 +23,8 @@ def link(program: str, platform: str, interpret: bool = False) -> str:
         platform: JAX's name of the device, `cuda` or `cpu`.
         interpret: Whether kernels run as plain JAX operations, for tests on a CPU.
     """
+    if not _CALL.search(program):
+        return program
     import device_kernels
 
     device_kernels.interpret(interpret)

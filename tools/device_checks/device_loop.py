@@ -5,8 +5,8 @@
 This file and the folder that it is in need JAX with flatbuffers, which reads the
 program, and NumPy, not TensorFlow. The records stay on the device, and many steps are
 one program. `state.npz` is replaced every ten minutes, at the end, and on SIGTERM or
-Ctrl-C: run the same command again to resume. `metrics.jsonl` gets the means of the
-training metrics.
+Ctrl-C: run the same command again to resume. `weights.npz` has the weights alone, in
+float16. `metrics.jsonl` gets the means of the training metrics.
 """
 
 import argparse
@@ -59,11 +59,16 @@ def read_batch(records: State, numbers_B: jax.Array) -> tuple[jax.Array, ...]:
     return ids_BL, is_real_BL.astype(jnp.int32), is_second_BL.astype(jnp.int32)
 
 
-def save(folder: pathlib.Path, state: State) -> None:
-    """Replace the state in one move."""
-    partial = folder / "state.partial.npz"
-    np.savez(partial, **{name: np.asarray(value) for name, value in state.items()})
-    partial.rename(folder / "state.npz")
+def save(folder: pathlib.Path, state: State, description: dict[str, Any]) -> None:
+    """Replace the state, and the weights alone in float16, each in one move."""
+    step, names = description["step"], description["weights"]
+    arrays = {name: np.asarray(value) for name, value in state.items()}
+    weights = {name: arrays[name].astype(np.float16) for name in names}
+    files = {"state": arrays, "weights": weights | {step: arrays[step]}}
+    for name, content in files.items():
+        partial = folder / f"{name}.partial.npz"
+        np.savez(partial, **content)
+        partial.rename(folder / f"{name}.npz")
 
 
 def train(folder: pathlib.Path) -> None:
@@ -90,9 +95,9 @@ def train(folder: pathlib.Path) -> None:
             print(json.dumps(line), file=file)
         print(f"step {step:,}/{description['steps']:,}  loss {line['loss']:.4f}")
         if time.monotonic() - saved > _SAVE_SECONDS:
-            save(folder, state)
+            save(folder, state, description)
             saved = time.monotonic()
-    save(folder, state)
+    save(folder, state, description)
     rest = "" if step == description["steps"] else "; run the same command to resume"
     print(f"state.npz has step {step:,}{rest}")
 

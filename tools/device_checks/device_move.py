@@ -11,10 +11,12 @@ import tempfile
 
 import numpy as np
 import tensorflow as tf
+from device_layout import pack, unpack
 from device_reference import step_program, variables_of
 
 from electra_tf.config.data import InputConfig
 from electra_tf.errors import InputError
+from electra_tf.pretraining.flat_state import FlatState
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.text.pipeline import evaluation_batches, training_batches
@@ -34,8 +36,11 @@ from electra_tf.training.run_directory import permanent_steps, run_lock
 _ROWS = 2**14  # records that are read at a time
 
 
-def write_run(run: str, data: str, folder: pathlib.Path) -> None:
-    """Write the step, the state, the records and their order."""
+def write_run(run: str, data: str, folder: pathlib.Path, kernels: str) -> None:
+    """Write the step, the state, the records and their order.
+
+    With the kernels `gpu` the step calls those for GPUs, and the state has buffers.
+    """
     checkpoint = open_checkpoint(run)
     experiment = Experiment.from_checkpoint(checkpoint)
     record_set = experiment.open(data)
@@ -46,29 +51,37 @@ def write_run(run: str, data: str, folder: pathlib.Path) -> None:
     settings, steps = experiment.config.input, experiment.config.training.steps
     order_SB = record_order(record_set, settings, checkpoint.step, steps)
     np.save(folder / "order.npy", order_SB)
-    variables = variables_of(pretrainer)
-    np.savez(folder / "state.npz", **{n: v.numpy() for n, v in variables.items()})
+    state = {name: v.numpy() for name, v in variables_of(pretrainer).items()}
+    flat = FlatState(pretrainer) if kernels == "gpu" else None
+    if flat:
+        state = pack(state, flat.layout())
+    np.savez(folder / "state.npz", **state)
+    weights = {v.path for v in pretrainer.trainable_variables}
+    if flat:
+        weights |= {name for name in flat.buffers if name.endswith("/weights")}
     shape = settings.batch_size, record_set.max_length
-    program, names = step_program(pretrainer, np.zeros((3, *shape), np.int32))
+    program, names = step_program(pretrainer, np.zeros((3, *shape), np.int32), flat)
     (folder / "step.hlo").write_bytes(program)
     description = names | {
         "first_step": checkpoint.step,
         "steps": steps,
         "log_every": experiment.config.training.log_every,
         "step": pretrainer.optimizer.iterations.path,
+        "weights": [name for name in state if name in weights],
     }
     text = json.dumps(description, indent=1)
     (folder / "description.json").write_text(text, encoding="utf-8")
 
 
-def read_run(run: str, folder: pathlib.Path) -> str:
+def read_run(run: str, folder: pathlib.Path, only_weights: bool = False) -> str:
     """Write the trained state as a checkpoint of the run; return its path."""
     with run_lock(run):
         checkpoint = open_checkpoint(run)
         experiment = Experiment.from_checkpoint(checkpoint)
         pretrainer = _restored(checkpoint, experiment)
-        with np.load(folder / "state.npz") as state:
-            for name, variable in variables_of(pretrainer).items():
+        state = _read_state(folder, "weights.npz" if only_weights else "state.npz")
+        for name, variable in variables_of(pretrainer).items():
+            if name in state:
                 variable.assign(state[name])
         step = int(pretrainer.optimizer.iterations.numpy())
         if step <= checkpoint.step:
@@ -83,8 +96,18 @@ def read_run(run: str, folder: pathlib.Path) -> str:
         folder = os.path.join(run, CHECKPOINTS)
         manager = CheckpointManager(folder, settings.keep, milestones)
         weights, slots = training_state(pretrainer)
+        slots = {} if only_weights else slots
         files = experiment.files()
         return manager.save(step, weights, slots, files, checkpoint.metadata)
+
+
+def _read_state(folder: pathlib.Path, file: str) -> dict[str, np.ndarray]:
+    """Return the trained weights, and the optimizer's variables if present, by path."""
+    text = (folder / "description.json").read_text(encoding="utf-8")
+    layout = json.loads(text).get("layout")
+    with np.load(folder / file) as arrays:
+        state = {name: arrays[name] for name in arrays.files}
+    return unpack(state, layout) if layout else state
 
 
 def _restored(checkpoint: Checkpoint, experiment: Experiment) -> Pretrainer:

@@ -6,9 +6,12 @@
     tools/device_train import --run=run --folder=step
 
 `export` writes the newest checkpoint's state, the whole train step as one program, the
-records, and their order to the end of the run. `run.py` trains on, on a machine with
-JAX, flatbuffers and NumPy; TensorFlow is not needed there. `import` writes its state as
-a checkpoint, from which `pretrain` resumes and which all commands read.
+records, and their order to the end of the run. With `--kernels=gpu` the step has
+kernels for GPUs, which a CPU interprets with `--device=cpu`. `run.py` trains on, on a
+machine with JAX, flatbuffers and NumPy; TensorFlow is not needed there. `import` writes
+its state as a checkpoint, from which `pretrain` resumes and which all commands read.
+`import --weights` reads the smaller `weights.npz`, in float16: fine-tuning reads such a
+checkpoint, but `pretrain` cannot resume from it.
 """
 
 import argparse
@@ -19,6 +22,7 @@ import shutil
 import subprocess
 import sys
 
+from device_link import link_for
 from device_programs import export_program, to_stablehlo
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -35,7 +39,8 @@ def export_run(options: argparse.Namespace) -> None:
         sys.exit(code)
     os.environ |= {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu"}
     path = options.folder / "step.hlo"
-    exported, aliases = export_program(to_stablehlo(path.read_bytes()))
+    program = link_for(to_stablehlo(path.read_bytes()), options.device)
+    exported, aliases = export_program(program)
     path.unlink()
     (options.folder / "step.jax").write_bytes(exported)
     path = options.folder / "description.json"
@@ -57,9 +62,9 @@ def move(options: argparse.Namespace) -> None:
 
     try:
         if options.command == "export":
-            write_run(options.run, options.data, options.folder)
+            write_run(options.run, options.data, options.folder, options.kernels)
         else:
-            print(read_run(options.run, options.folder))
+            print(read_run(options.run, options.folder, options.weights))
     except InputError as error:
         sys.exit(f"error: {error}")
 
@@ -73,6 +78,9 @@ def main() -> None:
     add("--run", required=True, help="run directory of pretrain")
     add("--folder", required=True, type=pathlib.Path, help="with run.py and its files")
     add("--data", help="for export: the run's records")
+    add("--kernels", choices=("any", "gpu"), default="any", help="for export")
+    add("--device", choices=("gpu", "cpu"), default="gpu", help="with the gpu kernels")
+    add("--weights", action="store_true", help="for import: read weights.npz alone")
     add("--only_tensorflow", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.command == "export" and not options.data:
