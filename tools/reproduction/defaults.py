@@ -13,9 +13,9 @@ rows alone.
 
 A task is a name of GLUE or `chunking`, `mnli` (its published dev set, split), or
 NAME@N: N rows, others for each seed. `sst2_sentences` keeps texts of 12 words or more
-apart, as those of dev are, and trains on no part of them. Variants beside settings: `updates` (epochs for
-at least so many, at most 100), `reinitialized_layers`, `average` (weights averaged
-over the last share of the updates).
+apart, as those of dev are, and trains on no part of them. Variants beside settings:
+`updates` (epochs for at least so many, at most 100), `reinitialized_layers`, `average`
+(weights averaged over the last share of the updates).
 """
 
 import argparse
@@ -222,7 +222,7 @@ class Trainer:
         head = [rows.pop(0)] if name in _HEADERS else []
         random.Random(0).shuffle(rows)
         if name == "sst2_sentences":
-            apart, rows = _sentences(rows)
+            apart, rows = sentences(rows)
         else:
             apart, rows = rows[:_KEPT_APART], rows[_KEPT_APART:]
         if few:
@@ -234,7 +234,7 @@ class Trainer:
         return {"mnli": "csv", "sst2_sentences": "sst2"}.get(name, name)
 
 
-def _sentences(rows: list[str]) -> tuple[list[str], list[str]]:
+def sentences(rows: list[str]) -> tuple[list[str], list[str]]:
     """Return long rows of SST-2 to keep apart, and the rows that share no text."""
     texts = [row.rpartition("\t")[0].strip() for row in rows]
     long = [n for n, text in enumerate(texts) if len(text.split()) >= _SENTENCE]
