@@ -24,7 +24,7 @@ cli.define(
     flags.DEFINE_string,
     None,
     vocab="Required: the vocabulary, a file with one entry per line, a "
-    "tokenizer.json, or a folder with one of them.",
+    "tokenizer.json, a folder with one of them, or a name of electra-tf presets.",
     output="Required: the folder to write.",
 )
 flags.DEFINE_integer("workers", os.cpu_count(), "Worker processes.", flag_values=FLAGS)

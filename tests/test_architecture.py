@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "preset_files": set(),
     "storage": set(),
     "cli": {"config", "storage"},
-    "text": {"config", "batch", "storage"},
+    "text": {"config", "batch", "storage", "preset_files"},
     "model": {"config"},
     "kernels": {"model"},
     "pretraining": {"config", "batch", "model", "kernels"},

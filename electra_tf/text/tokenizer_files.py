@@ -11,6 +11,7 @@ import os
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, format_list, report_damage
+from electra_tf.preset_files import preset_folder
 from electra_tf.storage.mirror import fetch
 from electra_tf.storage.objects import ObjectFolder, is_url, split_url
 from electra_tf.text.huggingface_tokenizer import (
@@ -44,9 +45,13 @@ _KERAS_HUB = {"split": True, "suffix_indicator": CONTINUATION, "oov_token": UNKN
 
 
 def local_vocabulary(path: str | None) -> str | None:
-    """Return the local path of a vocabulary, which is fetched if it is at a URL."""
+    """Return the local path of a vocabulary, which is fetched if it is at a URL.
+
+    The name of a preset is its vocabulary.
+    """
     if path is None or not is_url(path):
-        return path
+        folder = preset_folder(path) if path else None
+        return os.path.join(folder, VOCABULARY) if folder else path
     parent, name = split_url(path)
     source = ObjectFolder(parent)
     names = {name, settings_path(name).name, *SETTINGS}

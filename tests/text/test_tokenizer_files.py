@@ -255,6 +255,16 @@ def test_the_vocabulary_of_a_json_is_read_with_its_settings(tmp_path):
     assert Tokenizer.read(path).encode(TEXT) == ids_of(fast, TEXT)
 
 
+def test_the_name_of_a_preset_is_its_vocabulary(tmp_path, monkeypatch):
+    stored = open_tokenizer(local_vocabulary("electra_wiki_en"))
+    assert len(stored.vocabulary.tokens) == 8192
+    assert stored.settings.lower_case
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "electra_wiki_en").write_text("")
+    assert local_vocabulary("electra_wiki_en") == "electra_wiki_en"
+    assert local_vocabulary(None) is None
+
+
 def test_a_vocabulary_is_fetched_with_its_settings():
     url = f"memory://{uuid.uuid4().hex}/folder"
     folder = ObjectFolder(url)

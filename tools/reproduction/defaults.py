@@ -224,7 +224,7 @@ class Trainer:
         head = [rows.pop(0)] if name in _HEADERS else []
         random.Random(0).shuffle(rows)
         if name == "sst2_sentences":
-            apart, rows = _sentences(rows)
+            apart, rows = sentences(rows)
         else:
             apart, rows = rows[:_KEPT_APART], rows[_KEPT_APART:]
         if few:
@@ -236,7 +236,7 @@ class Trainer:
         return {"mnli": "csv", "sst2_sentences": "sst2"}.get(name, name)
 
 
-def _sentences(rows: list[str]) -> tuple[list[str], list[str]]:
+def sentences(rows: list[str]) -> tuple[list[str], list[str]]:
     """Return long rows of SST-2 to keep apart, and the rows that share no text."""
     texts = [row.rpartition("\t")[0].strip() for row in rows]
     long = [n for n, text in enumerate(texts) if len(text.split()) >= _SENTENCE]

@@ -1,0 +1,81 @@
+"""Test the comparison of pre-trainings on the task's own text."""
+
+import csv
+import gzip
+import json
+import sys
+
+import pytest
+import yaml
+from conftest import ROOT
+
+pytestmark = pytest.mark.tools
+
+FOLDER = ROOT / "tools" / "reproduction"
+PHRASES = [f"a film of {n} words that begins like all of the others do" for n in "abc"]
+
+
+@pytest.fixture
+def data(monkeypatch):
+    """Return the module with texts and tables."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import own_text_data
+
+    yield own_text_data
+    for name in ("own_text_data", "defaults"):
+        sys.modules.pop(name, None)
+
+
+def test_the_page_has_the_tables_of_the_rows(data):
+    spec = yaml.safe_load((FOLDER / "own_text.yaml").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "own-text.md").read_text(encoding="utf-8")
+    rows = FOLDER / "own_text_rows"
+    for name, split in ("sst2", "apart"), ("sst2", "dev"), ("waimai", "apart"):
+        table = data.table(name, spec[name], rows, split).split("\n", 2)[2]
+        assert table in page
+
+
+def test_texts_that_are_scored_are_not_read_before(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(data.defaults, "_KEPT_APART", 1)
+    folder = tmp_path / "glue" / "SST-2"
+    folder.mkdir(parents=True)
+    texts = [*PHRASES, *("like all of the others do", "of b words", "of c words")]
+    for name in ("train", "dev"):
+        lines = ["sentence\tlabel", *(f"{text}\t1" for text in texts), ""]
+        with gzip.open(folder / f"{name}.tsv.gz", "wt") as file:
+            file.write("\n".join(lines))
+    unlabelled, train, splits = data.sst2(tmp_path)
+    (kept, _), *others = splits["apart"]
+    assert not others
+    assert len(splits["dev"]) == len(texts)
+    assert kept in PHRASES
+    assert sorted(unlabelled) == sorted({*PHRASES} - {kept})
+    assert all(text not in kept for text, _ in train)
+
+
+def test_reviews_are_divided(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "_APART", 3)
+    (tmp_path / "zh").mkdir()
+    with (tmp_path / "zh" / "waimai_10k.csv").open("w", newline="") as file:
+        rows = [["label", "review"], *([n % 2, f"\u597d {n}"] for n in range(10))]
+        csv.writer(file).writerows([*rows, [1, "\u597d  3"]])
+    texts, train, splits = data.waimai(tmp_path)
+    assert len(splits["apart"]) == 3
+    assert texts == [text for text, _ in train]
+    assert len({*texts, *(text for text, _ in splits["apart"])}) == 10
+
+
+def test_a_table_has_means_ranges_and_cost(data, tmp_path):
+    plan = {"groups": [{"rows": 9, "seeds": [0, 1], "systems": ["none", "mlm"]}]}
+    rows = [
+        {"trained": "mlm", "steps": 2000, "seconds": 90},
+        *({"system": "mlm", "rows": 9, "seed": n, "apart": 60 + n} for n in (0, 1)),
+    ]
+    text = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (tmp_path / "sst2.jsonl").write_text(text)
+    assert data.table("sst2", plan, tmp_path, "apart").splitlines()[2:] == [
+        "| system | steps | minutes | 9 rows |",
+        "|---|---|---|---|",
+        "| none |  |  |  |",
+        "| mlm | 2,000 | 1.5 | 60.5 (60.0 to 61.0; 2) |",
+    ]
