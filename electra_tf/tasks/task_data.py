@@ -64,7 +64,7 @@ class TaskData:
         for name, split in self.splits.items():
             digest.update(f"{name} {len(split)} {split.targets is None}\n".encode())
             for item in split.items:
-                if dataclasses.is_dataclass(item):
+                if hasattr(item, "source"):
                     item = dataclasses.replace(item, source="")
                 digest.update(repr(item).encode())
             for target in split.targets or ():
