@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf import compat
-from electra_tf.kernels.fused_layer_ops import FusedLayerOps, _bias_gelu_forward
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import DropoutSeeds
 from electra_tf.kernels.weak_functions import custom_gradient
 
@@ -92,7 +92,7 @@ class DeviceLayerOps(FusedLayerOps):
         return tf.reshape(product, [*x.shape[:-1], kernel.shape[1]])
 
     def bias_gelu(self, x: tf.Tensor, bias: keras.Variable) -> tf.Tensor:
-        """Add the bias, then apply GELU; a kernel computes both gradients."""
+        """Add the bias, then apply GELU."""
         places = self._places([bias])
         if places is None or x.shape[-1] % _SHORTEST:
             return super().bias_gelu(x, bias)
@@ -105,12 +105,13 @@ class DeviceLayerOps(FusedLayerOps):
                 with tf.name_scope(f"{scope}/gelu_backward/"):
                     return _call(
                         "gelu_backward",
-                        [upstream_XF, x_XF, buffer, tf.constant([start])],
-                        [(x_XF.dtype, x_XF.shape), (tf.float32, bias_F.shape)],
+                        [upstream_XF, x_XF, buffer, place],
+                        [like_x, (tf.float32, bias_F.shape)],
                     )
 
+            place, like_x = tf.constant([start]), (x_XF.dtype, x_XF.shape)
             with tf.name_scope("gelu"):
-                return _bias_gelu_forward(x_XF, bias_F), gradient
+                return _call("gelu", [x_XF, buffer, place], [like_x])[0], gradient
 
         x_XF = tf.reshape(x, [-1, shape[-1]])
         return tf.reshape(fused(x_XF, self._weights.tensor(bias)), shape)

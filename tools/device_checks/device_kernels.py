@@ -239,6 +239,28 @@ def add_norm_backward(
     return dx_XD, dtotal_XD, jnp.sum(sums_G3D, 0)
 
 
+def _cdf(y: Array) -> Array:
+    return 0.5 * (1.0 + _erf(y * np.float32(math.sqrt(0.5))))
+
+
+def gelu(x_XF: Array, bias_P: Array, places_1: Array) -> Array:
+    """Return GELU(x + bias)."""
+    rows, width = x_XF.shape
+    columns = _divisor(width, 128)
+    block = _divisor(rows, _BLOCK_VALUES // columns)
+
+    def kernel(x, bias, places, result):
+        start = pl.program_id(1) * columns
+        at = pl.ds(pl.program_id(0) * block, block), pl.ds(start, columns)
+        y = x[at].astype(jnp.float32)
+        y += _vector(bias, places[0], start, columns, width)
+        result[at] = (y * _cdf(y)).astype(result.dtype)
+
+    grid = rows // block, width // columns
+    call = _call(kernel, grid=grid, results=[(x_XF.shape, x_XF.dtype)])
+    return call(x_XF, bias_P, places_1)[0]
+
+
 def gelu_backward(
     upstream_XF: Array, x_XF: Array, bias_P: Array, places_1: Array
 ) -> tuple[Array, ...]:
@@ -257,9 +279,8 @@ def gelu_backward(
             first = (number * steps + i) * block
             at = pl.ds(first, block), pl.ds(start, columns)
             y = x[at].astype(jnp.float32) + bias
-            cdf = 0.5 * (1.0 + _erf(y * np.float32(math.sqrt(0.5))))
             density = jnp.exp(-0.5 * y * y) * np.float32(1 / math.sqrt(2 * math.pi))
-            grad = upstream[at].astype(jnp.float32) * (cdf + y * density)
+            grad = upstream[at].astype(jnp.float32) * (_cdf(y) + y * density)
             dx[at] = grad.astype(dx.dtype)
             return total + jnp.sum(grad, 0)
 
@@ -449,7 +470,7 @@ def transposed_matmul(x_XD: Array, y_XF: Array) -> Array:
 KERNELS = {
     kernel.__name__: kernel
     for kernel in (
-        *(add_norm, add_norm_backward, gelu_backward),
+        *(add_norm, add_norm_backward, gelu, gelu_backward),
         *(attention, attention_backward, transposed_matmul),
     )
 }
