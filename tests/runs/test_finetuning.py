@@ -58,7 +58,7 @@ def run(pretrained, tmp_path, monkeypatch):
         **changes,
     ):
         source = mock.Mock(encoder=dataclasses.replace(pretrained, **changes))
-        monkeypatch.setattr(finetuning.sources, "open", lambda *_: source)
+        monkeypatch.setattr(finetuning.sources, "open_source", lambda *_: source)
         make, output = settings(*sets, config=config), str(tmp_path / "out")
         devices = tf.distribute.get_strategy()
         finetuning.run_finetuning(name, data, "", output, trials, make, devices, report)
