@@ -152,7 +152,7 @@ def opened(monkeypatch):
         names.append(str(name))
         return original(name, *arguments)
 
-    monkeypatch.setattr(sources, "open", spy)
+    monkeypatch.setattr(sources, "open_source", spy)
     return names
 
 
