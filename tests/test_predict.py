@@ -43,7 +43,7 @@ def test_invalid_input_is_an_error(here, model, tmp_path):
     assert "UTF-8" in message
     output = tmp_path / "out"
     given = [f"--input={tmp_path}/latin", f"--output={output}"]
-    assert "/latin, line 1: " in failure(here("predict", f"--model={model}", *given))
+    assert "/latin:1: " in failure(here("predict", f"--model={model}", *given))
     given[1] = f"--output={tmp_path}/latin"
     message = failure(here("predict", f"--model={model}", *given))
     assert "another file than --input" in message

@@ -163,11 +163,11 @@ def test_labels_of_other_tasks_are_found_in_a_folder(score, write, tmp_path):
     for task, words in (("tagging", r"dev\.txt"), ("squad2", r"dev\.json")):
         with pytest.raises(InputError, match=f"a folder with {words}"):
             score(task, folder, text)
-    write("dev.txt", "token tag\na N\nb V\n")
+    write("dev.txt", "a N\nb V\n")
     write("test.conll", text)
     found = score("tagging", folder, text, notify=notes.append)
     assert found["accuracy"] == 50
-    assert any("dev.txt:1: 'token'" in note for note in notes)
+    assert any("dev.txt" in note for note in notes)
     assert score("tagging", folder, text, "test.x")["accuracy"] == 100
 
 
