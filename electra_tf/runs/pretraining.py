@@ -186,15 +186,7 @@ class Run:
                 )
             if self.evaluation_records is not None:
                 stack.enter_context(reraise_bad_records(self.evaluation_records))
-                experiment.read_evaluation(
-                    self.evaluation_records, settings.evaluation_batches
-                )
-                evaluate = experiment.evaluation(
-                    pretrainer,
-                    devices,
-                    self.evaluation_records,
-                    settings.evaluation_batches,
-                )
+                evaluate = self._evaluation(pretrainer)
             loop = self._training_loop(
                 pretrainer, record_set, evaluate, outputs, expect
             )
@@ -300,6 +292,13 @@ class Run:
             if line["kind"] == TRAIN:
                 health.check(line["step"], line)
         return health.check
+
+    def _evaluation(self, pretrainer: Pretrainer) -> Evaluation:
+        """Read the evaluation records once, and return the evaluation on them."""
+        records = self.evaluation_records
+        batches = self.experiment.config.training.evaluation_batches
+        self.experiment.read_evaluation(records, batches)
+        return self.experiment.evaluation(pretrainer, self.devices, records, batches)
 
     def _training_loop(
         self,
