@@ -57,7 +57,7 @@ _TABLE = (
      ("self._make_batches(step,", "self._make_batches(0,"),
      ("window = MetricWindow.parse(sums)", "window = MetricWindow()")),
     ("resume", "training/checkpoint.py", "training/test_checkpoint.py",
-     ("assign(_slots(trainer), checkpoint.slots(), checkpoint.path)", "pass")),
+     ("assign(_slots(trainer), slots, checkpoint.path)", "pass")),
     ("tokenizer", "text/normalization.py", "text/test_tokenizer.py",
      ('unicodedata.category(c) != "Mn"', 'unicodedata.category(c) != "Mc"')),
     ("tokenizer", "text/wordpieces.py", "text/test_tokenizer.py",
