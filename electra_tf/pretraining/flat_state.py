@@ -57,7 +57,7 @@ class FlatState:
         self._pretrainer, self._optimizer = pretrainer, optimizer
         variables = pretrainer.trainable_variables
         self._variables = {v.path: v for v in variables}
-        self._indices = [optimizer._get_variable_index(v) for v in variables]
+        self._indices = [compat.variable_index(optimizer, v) for v in variables]
         self.low_dtype = _low_dtype(pretrainer)
         self._low_paths = _low_paths(pretrainer, self.low_dtype)
         self._scales: dict[str, tuple[bool, float]] = {}
@@ -91,7 +91,7 @@ class FlatState:
         return -math.prod(self._variables[paths[0]].shape)
 
     def _group(self, paths: list[str]) -> str:
-        index = self._optimizer._get_variable_index(self._variables[paths[0]])
+        index = compat.variable_index(self._optimizer, self._variables[paths[0]])
         scale = self._optimizer.scale_of(index)
         names = {value: name for name, value in self._scales.items()}
         name = names.get(scale, f"flat_{len(names)}")
