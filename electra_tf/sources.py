@@ -1,7 +1,7 @@
 """Find what a path, a URL, a hub id or a name of a preset or config is, and read it.
 
-Nothing else in the package asks what a model's path is: `open` returns a `Source`, and
-every command and every `from_preset` goes by its kind.
+Nothing else in the package asks what a model's path is: `open_source` returns a
+`Source`, and every command and every `from_preset` goes by its kind.
 """
 
 import contextlib
@@ -10,8 +10,6 @@ import functools
 import glob
 import hashlib
 import os
-import posixpath
-import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -39,28 +37,20 @@ from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.sentence_modules import MODULES
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
 from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
-from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
 from electra_tf.model.encoder import Encoder
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.model_names import check_exists, is_config, no_model, split_pair
-from electra_tf.preset_files import preset_folder
-from electra_tf.storage.mirror import fetch, local_path
-from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
-from electra_tf.text.records import VOCABULARY
+from electra_tf.remote_models import local_model
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.warnings import entry_warnings
 from electra_tf.training.checkpoint import (
-    CHECKPOINTS,
-    FILES,
     MANIFEST,
     WEIGHTS,
     Checkpoint,
     assign,
     open_checkpoint,
-    parse_manifest,
 )
-from electra_tf.training.metric_logger import METRICS
 
 Kind = Literal["checkpoint", "fine_tuned", "other_library", "config"]
 # In order of detection: a folder of ours may also have files of another format.
@@ -73,8 +63,6 @@ _READERS: dict[str, ModuleType] = {
     "tf1": tf1,
 }
 _OURS = ("fine_tuned", "checkpoint")
-_REMOTE_FILES = (*FILES, *LIBRARY_WEIGHTS, CONFIG, keras_hub.WEIGHTS)
-_STEP = re.compile(rf"(?:{CHECKPOINTS}/)?step_(\d+)/{MANIFEST}")
 _NO_OPTIONS = HeadOptions()
 
 
@@ -178,7 +166,7 @@ class Source:
 
     @property
     def has_pretraining_head(self) -> bool:
-        """Whether the source has a head of pre-training: it had no other training."""
+        """Return whether the source has a pre-training head, so no other training."""
         if self.kind == "config" or self.fine_tuned is not None:
             return False
         return any(name.startswith("head/") for name in self.pretrained.main.weights)
@@ -273,7 +261,7 @@ def open_source(
         vocabulary: For a config, or for another library's model in place of its own.
         options: Facts about the head of a fine-tuned model that its files lack.
     """
-    path = _local(os.fspath(name))
+    path = local_model(os.fspath(name))
     check_exists(path)
     parts = split_pair(path)
     formats = tuple(map(_format, parts))
@@ -441,64 +429,3 @@ def _trained(checkpoint: Checkpoint) -> tuple[int | None, int | None]:
     config = checkpoint.config()
     length = config.records.max_length
     return length, checkpoint.step * config.input.batch_size * length
-
-
-# Models that are not local.
-
-
-def _local(path: str) -> str:
-    """Return the local path of a preset, or of a model that is fetched from a URL."""
-    if "://" not in path:
-        return ",".join(preset_folder(part) or part for part in path.split(","))
-    return ",".join(p if not is_url(p) else _fetch(p) for p in path.split(","))
-
-
-def _fetch(url: str) -> str:
-    parent, name = split_url(url)
-    source, folder = ObjectFolder(url), ObjectFolder(parent)
-    objects = source.find()
-    steps = {int(m[1]): m[0] for m in map(_STEP.fullmatch, objects) if m}
-    if MANIFEST in objects or steps:
-        manifest = MANIFEST if MANIFEST in objects else steps[max(steps)]
-        return _fetch_checkpoint(source, objects, manifest)
-    if MODEL in objects:
-        objects = {n: info for n, info in objects.items() if "/" not in n}
-        return os.path.join(fetch(source, objects), name)
-    if not objects and name in _REMOTE_FILES and name in folder.find():
-        return _fetch(parent)
-    if not objects and (files := _with_prefix(folder, name)):
-        return os.path.join(fetch(folder, files, folder="."), name)
-    return local_path(url)
-
-
-def _fetch_checkpoint(
-    source: ObjectFolder, objects: dict[str, ObjectInfo], manifest: str
-) -> str:
-    """Fetch a checkpoint by the sums of its manifest, and the metrics of its run."""
-    step = posixpath.dirname(manifest)  # empty: the URL is that of the checkpoint
-    url = source.url_of(step).rstrip("/")
-    files = parse_manifest(source.read(manifest) or b"", url)["files"]
-    sums = {posixpath.join(step, file): sha256 for file, (_, sha256) in files.items()}
-    missing = sums.keys() - objects.keys()
-    if missing:
-        raise InputError(
-            "A checkpoint must have the files of its manifest",
-            f"{source.url}, without {', '.join(sorted(missing))}",
-            "Upload the checkpoint again",
-        )
-    wanted = {*sums, manifest, METRICS}
-    objects = {name: info for name, info in objects.items() if name in wanted}
-    path = os.path.join(fetch(source, objects, sums), split_url(source.url)[1], step)
-    return path.rstrip("/")
-
-
-def _with_prefix(folder: ObjectFolder, prefix: str) -> dict[str, ObjectInfo]:
-    """Return the files of a TensorFlow checkpoint, and what is read beside them."""
-    objects = {n: i for n, i in folder.find().items() if "/" not in n}
-    if not any(name.startswith(f"{prefix}.") for name in objects):
-        return {}
-    return {
-        name: info
-        for name, info in objects.items()
-        if name.startswith(f"{prefix}.") or name == VOCABULARY or name.endswith(".json")
-    }

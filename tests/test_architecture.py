@@ -38,7 +38,8 @@ MAY_IMPORT = {
     "training": {"config", "batch", "storage"},
     "interop": {"config", "batch", "storage", "text", "model", "training"},
     "model_names": {"config", "interop", "preset_files", "storage"},
-    "sources": BELOW_SOURCES | {"model_names"},
+    "remote_models": BELOW_SOURCES,
+    "sources": BELOW_SOURCES | {"model_names", "remote_models"},
     "tasks": BELOW_TASKS,
     "serving": BELOW_TASKS | {"tasks"},
     "runs": BELOW_RUNS | {"serving"},
@@ -50,7 +51,9 @@ WITHOUT = {
     "model": ("tensorflow",),
     **dict.fromkeys(("text", "interop", "serving"), ("keras",)),
     **dict.fromkeys(("config", "batch", "storage", "cli"), ("keras", "tensorflow")),
-    **dict.fromkeys(("model_names", "sources", *COMMANDS), ("keras", "tensorflow")),
+    **dict.fromkeys(
+        ("model_names", "remote_models", "sources", *COMMANDS), ("keras", "tensorflow")
+    ),
 }
 
 

@@ -1,0 +1,83 @@
+"""Copy a model at a URL to this machine, but only the files that a reader needs."""
+
+import os
+import posixpath
+import re
+
+from electra_tf.errors import InputError
+from electra_tf.interop import keras_hub
+from electra_tf.interop.huggingface import CONFIG
+from electra_tf.interop.task_heads import MODEL
+from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
+from electra_tf.preset_files import preset_folder
+from electra_tf.storage.mirror import fetch, local_path
+from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
+from electra_tf.text.records import VOCABULARY
+from electra_tf.training.checkpoint import (
+    CHECKPOINTS,
+    FILES,
+    MANIFEST,
+    parse_manifest,
+)
+from electra_tf.training.metric_logger import METRICS
+
+_FILES = (*FILES, *LIBRARY_WEIGHTS, CONFIG, keras_hub.WEIGHTS)
+_STEP = re.compile(rf"(?:{CHECKPOINTS}/)?step_(\d+)/{MANIFEST}")
+
+
+def local_model(path: str) -> str:
+    """Return the local path of a preset, or of a model that is fetched from a URL."""
+    if "://" not in path:
+        return ",".join(preset_folder(part) or part for part in path.split(","))
+    return ",".join(p if not is_url(p) else _fetch(p) for p in path.split(","))
+
+
+def _fetch(url: str) -> str:
+    parent, name = split_url(url)
+    source, folder = ObjectFolder(url), ObjectFolder(parent)
+    objects = source.find()
+    steps = {int(m[1]): m[0] for m in map(_STEP.fullmatch, objects) if m}
+    if MANIFEST in objects or steps:
+        manifest = MANIFEST if MANIFEST in objects else steps[max(steps)]
+        return _fetch_checkpoint(source, objects, manifest)
+    if MODEL in objects:
+        objects = {n: info for n, info in objects.items() if "/" not in n}
+        return os.path.join(fetch(source, objects), name)
+    if not objects and name in _FILES and name in folder.find():
+        return _fetch(parent)
+    if not objects and (files := _with_prefix(folder, name)):
+        return os.path.join(fetch(folder, files, folder="."), name)
+    return local_path(url)
+
+
+def _fetch_checkpoint(
+    source: ObjectFolder, objects: dict[str, ObjectInfo], manifest: str
+) -> str:
+    """Fetch a checkpoint by the sums of its manifest, and the metrics of its run."""
+    step = posixpath.dirname(manifest)  # empty: the URL is that of the checkpoint
+    url = source.url_of(step).rstrip("/")
+    files = parse_manifest(source.read(manifest) or b"", url)["files"]
+    sums = {posixpath.join(step, file): sha256 for file, (_, sha256) in files.items()}
+    missing = sums.keys() - objects.keys()
+    if missing:
+        raise InputError(
+            "A checkpoint must have the files of its manifest",
+            f"{source.url}, without {', '.join(sorted(missing))}",
+            "Upload the checkpoint again",
+        )
+    wanted = {*sums, manifest, METRICS}
+    objects = {name: info for name, info in objects.items() if name in wanted}
+    path = os.path.join(fetch(source, objects, sums), split_url(source.url)[1], step)
+    return path.rstrip("/")
+
+
+def _with_prefix(folder: ObjectFolder, prefix: str) -> dict[str, ObjectInfo]:
+    """Return the files of a TensorFlow checkpoint, and what is read beside them."""
+    objects = {n: i for n, i in folder.find().items() if "/" not in n}
+    if not any(name.startswith(f"{prefix}.") for name in objects):
+        return {}
+    return {
+        name: info
+        for name, info in objects.items()
+        if name.startswith(f"{prefix}.") or name == VOCABULARY or name.endswith(".json")
+    }
