@@ -2,11 +2,12 @@
 
 echo 'a film to remember' | electra-tf predict --model=sst2
 
---input is lines of text, a table (.csv, .tsv), JSON (.jsonl, or .json with a list),
-columns of words for a tagger (.conll), or questions in SQuAD's format (.json). For a
-model of text pairs, a line has two texts separated by a tab. A tagger finds entities in
-lines, and tags lists of words. Keys of JSON are text and text_b, words or tokens (a
-list), or question and context. Each output record has the `id` of its input record.
+--input is lines of text, a table (.csv, .tsv, .parquet), JSON (.jsonl, or .json with a
+list), columns of words for a tagger (.conll), or questions in SQuAD's format (.json).
+For a model of text pairs, a line has two texts separated by a tab. A tagger finds
+entities in lines, and tags lists of words. Keys of JSON are text and text_b, words or
+tokens (a list), or question and context. A table of predictions has the columns of the
+input first. Each line or record has the `id` of its input record.
 """
 
 import os

@@ -33,6 +33,7 @@ from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import registry
 from electra_tf.tasks.load import load as load_task_model
+from electra_tf.tasks.task_data import Reading
 from electra_tf.text.builder import build
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -393,8 +394,8 @@ def load(path):
 
 def read_task(name, data, settings, log, notify=print, tokenizer=None):
     """Return the training data of a value of --task."""
-    task = registry.named(name)
-    return task.training_data(name, data, settings, log, notify, tokenizer)
+    reading = Reading(settings, log, notify, tokenizer)
+    return registry.named(name).training_data(name, data, reading)
 
 
 def read_items(model, path, columns=None, stored=(), label=None):

@@ -40,7 +40,7 @@ class HeadForm:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of `TaskHead`, and settings below `model`, which choose this form."""
     note: str = ""
-    """What a head of this form does, as the end of a sentence."""
+    """Description of the form in messages, such as "has no hidden layer"."""
     library: str = "electra"
     """The model in transformers: `electra` or `bert`."""
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -62,7 +62,7 @@ class ReleasedTask(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class HeadKind:
-    """What the heads of all models of a kind have in common."""
+    """Properties of the heads of all models of a kind."""
 
     model: str
     """Class of this package."""
@@ -71,10 +71,9 @@ class HeadKind:
     forms: tuple[HeadForm, ...]
     """The first that another library has is the one to fine-tune for it."""
     has_labels: bool = False
-    """Whether the outputs are named classes or tags; False: there is one unit."""
+    """True if the outputs are named classes or tags; False: the head has one unit."""
     needs_labels: bool = False
-    """Whether the user must name the outputs if a source does not; else they are
-    numbered."""
+    """True if the user must name outputs without names; False: they are numbered."""
     fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Fields of `TaskHead` by the names of settings below `model`."""
     arguments: tuple[str, ...] = ()
@@ -238,7 +237,7 @@ class TaskHead:
 
     @property
     def kind(self) -> HeadKind:
-        """What it has in common with all heads of its kind."""
+        """Properties of all heads of its kind."""
         return TASK_HEADS[self.role]
 
     @property

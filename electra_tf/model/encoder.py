@@ -53,7 +53,7 @@ class Encoder(keras.layers.Layer):
     tokenizer: Any = None
     """The `Tokenizer` of `from_preset`, which is not part of the config; None: none."""
     has_pretraining_head = False
-    """Whether the source had a head of pre-training; `embed` then warns."""
+    """True if its weights come from pre-training alone; `embed` then warns."""
 
     def __init__(
         self,

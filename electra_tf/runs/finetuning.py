@@ -27,6 +27,8 @@ from electra_tf.tasks.defaults import (
 )
 from electra_tf.tasks.registry import named
 from electra_tf.tasks.score import Mistake
+from electra_tf.tasks.task_data import Reading
+from electra_tf.tasks.trial_callbacks import shown_scores
 from electra_tf.tasks.trials import (
     STATISTICS,
     Trial,
@@ -35,7 +37,6 @@ from electra_tf.tasks.trials import (
     format_summary,
     pluralize,
     read_report,
-    shown_scores,
     summary,
     trial_folder,
 )
@@ -214,9 +215,8 @@ def run_task(
     path = os.path.join(output, _DATA_ERRORS)
     log = DataErrorLog(settings.data.on_error, path, _DATA_RULE)
     try:
-        task = named(name).training_data(
-            name, data, settings.data, log, print, pretrained.tokenizer
-        )
+        reading = Reading(settings.data, log, print, pretrained.tokenizer)
+        task = named(name).training_data(name, data, reading)
     finally:
         log.close()
     for kind, number in log.counts.items():

@@ -194,8 +194,7 @@ def export_saved_model(
         raise InputError(
             "export_saved_model must get a model of a task or a path",
             type(model).__name__,
-            "Pass a TextClassifier, TextRegressor, TokenClassifier or "
-            "QuestionAnswerer, or the path of a checkpoint",
+            "Pass a fine-tuned model, or the path of a checkpoint",
         )
     elif max_length is not None:
         raise InputError(

@@ -230,7 +230,8 @@ def serve(servable: Servable, listener: socket.socket, limits: ServerLimits) -> 
         )
     url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
     inputs = servable.signatures[http_json.DEFAULT].inputs
-    body = json.dumps({"instances": [dict.fromkeys(inputs, "A text.")]})
+    row = {n: "A text." if len(s.shape) == 1 else ["a", "b"] for n, s in inputs.items()}
+    body = json.dumps({"instances": [row]})
     print(
         f"Serving {servable.name}, version {servable.version}, for one machine; for "
         "more, export the model for TF Serving, Triton or KServe.\n"

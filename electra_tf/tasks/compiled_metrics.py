@@ -199,7 +199,7 @@ def _is_of(value: Any, *modules: str) -> bool:
 
 
 def set_modes(callbacks: Any, metrics: Sequence[keras.metrics.Metric]) -> None:
-    """Tell callbacks with `mode="auto"` which values of these metrics are better."""
+    """Set the mode of callbacks that have `mode="auto"`, by the metric they monitor."""
     modes = {metric.name: _mode(metric) for metric in metrics}
     for callback in callbacks:
         if getattr(callback, "mode", None) == "auto":

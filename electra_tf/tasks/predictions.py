@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from electra_tf.errors import InputError
 from electra_tf.tasks import registry
-from electra_tf.tasks.data.table import print_note
+from electra_tf.tasks.data.table import cell_text, print_note
 from electra_tf.text.warnings import UnknownCounter
 
 if TYPE_CHECKING:  # `predict` needs the formats before TensorFlow
@@ -119,22 +119,13 @@ class _Table:
             yield self._line([row.get(name) for name in self._names])
 
     def _line(self, cells: Sequence[Any]) -> str:
-        cells = [_cell(cell) for cell in cells]
+        cells = list(map(cell_text, cells))
         if self._form == "tsv":  # without quotes, so without tabs and line breaks
             return _escape("\t".join(" ".join(cell.split()) for cell in cells))
         buffer = io.StringIO(newline="")
         # Cells with a character of the terminator are put into quotes.
         csv.writer(buffer, lineterminator=_END).writerow(cells)
         return _escape(buffer.getvalue().removesuffix(_END))
-
-
-def _cell(value: Any) -> str:
-    """Return a value as the text of a cell; lists and objects as JSON."""
-    if value is None:
-        return ""
-    if isinstance(value, list | dict):
-        return json.dumps(value, ensure_ascii=False)
-    return str(value)
 
 
 def csv_lines(model: "TextModel", splits: Mapping[str, "ScoredSplit"]) -> Iterator[str]:

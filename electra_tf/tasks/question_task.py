@@ -11,7 +11,6 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.data.files import Notify, read_text
-from electra_tf.tasks.data.records import read_json
 from electra_tf.tasks.data.splits import (
     Split,
     find_labelled,
@@ -25,16 +24,14 @@ from electra_tf.tasks.data.squad_json import (
     read_squad,
     read_squad_ignoring_offsets,
 )
-from electra_tf.tasks.data.table import Table
+from electra_tf.tasks.data.table import Table, read
 from electra_tf.tasks.score import AnswerScorer
 from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.squad_metrics import require_gold, score_v1, score_v2
 from electra_tf.tasks.task import READABLE, Item, Labelled, Task
-from electra_tf.tasks.task_data import SPLITS, TaskData
+from electra_tf.tasks.task_data import SPLITS, Reading, TaskData
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES
-from electra_tf.text.tokenizer import Tokenizer
 
 _COLUMNS = ("question", "context")
 
@@ -44,20 +41,13 @@ class QuestionTask(Task):
 
     models = (QuestionAnswerer,)
 
-    def training_data(
-        self,
-        name: str,
-        data: str,
-        settings: DataConfig,
-        log: DataErrorLog,
-        notify: Notify,
-        tokenizer: Tokenizer | None = None,
-    ) -> TaskData:
+    def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read files in SQuAD's layout; a single file is split by article."""
+        log = reading.log
         paths = find_splits(data, SPLITS, JSON_SUFFIXES, PUBLISHED[name])
         splits = {split: read_squad(path, log) for split, path in paths.items()}
         if os.path.isfile(data):
-            splits = _split_by_article(splits["train"], settings)
+            splits = _split_by_article(splits["train"], reading.settings)
         if missing := {"train", "dev"} - splits.keys():
             raise InputError(
                 f"--data must be a file of questions, or a folder with train.json and "
@@ -122,13 +112,11 @@ class QuestionTask(Task):
         stored: DataConfig | None = None,
     ) -> list[Item]:
         """Read a file in SQuAD's layout, or columns of questions and contexts."""
-        if path and inner_suffix(path) in JSON_SUFFIXES:
-            log = DataErrorLog("stop", "", READABLE)
-            values = [value for _, value in read_json(path, log)]
-            if len(values) == 1 and isinstance(values[0], dict) and "data" in values[0]:
-                found = read_squad_ignoring_offsets(path)
-                return [Item(q, q.gold, {"id": q.id}) for q in found]
-        return super().inputs(model, path, columns, stored)
+        table = read(path, DataErrorLog("stop", "", READABLE))
+        if len(table) == 1 and "data" in table.columns:
+            found = read_squad_ignoring_offsets(path)
+            return [Item(q, q.gold, {"id": q.id}) for q in found]
+        return self._items(model, table, columns, stored or DataConfig())
 
     def _text_columns(
         self, model: Any, table: Table, given: Sequence[str] | None, stored: DataConfig

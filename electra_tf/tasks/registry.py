@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 # A task's kind of models, class in a module of this folder, and names of data.
 _TASKS = (
-    ("classifier", "text_task.ClassificationTask", ",".join(["csv", *glue.TASKS])),
-    ("regressor", "text_task.RegressionTask", ""),
-    ("token_classifier", "tag_task.TagTask", "chunking,tagging"),
-    ("question_answerer", "question_task.QuestionTask", "squad1,squad2"),
+    ("classifier", "text_task.ClassificationTask", ("csv", *glue.TASKS)),
+    ("regressor", "text_task.RegressionTask", ()),
+    ("token_classifier", "tag_task.TagTask", ("chunking", "tagging")),
+    ("question_answerer", "question_task.QuestionTask", ("squad1", "squad2")),
 )
-NAMES = tuple(name for *_, names in _TASKS for name in names.split(",") if name)
+NAMES = tuple(name for *_, names in _TASKS for name in names)
 """Values of --task: GLUE, SQuAD, and kinds of files."""
 
 
@@ -33,7 +33,7 @@ def _task(path: str) -> "Task":
 
 def named(name: str) -> "Task":
     """Return the task of a value of --task."""
-    return next(_task(path) for _, path, names in _TASKS if name in names.split(","))
+    return next(_task(path) for _, path, names in _TASKS if name in names)
 
 
 def of(model: "TextModel") -> "Task":

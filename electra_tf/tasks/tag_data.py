@@ -34,7 +34,7 @@ from electra_tf.tasks.data.splits import (
 from electra_tf.tasks.labels import other_spelling, several_spellings
 from electra_tf.tasks.score import TagScorer
 from electra_tf.tasks.tagger import TokenClassifier, tag_vocabulary
-from electra_tf.tasks.task_data import SPLITS, TaskData, format_counts
+from electra_tf.tasks.task_data import SPLITS, Reading, TaskData, format_counts
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES
@@ -43,15 +43,9 @@ from electra_tf.text.tokenizer import Tokenizer
 _MARKED = re.compile("[A-Z]-.")
 
 
-def read_tagging(
-    name: str,
-    data: str,
-    settings: DataConfig,
-    log: DataErrorLog,
-    notify: Notify,
-    tokenizer: Tokenizer | None = None,
-) -> TaskData:
-    """Read files of sentences with tags; `tokenizer` splits texts into words."""
+def read_tagging(name: str, data: str, reading: Reading) -> TaskData:
+    """Read files of sentences with tags."""
+    settings, log, notify = reading.settings, reading.log, reading.notify
     paths = find_splits(data, SPLITS, ENDINGS)
     other = unread_file(data)
     if "train" not in paths and other and has_no_columns(other):
@@ -68,7 +62,7 @@ def read_tagging(
     keys = settings.text_columns, settings.label_column, settings.spans_column
     if any(keys) or settings.tag_names:
         require_json(paths["train"])
-    splits = read_tagged(paths, settings, log, notify, tokenizer=tokenizer)
+    splits = read_tagged(paths, settings, log, notify, tokenizer=reading.tokenizer)
     _check_words(splits["train"], settings)
     splits["train"] = _without_stray_tags(splits["train"], log)
     if "dev" not in splits:

@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
@@ -22,8 +22,8 @@ from electra_tf.tasks.data.conll import (
     read_conll,
     with_usual_tags,
 )
-from electra_tf.tasks.data.files import Notify
-from electra_tf.tasks.data.records import read_json
+from electra_tf.tasks.data.files import STANDARD_INPUT, Notify
+from electra_tf.tasks.data.records import read_json, read_lines_or_objects
 from electra_tf.tasks.data.schemes import OUTSIDE, respelled, write_spans
 from electra_tf.tasks.data.span_records import (
     CharacterSpan,
@@ -43,12 +43,10 @@ from electra_tf.tasks.tag_data import (
 )
 from electra_tf.tasks.tagger import TaggedWords, TokenClassifier
 from electra_tf.tasks.task import ID, READABLE, Item, Labelled, Task, probability_cells
-from electra_tf.tasks.task_data import TaskData
+from electra_tf.tasks.task_data import Reading, TaskData
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix, read_lines
-from electra_tf.text.json_file import parse_json
 from electra_tf.text.rows import JSON_SUFFIXES, describe_json
-from electra_tf.text.tokenizer import Tokenizer
 
 _RULE = "The data must be labelled, for the task that the model was trained on"
 _REMEDY = "Check that both files belong to the same data"
@@ -61,17 +59,9 @@ class TagTask(Task):
     models = (TokenClassifier,)
     columns = ("text_columns", "label_column", "spans_column", "tag_names")
 
-    def training_data(
-        self,
-        name: str,
-        data: str,
-        settings: DataConfig,
-        log: DataErrorLog,
-        notify: Notify,
-        tokenizer: Tokenizer | None = None,
-    ) -> TaskData:
-        """Read files of sentences; `tokenizer` splits texts into words."""
-        return read_tagging(name, data, settings, log, notify, tokenizer)
+    def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
+        """Read files of sentences."""
+        return read_tagging(name, data, reading)
 
     def labelled_data(
         self,
@@ -200,29 +190,25 @@ class _Inputs:
     def items(self) -> Iterator[Item]:
         """Yield the items; a .tsv is a table if the column of its texts is named."""
         suffix = inner_suffix(self._path) if self._path else ""
-        if suffix in JSON_SUFFIXES:
-            values = read_json(self._path, DataErrorLog("stop", "", READABLE))
-            return (self._value_item(v, f"{self._path}, line {n}") for n, v in values)
-        lines = list(read_lines(self._path))
-        head = [text for _, text in lines[:_HEAD_LINES]]
-        header = head[0].split("\t") if head else []
-        if suffix == ".csv" or (suffix == ".tsv" and {*header} & {*self._word_keys}):
+        if suffix in (".csv", ".parquet"):
             return self._table_items()
-        if self._path and (
-            suffix in COLUMN_SUFFIXES or is_column_file(head, self._model.tags)
-        ):
-            return self._column_items(head)
-        return (self._line_item(line, place) for place, line in lines)
+        log = DataErrorLog("stop", "", READABLE)
+        if suffix in JSON_SUFFIXES:
+            return self._value_items(read_json(self._path, log))
+        if self._path:
+            lines = itertools.islice(read_lines(self._path), _HEAD_LINES)
+            head = [text for _, text in lines]
+            header = head[0].split("\t") if head else []
+            if suffix == ".tsv" and {*header} & {*self._word_keys}:
+                return self._table_items()
+            if suffix in COLUMN_SUFFIXES or is_column_file(head, self._model.tags):
+                return self._column_items(head)
+        return self._value_items(read_lines_or_objects(self._path, log))
 
-    def _line_item(self, line: str, place: str) -> Item:
-        """Return the item of a text, or of a JSON object."""
-        value: Any = line
-        if line.startswith("{"):
-            try:
-                value = parse_json(line)
-            except ValueError:  # a text may begin with a brace
-                value = line
-        return self._value_item(value if isinstance(value, dict) else line, place)
+    def _value_items(self, values: Iterable[tuple[int, Any]]) -> Iterator[Item]:
+        """Yield the items of values of JSON, each with the number of its line."""
+        for number, value in values:
+            yield self._value_item(value, f"{self._path or STANDARD_INPUT}:{number}")
 
     def _table_items(self) -> Iterator[Item]:
         table = read(self._path, DataErrorLog("stop", "", READABLE))

@@ -1,4 +1,4 @@
-"""What commands do with a kind of model: columns in, columns out.
+"""Tasks: columns of files to a model, and its outputs to columns.
 
 A task reads labelled data to train or to score on, reads inputs to predict for, and
 converts predictions to lines, records and columns. Models know none of these.
@@ -16,10 +16,9 @@ from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.splits import Split, texts_of
 from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.score import Scorer
-from electra_tf.tasks.task_data import TaskData
+from electra_tf.tasks.task_data import Reading, TaskData
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
-from electra_tf.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from electra_tf.tasks.text_model import TextModel
@@ -71,17 +70,13 @@ class Task:
         """Return the settings of columns that a value of --task has."""
         return self.columns
 
-    def training_data(
-        self,
-        name: str,
-        data: str,
-        settings: DataConfig,
-        log: DataErrorLog,
-        notify: Notify,
-        tokenizer: Tokenizer | None = None,
-    ) -> TaskData:
+    def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read training data and labelled data of a task, with its model."""
-        raise NotImplementedError
+        raise InputError(
+            "A task to train with finetune must read files",
+            f"--task={name}, which {type(self).__name__} does not read",
+            "Train its model in Python",
+        )
 
     def labelled_data(
         self,
@@ -134,15 +129,22 @@ class Task:
                 "Write texts, one on each line of a .txt file",
             )
         table = read(path, DataErrorLog("stop", "", READABLE))
-        settings = stored or DataConfig()
+        return self._items(model, table, columns, stored or DataConfig())
+
+    def _items(
+        self,
+        model: "TextModel",
+        table: Table,
+        columns: Sequence[str] | None,
+        settings: DataConfig,
+    ) -> list[Item]:
+        """Return the rows of a table as inputs."""
         names = self._text_columns(model, table, columns, settings)
-        gold = table.columns.get(settings.label_column, [None] * len(table))
         items = []
-        for index in range(len(table)):
-            row = {name: column[index] for name, column in table.columns.items()}
-            texts = _texts(row, names, table.place(index))
-            value = self.parse(model, texts, table.place(index))
-            items.append(Item(value, gold[index], row))
+        for index, row in enumerate(table.rows()):
+            place = table.place(index)
+            value = self.parse(model, _texts(row, names, place), place)
+            items.append(Item(value, row.get(settings.label_column), row))
         return items
 
     def _text_columns(
@@ -238,7 +240,15 @@ class Task:
             columns = self.text_cells(item)
             if gold is not None:
                 columns |= {"gold": self.gold_cell(model, item, gold)}
-        return [{**columns, **self.cells(model, prediction)}]
+        cells = self.cells(model, prediction)
+        if both := columns.keys() & cells.keys():
+            raise InputError(
+                "The columns of the input must have other names than those of the "
+                "predictions",
+                format_list(sorted(both)),
+                "Rename them in the input, or pass --format=jsonl",
+            )
+        return [{**columns, **cells}]
 
 
 def _texts(row: Mapping[str, Any], names: Sequence[str], place: str) -> tuple[str, ...]:

@@ -7,15 +7,31 @@ from typing import Any
 
 import numpy as np
 
+from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
+from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.splits import Split, texts_of
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.score import Scorer
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.warnings import UnknownCounter
 
 SPLITS = ("train", "dev", "test")
 _SHOWN = 20  # classes or tags per message
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How the files of a task are read."""
+
+    settings: DataConfig
+    log: DataErrorLog
+    """Log of bad rows."""
+    notify: Notify
+    tokenizer: Tokenizer | None = None
+    """Splits texts with spans of characters into words; None: BERT's rules."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,13 +39,12 @@ class TaskMethods(abc.ABC):
     multi_label = False
     """True if a text may have several classes, or none."""
     reads_cls_alone = False
-    """Whether the head reads no vector but that of [CLS], so that the last layer
-    computes no other."""
+    """True if the head reads [CLS] alone; the last layer then computes nothing else."""
     takes_words = False
     """Whether an input is a list of words, and a text is split into words."""
     input_form: Literal["texts", "words", "windows"] = "texts"
-    """How strings become rows of a served graph: `texts` or pairs of texts; `words`, to
-    tag each; a question with `windows` of its context."""
+    """Rows of a served graph: `texts` or pairs of texts; `words`, each with a tag;
+    `windows` of a context, each with its question."""
     takes_columns = False
     """True if targets [N, 1] are one target for each text."""
     length_setting = "max_length"
@@ -133,8 +132,8 @@ class TaskMethods(abc.ABC):
         return {}
 
     def set_decision(self, value: float) -> None:
-        """Set the value that `Scorer.tuned` chose; only models that have one."""
-        raise NotImplementedError
+        """Set the threshold that `Scorer.tuned` chose, in models that have one."""
+        raise NotImplementedError(f"a {type(self).__name__} has no threshold")
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
         """Return targets, outputs and weights, a row for each text or word."""

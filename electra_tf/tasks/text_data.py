@@ -37,7 +37,7 @@ from electra_tf.tasks.metrics import (
     classification_metrics,
 )
 from electra_tf.tasks.score import LabelScorer, LabelSetScorer
-from electra_tf.tasks.task_data import SPLITS, TaskData, format_counts
+from electra_tf.tasks.task_data import SPLITS, Reading, TaskData, format_counts
 from electra_tf.tasks.text_rows import (
     UNBOUNDED,
     Columns,
@@ -144,10 +144,9 @@ def read_glue(name: str, data: str, log: DataErrorLog) -> TaskData:
     return _text_task(name, splits, task.metrics, columns, task.range, task.unordered)
 
 
-def read_csv(
-    data: str, settings: DataConfig, log: DataErrorLog, notify: Notify
-) -> TaskData:
+def read_csv(data: str, reading: Reading) -> TaskData:
     """Read a table, or a folder of tables, with a column of classes or scores."""
+    settings, log, notify = reading.settings, reading.log, reading.notify
     columns, splits = _columns(settings), {}
     for name, path in _find_tables(data, settings).items():
         errors_before = log.counts.total()

@@ -117,14 +117,23 @@ def read_texts(
         items.append(item)
         targets.append(target)
         good.append(table.lines[index])
+    return usable_rows(table, items, targets if is_labelled else None, good)
+
+
+def usable_rows(
+    table: Table,
+    items: Sequence[Any],
+    targets: Sequence[Any] | None,
+    lines: Sequence[int],
+) -> Split:
+    """Return the good rows of a table as a split; raise an error if there are none."""
     if not items:
         raise InputError(
             f"{table.source} must contain at least one usable row",
             f"{len(table)} rows, all of them bad",
             "Correct the rows that were reported, or name other columns",
         )
-    places = Places([table.source] * len(good), good)
-    return Split(items, targets if is_labelled else None, places)
+    return Split(items, targets, Places([table.source] * len(lines), lines))
 
 
 def has_values(table: Table, column: str | None) -> bool:

@@ -18,7 +18,7 @@ from electra_tf.tasks.labels import SEPARATOR
 from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
 from electra_tf.tasks.score import LabelScorer
 from electra_tf.tasks.task import Labelled, Task, probability_cells
-from electra_tf.tasks.task_data import TaskData
+from electra_tf.tasks.task_data import Reading, TaskData
 from electra_tf.tasks.text_data import read_csv, read_glue, split_rows, text_scorer
 from electra_tf.tasks.text_rows import (
     UNBOUNDED,
@@ -28,7 +28,6 @@ from electra_tf.tasks.text_rows import (
     read_texts,
 )
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.tokenizer import Tokenizer
 
 _RULE = "The data must be labelled, for the task that the model was trained on"
 _REMEDY = "Check that both files belong to the same data"
@@ -49,19 +48,11 @@ class _TextTask(Task):
         """Return the settings of columns; those of GLUE are published."""
         return () if name in glue.TASKS else self.columns
 
-    def training_data(
-        self,
-        name: str,
-        data: str,
-        settings: DataConfig,
-        log: DataErrorLog,
-        notify: Notify,
-        tokenizer: Tokenizer | None = None,
-    ) -> TaskData:
+    def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read a task of GLUE, or a table."""
         if name in glue.TASKS:
-            return read_glue(name, data, log)
-        return read_csv(data, settings, log, notify)
+            return read_glue(name, data, reading.log)
+        return read_csv(data, reading)
 
     def stored_columns(
         self, name: str | None, model: TextClassifier | TextRegressor
@@ -112,6 +103,8 @@ class _TextTask(Task):
         self, name: str, data: str, predictions: str, more: str | None, notify: Notify
     ) -> dict[str, float]:
         """Score predictions in GLUE's format."""
+        if name not in glue.TASKS:
+            return super().score_file(name, data, predictions, more, notify)
         data = _find_dev(name, data, predictions, notify)
         errors = DataErrorLog("stop", "", "A file must have GLUE's columns")
         task, table = glue.TASKS[name], glue.read(data, name, errors)

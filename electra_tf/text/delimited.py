@@ -26,7 +26,7 @@ LAYOUTS = {
     ".tsv": "the first row of a .tsv names the columns, with tabs between them and no "
     "quotes around fields",
 }
-"""What a file must look like, by suffix."""
+"""Required layout of a file, by suffix."""
 _UNDECODED = re.compile("[\udc80-\udcff]")
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
@@ -39,7 +39,7 @@ class Lines:
         self.size = 0
         """Bytes read; the user sets it back."""
         self.is_bad = False
-        """Whether a line so far had invalid bytes."""
+        """True if a line so far had invalid bytes."""
 
     def __iter__(self) -> Iterator[str]:
         for number, raw in enumerate(self._lines):

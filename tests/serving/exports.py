@@ -72,8 +72,8 @@ def call(signature, request):
     return {name: tensor.numpy() for name, tensor in outputs.items()}
 
 
-def compare(spec):
-    """Compare the outputs of all signatures with Keras's."""
+def assert_equals_keras(spec):
+    """Assert that the outputs of all signatures are those of Keras."""
     for signature in (*spec.text.values(), *spec.tokens.values()):
         sizes = []
         for request, expected in signature.cases():

@@ -17,7 +17,7 @@ from electra_tf.serving.signatures import encode_texts
 from electra_tf.serving.task_models import task_export
 from electra_tf.tasks.classifier import encode_texts as encode_pairs
 from electra_tf.tasks.text_model import TextModel
-from serving.exports import call, compare, graph_operations
+from serving.exports import assert_equals_keras, call, graph_operations
 
 
 class Chooser(TextModel):
@@ -94,7 +94,7 @@ def test_outputs_have_the_axes_of_the_options(model, spec):
 
 
 def test_texts_and_ids_equal_keras(spec):
-    compare(spec)
+    assert_equals_keras(spec)
 
 
 def test_limits_count_each_option_with_the_strings_that_are_repeated(spec):

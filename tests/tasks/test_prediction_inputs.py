@@ -3,6 +3,7 @@
 import io
 import json
 
+import pyarrow.parquet
 import pytest
 import tiny
 
@@ -152,6 +153,16 @@ def test_a_string_is_a_text_and_a_list_is_words_for_a_tagger(read, key):
         assert [item.text for item in found] == ["the file.", "of"]
         assert [item.words for item in found] == [("the", "file", "."), ("of",)]
         assert found[0].offsets == [(0, 3), (4, 8), (8, 9)]
+
+
+def test_a_tagger_reads_parquet_and_refuses_broken_objects(read, tmp_path):
+    table = pyarrow.table({"text": ["the file"], "id": ["7"]})
+    pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
+    content = (tmp_path / "b.parquet").read_bytes()
+    ((item_id, text),) = read("tagger", "a.parquet", content)
+    assert (item_id, text.words) == ("7", ("the", "file"))
+    with pytest.raises(InputError, match=r"a\.txt:2"):
+        read("tagger", "a.txt", 'the file\n{"text": "a"\n')
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz"])

@@ -93,8 +93,7 @@ def read_pairs(data: str) -> list[dict[str, str]]:
     log = DataErrorLog("stop", "", "Minimal pairs must be objects of JSON")
     pairs = []
     for table in (read(path, log, _FIELDS) for path in files):
-        for index, values in enumerate(zip(*table.columns.values(), strict=True)):
-            pair = dict(zip(table.columns, values, strict=True))
+        for index, pair in enumerate(table.rows()):
             if missing := [name for name in _FIELDS if pair[name] is None]:
                 raise InputError(
                     f"Each line must be a JSON object with {', '.join(_FIELDS)}",

@@ -145,19 +145,49 @@ class Trainer:
         settings: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Train with one seed, and return the scores."""
-        from electra_tf import sources
+        begin = time.monotonic()
+        special = {n: settings[n] for n in _SPECIAL if n in settings}
+        data, config = self._read(task, seed, settings)
+        key = network, task, json.dumps(settings, sort_keys=True)
+        model = self._initial_model(data, config, network, seed, key)
+        if top := special.get("reinitialized_layers"):
+            _reinitialize(model, self._starts[network], seed, top)
+        examples = data.training_examples(model)
+        model.pairs = examples.pairs
+        steps = math.ceil(len(examples) / config.training.batch_size)
+        epochs = config.training.epochs or 1
+        if updates := special.get("updates"):
+            epochs = min(_MOST_EPOCHS, max(epochs, math.ceil(updates / steps)))
+        split, scorer, curve = data.eval_splits["dev"], data.scorer, []
+
+        def predict() -> Any:
+            return scorer.best(model, model.predict_details(split.items))
+
+        score = lambda: scorer.score(split, predict())  # noqa: E731
+        callbacks = [_curve(curve, score, epochs)]
+        if share := special.get("average"):
+            callbacks.append(_average(share, epochs * steps))
+        model.fit(examples, epochs=epochs, verbose=0, callbacks=callbacks)
+        predictions = predict()
+        return {
+            "metric": scorer.metric,
+            "score": round(scorer.score(split, predictions)[scorer.metric], 3),
+            "degenerate": scorer.degenerate(split, predictions),
+            "curve": curve,
+            "updates": epochs * steps,
+            "examples": len(examples),
+            "seconds": time.monotonic() - begin,
+        }
+
+    def _read(self, task: str, seed: int, settings: Mapping[str, Any]) -> tuple:
+        """Return the data of a run, and its config."""
         from electra_tf.config import loader
         from electra_tf.config.finetuning import FinetuningConfig
         from electra_tf.tasks.registry import named
+        from electra_tf.tasks.task_data import Reading
         from electra_tf.text.data_errors import DataErrorLog
 
-        begin = time.monotonic()
-        special = {n: settings[n] for n in _SPECIAL if n in settings}
         plain = {n: value for n, value in settings.items() if n not in _SPECIAL}
-        if network not in self._starts:
-            path = self._paths.get(network, network)
-            self._starts = {network: sources.open_pretrained(path).encoder}
-        start = self._starts[network]
         if task == "mnli":
             plain["data.text_columns"] = ("sentence1", "sentence2")
             plain["data.label_column"] = "gold_label"
@@ -165,50 +195,25 @@ class Trainer:
         with tempfile.TemporaryDirectory() as folder:
             name = self._write(task, seed, pathlib.Path(folder))
             log = DataErrorLog("stop", "", "Data must be valid")
-            data = named(name).training_data(
-                name, folder, config.data, log, lambda line: None
-            )
-        key = network, task, json.dumps(settings, sort_keys=True)
-        if key != self._key:
-            self._model, self._key = None, key
-        model = self._model
-        if model is None:
-            model = data.model(start, settings=config, seed=seed)
+            reading = Reading(config.data, log, lambda line: None)
+            return named(name).training_data(name, folder, reading), config
+
+    def _initial_model(
+        self, data: Any, config: Any, network: str, seed: int, key: tuple
+    ) -> Any:
+        """Return a model with the weights of a network, the last one if it fits."""
+        from electra_tf import sources
+
+        if network not in self._starts:
+            path = self._paths.get(network, network)
+            self._starts = {network: sources.open_pretrained(path).encoder}
+        start = self._starts[network]
+        if key == self._key:
+            self._model.reinitialize(start, seed)
         else:
-            model.reinitialize(start, seed)
-        if top := special.get("reinitialized_layers"):
-            _reinitialize(model, start, seed, top)
-        self._model = model
-        examples = data.training_examples(model)
-        model.pairs = examples.pairs
-        size = config.training.batch_size
-        steps = math.ceil(len(examples) / size)
-        epochs = config.training.epochs or 1
-        if updates := special.get("updates"):
-            epochs = min(_MOST_EPOCHS, max(epochs, math.ceil(updates / steps)))
-        split, scorer = data.eval_splits["dev"], data.scorer
-        curve = []
-
-        def score() -> dict[str, float]:
-            details = model.predict_details(split.items)
-            return scorer.score(split, scorer.best(model, details))
-
-        callbacks = [_curve(curve, score, epochs)]
-        if share := special.get("average"):
-            callbacks.append(_average(share, epochs * steps))
-        model.fit(examples, epochs=epochs, verbose=0, callbacks=callbacks)
-        scores = score()
-        return {
-            "metric": scorer.metric,
-            "score": round(scores[scorer.metric], 3),
-            "degenerate": scorer.degenerate(
-                split, scorer.best(model, model.predict_details(split.items))
-            ),
-            "curve": curve,
-            "updates": epochs * steps,
-            "examples": len(examples),
-            "seconds": time.monotonic() - begin,
-        }
+            self._model = data.model(start, settings=config, seed=seed)
+            self._key = key
+        return self._model
 
     def _write(self, task: str, seed: int, folder: pathlib.Path) -> str:
         """Write the rows to train and to score; return the task's name."""

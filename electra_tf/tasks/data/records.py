@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.files import opened
+from electra_tf.tasks.data.files import STANDARD_INPUT, opened
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.delimited import Lines
 from electra_tf.text.files import encoding_remedy
@@ -25,6 +25,12 @@ def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
     """Yield the values of a JSON file, each with the number of its first line."""
     with opened(path) as file:
         yield from _values(file, path, log)
+
+
+def read_lines_or_objects(path: str | None, log: DataErrorLog) -> Records:
+    """Yield the lines of a file or of standard input, as `line_records` does."""
+    with opened(path) as file:
+        yield from line_records(file, path or STANDARD_INPUT, log)
 
 
 def json_records(file: Iterable[bytes], source: str, log: DataErrorLog) -> Records:

@@ -19,7 +19,12 @@ from electra_tf.tasks.data.files import (
     opened,
     reported,
 )
-from electra_tf.tasks.data.records import TEXT, Records, json_records, line_records
+from electra_tf.tasks.data.records import (
+    TEXT,
+    Records,
+    json_records,
+    read_lines_or_objects,
+)
 from electra_tf.tasks.data.tfds_rows import tfds_records
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.delimited import LAYOUTS, SUFFIXES, DelimitedReader
@@ -54,6 +59,11 @@ class Table:
     def place(self, index: int) -> str:
         """Return file and line of a row."""
         return f"{self.source}:{self.lines[index]}"
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the values of each row by column."""
+        for values in zip(*self.columns.values(), strict=True):
+            yield dict(zip(self.columns, values, strict=True))
 
     def take(self, indices: Sequence[int]) -> "Table":
         """Return a table of some rows, in the order of the indices."""
@@ -165,8 +175,7 @@ Reader = Callable[[str | None, Builder, DataErrorLog, Sequence[str] | None], Non
 
 
 def _read_lines(path: str | None, builder: Builder, log: DataErrorLog, _: Any) -> None:
-    with opened(path) as file:
-        builder.add_records(line_records(file, builder.source, log))
+    builder.add_records(read_lines_or_objects(path, log))
 
 
 def _read_json(path: str, builder: Builder, log: DataErrorLog, _: Any) -> None:
