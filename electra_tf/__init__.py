@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from electra_tf.runs.scoring import TextScorer
     from electra_tf.serving.export import export_saved_model
     from electra_tf.tasks.answerer import QuestionAnswerer
+    from electra_tf.tasks.choice import ChoiceClassifier
     from electra_tf.tasks.classifier import TextClassifier, TextRegressor
     from electra_tf.tasks.load import load_model
     from electra_tf.tasks.tagger import TokenClassifier
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChoiceClassifier",
     "Electra",
     "Encoder",
     "FinetuningConfig",
@@ -73,6 +75,7 @@ _NO_KERAS = {
     "training_batches": "text.pipeline",
 }
 _KERAS = {
+    "ChoiceClassifier": "tasks.choice",
     "Electra": "model.electra",
     "Encoder": "model.encoder",
     "MaskedLanguageModel": "model.electra",

@@ -26,9 +26,11 @@ class DataConfig:
     text. Longer sentences to tag and SQuAD contexts are split into several inputs."""
     text_columns: tuple[str, ...] = ()
     """`csv`: column of the text, or the two columns of a pair. `tagging` of JSON: key
-    of the list of words. A name with a comma needs quotes: --text_columns='"a, b"'."""
+    of the list of words. `choice`: columns of context, question and choices. A name
+    with a comma needs quotes: --text_columns='"a, b"'."""
     label_column: str | None = None
-    """`csv`: column of the class. `tagging` of JSON: key of the list of tags."""
+    """`csv`: column of the class. `tagging` of JSON: key of the list of tags.
+    `choice`: column of the right choice."""
     label_separator: Annotated[str, Field(min_length=1)] | None = None
     """`csv`: separator of the classes of a text in `label_column`. A text may then have
     any number of classes, also none; a list of JSON needs no separators."""

@@ -174,6 +174,13 @@ TASK_HEADS: dict[str, HeadKind] = {
         arguments=("scheme",),
         released_tasks={"chunk": ReleasedTask()},
     ),
+    "choice_classifier": HeadKind(
+        "ChoiceClassifier",
+        "ForMultipleChoice",
+        text_forms("sequence_summary.summary", "classifier"),
+        fields=TEXT_FIELDS,
+        arguments=("num_choices",),
+    ),
     "question_answerer": HeadKind(
         "QuestionAnswerer",
         "ForQuestionAnswering",

@@ -19,6 +19,7 @@ _TASKS = (
     ("classifier", "text_task.ClassificationTask", ("csv", *glue.TASKS)),
     ("regressor", "text_task.RegressionTask", ()),
     ("token_classifier", "tag_task.TagTask", ("chunking", "tagging")),
+    ("choice_classifier", "choice_task.ChoiceTask", ("choice",)),
     ("question_answerer", "question_task.QuestionTask", ("squad1", "squad2")),
 )
 NAMES = tuple(name for *_, names in _TASKS for name in names)

@@ -186,7 +186,7 @@ def test_a_head_of_one_output_is_a_regressor(classifier, tmp_path):
 @pytest.mark.parametrize(
     ("config", "kind"),
     [
-        ({"architectures": ["BertForMultipleChoice"]}, "bert_classifier"),
+        ({"architectures": ["BertForNextSentencePrediction"]}, "bert_classifier"),
         ({"problem_type": "regression"}, "bert_classifier"),
         ({"problem_type": "regression"}, "classifier"),
     ],

@@ -228,3 +228,9 @@ def test_files_that_do_not_match(score, write, case):
     task, content, name, text, words = ERRORS[case]
     with pytest.raises(InputError, match=words):
         score(task, write(name, content), text)
+
+
+def test_tasks_without_official_metrics_are_refused(score, gold):
+    for task in ("csv", "choice"):
+        with pytest.raises(InputError, match=f"--task={task}"):
+            score(task, gold, "a\n")

@@ -1,0 +1,292 @@
+"""Multiple choice: which of several continuations fits a text (SWAG, RACE)."""
+
+import dataclasses
+import os
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.model.heads import ClassificationHead
+from electra_tf.model.layer_ops import LayerOps
+from electra_tf.sources import PretrainedEncoder
+from electra_tf.tasks.classifier import PooledTextModel, encode_texts
+from electra_tf.tasks.examples import EncodedExamples, Inputs, check_num_targets
+from electra_tf.tasks.losses import Loss, class_loss
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choices:
+    """A text with the continuations to choose from."""
+
+    text: str
+    """A context; or a question, if the choices are answers alone."""
+    choices: tuple[str, ...]
+    question: str = ""
+    """Text before each choice, or around it, if it has a blank."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts."""
+        return self.text, self.question, *self.choices
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the text with each of its continuations.
+
+        The first blank of a question, an underscore, is filled by the choice, as in
+        RACE's cloze questions.
+        """
+        if "_" in self.question:
+            before, _, after = self.question.partition("_")
+            return [(self.text, f"{before}{c}{after}") for c in self.choices]
+        return [(self.text, f"{self.question} {c}".strip()) for c in self.choices]
+
+
+@dataclasses.dataclass(frozen=True)
+class _ChoiceExamples(EncodedExamples):
+    """Examples of several rows each, of which one is right; `ids` has all rows."""
+
+    num_choices: int = 1
+
+    def __len__(self) -> int:
+        return len(self.ids) // self.num_choices
+
+    @property
+    def rows(self) -> EncodedExamples:
+        """An example for each choice."""
+        return EncodedExamples(self.ids, self.segments, self.max_length, pairs=True)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 [N]: positions of the longest choice of each example."""
+        return self.rows.lengths.reshape(-1, self.num_choices).max(1, initial=0)
+
+    def batch(self, rows: Sequence[int], size: int) -> tuple[Inputs, Any, np.ndarray]:
+        """Pad examples to a batch of inputs [B, N, L]."""
+        count = self.num_choices
+        wanted = [row * count + choice for row in rows for choice in range(count)]
+        inputs, _, _ = self.rows.batch(wanted, size * count)
+        inputs = {name: ids.reshape(size, count, -1) for name, ids in inputs.items()}
+        targets_B, weights_B = np.zeros(size, np.int32), np.zeros(size, np.float32)
+        if self.targets is not None:
+            targets_B[: len(rows)] = np.asarray(self.targets)[list(rows)]
+        weights_B[: len(rows)] = 1 if self.weights is None else self.weights[list(rows)]
+        return inputs, targets_B, weights_B
+
+
+@keras.saving.register_keras_serializable("electra_tf")
+class ChoiceClassifier(PooledTextModel):
+    """Model that chooses one of several continuations of a text.
+
+    Each choice is an input of its own, and the head has one output, whose softmax is
+    over the choices.
+
+    Args:
+        start: Shape, tokenizer and weights of the encoder.
+        num_choices: Number of the choices of a text, the same for all texts; files of
+            other libraries do not have it.
+        settings: As for `TextModel`.
+        seed: As for `TextModel`.
+        options: `name`, `dtype` and `trainable`, as for `TextModel`.
+
+    Example:
+        import electra_tf
+
+        model = electra_tf.ChoiceClassifier.from_preset("run", num_choices=2)
+        items = [("Anna opens the door", ["and goes in", "and is blue"])] * 8
+        model.fit(items, [0] * 8, epochs=2)
+        model.predict(items[:1])  # probabilities [1, 2]
+    """
+
+    kind = "choice_classifier"
+    own_arguments = ("num_choices",)
+    metric_kind = "classes"
+    takes_columns = True
+    pairs = True
+
+    def __init__(
+        self,
+        start: PretrainedEncoder,
+        num_choices: int = 4,
+        settings: Any = None,
+        seed: int = 0,
+        **options: Any,
+    ):
+        self.num_choices = num_choices
+        if type(num_choices) is not int or num_choices < 2:
+            raise InputError(
+                "num_choices must be a whole number, 2 or more",
+                f"num_choices={num_choices!r}",
+                "Pass the number of the choices of a text",
+            )
+        super().__init__(start, settings, seed, **options)
+
+    @classmethod
+    def from_preset(
+        cls,
+        path_or_name: str | os.PathLike,
+        num_choices: int | None = None,
+        **options: Any,
+    ) -> "ChoiceClassifier":
+        """Load a saved model, or create one with a pre-trained encoder.
+
+        Args:
+            path_or_name: As for `TextModel.from_preset`.
+            num_choices: Number of the choices of a text; None: that of the saved model.
+            options: `vocabulary`, `settings`, `max_length`, `seed`, `name`, `dtype` and
+                `trainable`, as for `TextModel.from_preset`.
+        """
+        if num_choices is not None:
+            options["num_choices"] = num_choices
+        return super().from_preset(path_or_name, **options)
+
+    @classmethod
+    def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Require the number of choices."""
+        if "num_choices" not in given:
+            raise InputError(
+                "A new ChoiceClassifier must get its number of choices",
+                "no num_choices",
+                "Pass num_choices=4, for example",
+            )
+        return given
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Numbers of the choices, from 0."""
+        return tuple(map(str, range(self.num_choices)))
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of choices."""
+        return self.num_choices
+
+    # A served request has texts, questions and lists of choices.
+    served_inputs: Mapping[str, int] = types.MappingProxyType(
+        {"text": 1, "question": 1, "choices": 2}
+    )
+
+    def row_texts(self, *texts_R: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the text of each row, and its question with a choice."""
+        text_R, question_R, choice_R = texts_R
+        parts_R = tf.strings.split(question_R, "_", maxsplit=1)
+        before_R, after_R = tf.unstack(
+            parts_R.to_tensor("", shape=[None, 2]), 2, axis=1
+        )
+        filled_R = tf.strings.join([before_R, choice_R, after_R])
+        joined_R = tf.strings.strip(tf.strings.join([question_R, choice_R], " "))
+        return text_R, tf.where(parts_R.row_lengths() > 1, filled_R, joined_R)
+
+    def row_examples(self, x: Sequence[Any]) -> EncodedExamples:
+        """Tokenize texts, with an example for each choice, of any number."""
+        items = [as_choices(item, None, index) for index, item in enumerate(x)]
+        pairs = [pair for item in items for pair in item.pairs()]
+        return encode_texts(self.tokenizer, pairs, self.settings.data.max_length)
+
+    def text_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """Return `probabilities` and `logits` [B, N], and `choice` [B]."""
+        logits_BN = outputs[..., 0]
+        return {
+            "probabilities": tf.nn.softmax(logits_BN),
+            "logits": logits_BN,
+            "choice": tf.argmax(logits_BN, -1, tf.int32),
+        }
+
+    def served_metadata(self) -> dict[str, Any]:
+        """Return the number of choices of training."""
+        return {"num_choices": self.num_choices}
+
+    def make_head(self, seed: int) -> ClassificationHead:
+        """Return a head with one output."""
+        return self.text_head(1, seed)
+
+    def _forward(self, inputs: Inputs, layer_ops: LayerOps, targets: Any = None) -> Any:
+        """Return logits [B, N] of inputs [B, N, L], or [R, 1] of single rows [R, L]."""
+        shape = tf.shape(inputs["token_ids"])
+        is_row = inputs["token_ids"].shape.rank == 2
+        rows = {n: tf.reshape(ids, (-1, shape[-1])) for n, ids in inputs.items()}
+        logits_R1 = super()._forward(rows, layer_ops, targets)
+        return logits_R1 if is_row else tf.reshape(logits_R1, shape[:2])
+
+    def outputs_of(
+        self, examples: EncodedExamples, batch_size: int | None = None
+    ) -> list:
+        """Return the logits of the choices of each example, each [N]."""
+        if not isinstance(examples, _ChoiceExamples):
+            return super().outputs_of(examples, batch_size)
+        rows = super().outputs_of(examples.rows, batch_size)
+        logits = np.array(rows, np.float32).reshape(-1, self.num_choices)
+        return list(logits)
+
+    def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
+        """Compute the cross-entropy over the choices, and the right predictions."""
+        return class_loss(outputs, targets, weights_B)
+
+    def examples(
+        self, x: Sequence[Any], y: Sequence[Any] | None = None
+    ) -> EncodedExamples:
+        """Encode texts with choices; a target is the number of the right one, from 0.
+
+        An element of `x` is (text, choices) or (text, question, choices).
+        """
+        check_num_targets(x, y, "texts")
+        for index, item in enumerate(x):
+            as_choices(item, self.num_choices, index)
+        targets = None if y is None else _numbers(y, self.num_choices)
+        rows = self.row_examples(x)
+        return _ChoiceExamples(
+            rows.ids,
+            rows.segments,
+            rows.max_length,
+            targets,
+            rows.truncated,
+            pairs=True,
+            num_choices=self.num_choices,
+        )
+
+    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
+        """Return the probabilities of the choices, float32 [N, C]."""
+        if not outputs:
+            return np.zeros((0, self.num_choices), np.float32)
+        return tf.nn.softmax(np.stack(outputs)).numpy()
+
+
+def _numbers(y: Sequence[Any], count: int) -> list[int]:
+    """Return the numbers of the right choices, also written as text."""
+    known = {str(number): number for number in range(count)}
+    for index, target in enumerate(y):
+        if str(target) not in known:
+            raise InputError(
+                f"A target must be a number from 0 to {count - 1}",
+                f"{target!r} at index {index}",
+                "Pass the number of the right choice",
+            )
+    return [known[str(target)] for target in y]
+
+
+def as_choices(item: Any, count: int | None, index: int = 0) -> Choices:
+    """Return an element of `x`, with so many choices; None: any number."""
+    if not isinstance(item, Choices):
+        parts = list(item) if isinstance(item, list | tuple) else []
+        *texts, choices = parts or [None]
+        is_list = isinstance(choices, list | tuple | np.ndarray)
+        strings = [*texts, *(choices if is_list else [None])]
+        if len(texts) not in (1, 2) or not all(isinstance(s, str) for s in strings):
+            raise InputError(
+                "Each element of x must be a text and a list of choices, texts too, "
+                "with an optional question between them",
+                f"{item!r:.80} at index {index}",
+                "Pass (text, [choice, choice, ...])",
+            )
+        item = Choices(texts[0], tuple(choices), "".join(texts[1:]))
+    if count is not None and len(item.choices) != count:
+        raise InputError(
+            f"Each text must have {count} choices, as the model has",
+            f"{item.choices!r:.80} at index {index}",
+            "Add or remove choices, or create a model with another num_choices",
+        )
+    return item

@@ -1,0 +1,245 @@
+"""Multiple choice in files: SWAG, RACE, CommonsenseQA, and columns of other names."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from electra_tf.config.finetuning import DataConfig
+from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.choice import ChoiceClassifier, Choices, as_choices
+from electra_tf.tasks.data.files import Notify
+from electra_tf.tasks.data.splits import (
+    Split,
+    find_labelled,
+    find_splits,
+    hold_out,
+    move_to_dev,
+)
+from electra_tf.tasks.data.table import READERS, Table, cell_text, read
+from electra_tf.tasks.score import LabelScorer
+from electra_tf.tasks.task import READABLE, Item, Labelled, Task, probability_cells
+from electra_tf.tasks.task_data import SPLITS, Reading, TaskData
+from electra_tf.tasks.text_rows import has_values, usable_rows
+from electra_tf.text.data_errors import DataErrorLog
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_RULE = "Each row must have a text, its choices and the number of the right one"
+
+
+class ChoiceTask(Task):
+    """Rows of a text, a question and choices, in published layouts or named columns.
+
+    Columns are those of SWAG (`sent1`, `sent2`, `ending0`, ..., `label`), RACE
+    (`article`, `question`, `options`, `answer`) and CommonsenseQA (`question`,
+    `choices`, `answerKey`); others are named in the order of context, question and
+    choices, which are one column of lists, then the context may be left out, or a
+    column for each choice.
+    """
+
+    models = (ChoiceClassifier,)
+    columns = ("text_columns", "label_column")
+
+    def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
+        """Read tables; without a dev file rows are held out."""
+        settings, log, notify = reading.settings, reading.log, reading.notify
+        files = find_splits(data, SPLITS, [*READERS])
+        splits = _read_splits(files, settings, log, notify)
+        if "train" not in splits:
+            raise InputError(
+                "--data must be a table, or a folder with train.csv or train.jsonl",
+                f"{data!r} without one",
+                "Check the path",
+            )
+        if "dev" not in splits:
+            rows = [0] * len(splits["train"])
+            dev, _ = hold_out(rows, settings.dev_share, settings.split_seed)
+            splits = move_to_dev(splits, dev, name, "rows", settings, notify)
+        count = len(splits["train"].items[0].choices)
+        model = functools.partial(ChoiceClassifier, num_choices=count)
+        return TaskData(name, splits, _scorer(count), model)
+
+    def labelled_data(
+        self,
+        model: ChoiceClassifier,
+        name: str | None,
+        data: str,
+        given: Mapping[str, Any],
+        notify: Notify,
+    ) -> Labelled:
+        """Read a table, or dev and test of a folder, with the right choices."""
+        settings = dataclasses.replace(model.settings.data, **given)
+        log, files = DataErrorLog("stop", "", _RULE), find_labelled(data, [*READERS])
+        splits = _read_splits(files, settings, log, notify)
+        splits = {n: split for n, split in splits.items() if split.targets is not None}
+        return Labelled(name or "choice", splits, _scorer(model.num_choices))
+
+    def inputs(
+        self,
+        model: ChoiceClassifier,
+        path: str | None,
+        columns: Sequence[str] | None = None,
+        stored: DataConfig | None = None,
+    ) -> list[Item]:
+        """Read texts with their choices."""
+        log = DataErrorLog("stop", "", READABLE)
+        table, settings = read(path, log), stored or DataConfig()
+        if columns:
+            settings = dataclasses.replace(settings, text_columns=tuple(columns))
+        split = _read_choices(table, settings, log, is_labelled=False)
+        for index, item in enumerate(split.items):
+            as_choices(item, model.num_choices, index)
+        pairs = zip(split.items, table.rows(), strict=True)
+        return [Item(item, None, row) for item, row in pairs]
+
+    def line(self, model: ChoiceClassifier, item: Choices, prediction: Any) -> str:
+        """Return the number of the best choice, from 0."""
+        return str(int(np.argmax(prediction)))
+
+    def record(
+        self, model: ChoiceClassifier, item: Choices, prediction: Any, nbest: Any = None
+    ) -> dict[str, Any]:
+        """Return number and text of the best choice, and the probabilities."""
+        best = int(np.argmax(prediction))
+        probabilities = list(map(float, prediction))
+        return {
+            "choice": best,
+            "text": item.choices[best],
+            "probabilities": probabilities,
+        }
+
+    def cells(self, model: ChoiceClassifier, prediction: Any) -> dict[str, Any]:
+        """Return the number of the best choice, and the probabilities."""
+        names = map(str, range(model.num_choices))
+        cells = {"prediction": int(np.argmax(prediction))}
+        return cells | probability_cells(names, prediction)
+
+    def text_cells(self, item: Choices) -> dict[str, str]:
+        """Return text, question and choices."""
+        cells = {"text": item.text, "question": item.question}
+        return cells | {f"choice{n}": text for n, text in enumerate(item.choices)}
+
+
+def _scorer(count: int) -> LabelScorer:
+    return LabelScorer(("accuracy",), tuple(map(str, range(count))))
+
+
+# Tables.
+
+_LAYOUTS = (
+    ("sent1", "sent2", "ending0"),
+    ("article", "question", "options"),
+    ("context", "question", "choices"),
+    ("question", "choices"),
+)
+_TARGETS = ("label", "answer", "answerKey")
+
+
+def _read_splits(
+    files: Mapping[str, str], settings: DataConfig, log: DataErrorLog, notify: Notify
+) -> dict[str, Split]:
+    """Return the splits; a test file may have no right choices."""
+    splits = {}
+    for split, path in files.items():
+        table = read(path, log, notify=notify)
+        is_labelled = split != "test" or has_values(table, _label(table, settings))
+        splits[split] = _read_choices(table, settings, log, is_labelled)
+    return splits
+
+
+def _read_choices(
+    table: Table, settings: DataConfig, log: DataErrorLog, is_labelled: bool
+) -> Split:
+    """Return the texts with choices of a table, and the numbers of the right ones."""
+    names, label = _columns(table, settings), _label(table, settings)
+    if is_labelled and label is None:
+        raise InputError(
+            "The table must have a column of the right choice",
+            f"{table.source} with {format_list(list(table.columns), 30)}",
+            "Name it with --label_column",
+        )
+    items, targets, lines = [], [], []
+    for index in range(len(table)):
+        cells = [table.columns[name][index] for name in names]
+        item, target = _item(cells, has_context=len(names) > 2), None
+        detail = item if isinstance(item, str) else ""
+        if not detail and is_labelled:
+            value = table.columns[label][index]
+            target = _target(value, item.choices, cells[-1])
+            detail = f"{label!r} is {value!r:.60}, no choice" * (target is None)
+        if not detail and items and len(item.choices) != len(items[0].choices):
+            detail = f"{len(item.choices)} choices, not {len(items[0].choices)}"
+        if detail:
+            line, remedy = table.lines[index], "Correct that row"
+            log.add(table.source, line, "no choices", detail, remedy)
+            continue
+        items.append(item)
+        targets.append(target)
+        lines.append(table.lines[index])
+    return usable_rows(table, items, targets if is_labelled else None, lines)
+
+
+def _label(table: Table, settings: DataConfig) -> str | None:
+    """Return the column of the right choice; None: the table has none."""
+    names = [settings.label_column] if settings.label_column else _TARGETS
+    return next((name for name in names if name in table.columns), None)
+
+
+def _columns(table: Table, settings: DataConfig) -> list[str]:
+    """Return the columns of context, question and choices."""
+    names = list(settings.text_columns)
+    if not names:
+        known = [names for names in _LAYOUTS if set(names) <= table.columns.keys()]
+        names = list(known[0]) if known else []
+    if names and names[-1].endswith("0"):  # ending0, ending1, ...
+        stem, number = names[-1][:-1], 1
+        while f"{stem}{number}" in table.columns:
+            names.append(f"{stem}{number}")
+            number += 1
+    missing = [name for name in names if name not in table.columns]
+    if len(names) < 2 or missing:
+        raise InputError(
+            "The columns of context, question and choices must be those of SWAG, RACE "
+            "or CommonsenseQA, or be named with --text_columns",
+            f"{table.source} with {format_list(list(table.columns), 30)}"
+            + f", without {format_list(missing)}" * bool(missing),
+            "Pass, for example, --text_columns=context,question,choices",
+        )
+    return names
+
+
+def _item(cells: Sequence[Any], has_context: bool) -> Choices | str:
+    """Return the item of a row, or why there is none."""
+    if any(cell is None for cell in cells):
+        return "an empty cell"
+    choices = cells[-1]
+    if isinstance(choices, dict):  # CommonsenseQA: {"label": [...], "text": [...]}
+        choices = choices.get("text")
+    if isinstance(choices, list):
+        first = cells[:-1]
+        choices = [c.get("text") if isinstance(c, dict) else c for c in choices]
+    else:
+        first, choices = cells[: 1 + has_context], cells[1 + has_context :]
+    cells = [*first, *choices]
+    if any(isinstance(cell, list | dict) or cell is None for cell in cells):
+        return f"{choices!r:.60} is not a list of texts"
+    if len(choices) < 2:
+        return f"{choices!r:.60} has no two choices"
+    texts = list(map(cell_text, first))
+    return Choices(texts[0], tuple(map(cell_text, choices)), " ".join(texts[1:]))
+
+
+def _target(value: Any, choices: Sequence[str], cell: Any) -> str | None:
+    """Return the number of the right choice, given as number, letter or text."""
+    text = cell_text(value).strip()
+    if isinstance(cell, dict) and text in cell.get("label", ()):
+        return str(cell["label"].index(text))
+    if text.isdecimal():
+        number = int(text)
+    elif len(text) == 1 and text in _LETTERS:
+        number = _LETTERS.index(text)
+    else:
+        number = choices.index(text) if text in choices else -1
+    return str(number) if 0 <= number < len(choices) else None

@@ -1,0 +1,231 @@
+"""Multiple choice: layouts, training, files of predictions, weights of transformers."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+import tiny
+from conftest import GOLDEN
+from serving.exports import assert_equals_keras, call
+
+import electra_tf
+from electra_tf.config.finetuning import DataConfig
+from electra_tf.errors import InputError
+from electra_tf.runs.conversion import convert_checkpoint
+from electra_tf.serving.signatures import encode_texts as encode
+from electra_tf.serving.task_models import task_export
+from electra_tf.tasks.choice import ChoiceClassifier, Choices
+from electra_tf.tasks.classifier import encode_texts
+from electra_tf.tasks.evaluation import evaluate_model
+from electra_tf.tasks.predictions import predict_items
+
+SWAG = (
+    ",video-id,sent1,sent2,ending0,ending1,ending2,ending3,label\n"
+    '0,v,"the file, of",and,is,can,user,the,2\n'
+    "1,v,of the,in,a,b,c,d,0\n"
+)
+RACE = [
+    {"article": "the user", "question": "of _ ?", "options": ["a", "b", "c", "d"],
+     "answer": "C"},
+    {"article": "the file", "question": "who", "options": ["a", "b", "c", "d"],
+     "answer": "A"},
+]  # fmt: skip
+COMMONSENSE = [
+    {"question": "the user", "choices": {"label": ["A", "B"], "text": ["is", "can"]},
+     "answerKey": "B"},
+    {"question": "of", "choices": {"label": ["A", "B"], "text": ["in", "a"]},
+     "answerKey": "A"},
+]  # fmt: skip
+LAYOUTS = {
+    "SWAG": (
+        "train.csv", SWAG, {},
+        [Choices("the file, of", ("is", "can", "user", "the"), "and"),
+         Choices("of the", ("a", "b", "c", "d"), "in")], [2, 0],
+    ),
+    "RACE": (
+        "train.jsonl", "\n".join(map(json.dumps, RACE)), {},
+        [Choices("the user", ("a", "b", "c", "d"), "of _ ?"),
+         Choices("the file", ("a", "b", "c", "d"), "who")], [2, 0],
+    ),
+    "CommonsenseQA": (
+        "train.json", COMMONSENSE, {},
+        [Choices("the user", ("is", "can")), Choices("of", ("in", "a"))], [1, 0],
+    ),
+    "named columns": (
+        "train.tsv", "c\tq\tx\ty\tright\nthe\tof\tis\tcan\tcan\n"
+        "in\ta\tb\tc\tb\n",
+        {"text_columns": ("c", "q", "x", "y"), "label_column": "right"},
+        [Choices("the", ("is", "can"), "of"), Choices("in", ("b", "c"), "a")], [1, 0],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_published_layouts_and_named_columns(write, log, layout):
+    name, content, settings, items, targets = LAYOUTS[layout]
+    path = write(f"data/{name}", content)
+    write(f"data/dev{name.removeprefix('train')}", content)
+    folder = path.rpartition("/")[0]
+    task = tiny.read_task("choice", folder, DataConfig(**settings), log)
+    split = task.splits["train"]
+    assert list(split.items) == items
+    assert list(map(int, split.targets)) == targets
+
+
+def test_a_blank_is_filled_and_a_question_stands_before_a_choice():
+    assert Choices("t", ("x",), "of _ ?").pairs() == [("t", "of x ?")]
+    assert Choices("t", ("x",), "q").pairs() == [("t", "q x")]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("sent1,sent2,ending0,ending1,label\nt,q,a,b,5\n", "csv:2.*'5', no choice"),
+        ("sent1,sent2,ending0,ending1\nt,q,a,b\n", "right choice"),
+        ("x,y\na,b\n", "SWAG"),
+    ],
+)
+def test_rows_without_choices_are_named(write, log, content, words):
+    with pytest.raises(InputError, match=words):
+        tiny.read_task("choice", write("a.csv", content), DataConfig(), log)
+
+
+@pytest.fixture(scope="module")
+def items():
+    words = ["the", "of", "and", "in", "file", "user"]
+    rng = np.random.default_rng(0)
+    rows, targets = [], []
+    for number in range(24):
+        word = words[number % len(words)]
+        others = [w for w in words if w != word]
+        choices = list(rng.permutation(others)[:2])
+        choices.insert(number % 3, word)
+        rows.append((f"{word} can", [f"is {c}" for c in choices]))
+        targets.append(number % 3)
+    return rows, targets
+
+
+@pytest.fixture(scope="module")
+def model(items):
+    settings = tiny.settings(**tiny.NO_DROPOUT)
+    model = ChoiceClassifier(tiny.start(), 3, settings)
+    model.fit(*items, epochs=2, verbose=0)
+    return model
+
+
+def test_logits_are_those_of_each_choice_alone(model, items):
+    rows = items[0][:3]
+    pairs = [(text, choice) for text, choices in rows for choice in choices]
+    examples = model.examples(rows)
+    inputs, _, _ = examples.batch(range(3), 3)
+    rows_alone = encode_texts(model.tokenizer, pairs, model.settings.data.max_length)
+    alone = [model(rows_alone.batch([n], 1)[0]).numpy()[0, 0] for n in range(9)]
+    np.testing.assert_allclose(
+        model(inputs).numpy(), np.reshape(alone, (3, 3)), atol=1e-5
+    )
+    probabilities = model.predict(rows)
+    np.testing.assert_allclose(probabilities, tf.nn.softmax(model(inputs)), atol=1e-5)
+
+
+def test_a_model_learns_and_is_saved(items, tmp_path):
+    settings = tiny.settings(**tiny.NO_DROPOUT)
+    model = ChoiceClassifier(tiny.start(), 3, settings)
+    model.compile(tf.keras.optimizers.Adam(5e-3), metrics=["accuracy"])
+    model.fit(*items, epochs=40, verbose=0)
+    predicted = model.predict(items[0])
+    assert np.argmax(predicted, -1).tolist() == items[1]
+    model.save(tmp_path / "model.keras")
+    loaded = electra_tf.load_model(tmp_path / "model.keras")
+    assert loaded.num_choices == 3
+    np.testing.assert_allclose(loaded.predict(items[0]), predicted, atol=1e-5)
+
+
+def test_predictions_and_scores_of_files(write):
+    model = ChoiceClassifier(tiny.start(), 4)
+    path = write("a.csv", SWAG)
+    found = tiny.read_items(model, path)
+    header, *lines = predict_items(model, found, "csv")
+    assert header.startswith(",video-id,sent1")
+    assert ",prediction,prob" in header
+    best = np.argmax(model.predict([item.value for item in found]), -1)
+    assert list(predict_items(model, found)) == list(map(str, best))
+    record = json.loads(next(predict_items(model, found, "jsonl")))
+    assert record["text"] == found[0].value.choices[best[0]]
+    assert len(lines) == 2
+    report, splits = evaluate_model(model, "choice", path)
+    accuracy = 100 * np.mean(best == [2, 0])
+    assert report["accuracy"] == pytest.approx(accuracy)
+    assert len(splits["data"].mistakes) == np.sum(best != [2, 0])
+    with pytest.raises(InputError, match="4 choices"):
+        tiny.read_items(model, write("b.json", COMMONSENSE))
+    # The column of the right choice that training named may be missing, or a name of
+    # the predictions taken.
+    new = write("new.csv", "sent1,sent2,ending0,ending1,ending2,ending3\nt,q,a,b,c,d\n")
+    (item,) = tiny.read_items(model, new, label="right")
+    assert item.value.choices == ("a", "b", "c", "d")
+    taken = write("old.csv", SWAG.replace("video-id", "prediction"))
+    with pytest.raises(InputError, match="'prediction'"):
+        list(predict_items(model, tiny.read_items(model, taken), "csv"))
+
+
+def test_a_test_file_is_labelled_or_not_as_a_whole(write, log):
+    write("data/train.csv", SWAG)
+    write("data/dev.csv", SWAG)
+    test = write("data/test.csv", SWAG.replace(",2\n", ",\n").replace(",0\n", ",\n"))
+    folder = test.rpartition("/")[0]
+    task = tiny.read_task("choice", folder, DataConfig(), log)
+    assert task.splits["test"].targets is None
+    write("data/test.csv", SWAG.replace(",2\n", ",7\n"))
+    with pytest.raises(InputError, match=r"test\.csv:2.*'7', no choice"):
+        tiny.read_task("choice", folder, DataConfig(), log)
+
+
+@pytest.mark.parametrize("item", [("t", ["a", None, "b"]), ("t", "ab"), "t", ("t", 3)])
+def test_items_that_are_no_choices_are_named(model, item):
+    with pytest.raises(InputError, match="index 0"):
+        model.predict([item])
+
+
+INPUTS = {
+    "token_ids": [[2, 7, 30, 12, 31, 3, 0, 0], [2, 8, 9, 10, 11, 12, 13, 3]],
+    "segment_ids": [[0, 0, 0, 1, 1, 1, 0, 0], [0] * 4 + [1] * 4],
+    "padding_mask": [[1] * 6 + [0] * 2, [1] * 8],
+}
+LIBRARIES = {"huggingface_choice": "gelu", "huggingface_bert_choice": "tanh"}
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_models_of_transformers_go_both_ways(name, tmp_path):
+    folder = GOLDEN / "interop" / name
+    model = ChoiceClassifier.from_preset(folder, num_choices=2)
+    expected = np.load(folder / "outputs.npz")["logits"]
+    inputs = {n: np.array([ids], np.int32) for n, ids in INPUTS.items()}
+    np.testing.assert_allclose(model(inputs).numpy(), expected, atol=1e-5)
+    model.save(tmp_path / "model.keras")
+    convert_checkpoint(tmp_path / "model.keras", tmp_path / "theirs", "huggingface")
+    theirs, ours = (
+        safetensors.numpy.load_file(path / "model.safetensors")
+        for path in (folder, tmp_path / "theirs")
+    )
+    assert theirs.keys() == ours.keys()
+    for key, array in theirs.items():
+        np.testing.assert_array_equal(ours[key], array)
+    config = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    architecture = "Bert" if "bert" in name else "Electra"
+    assert config["architectures"] == [f"{architecture}ForMultipleChoice"]
+
+
+def test_served_strings_and_ids_equal_keras():
+    model = ChoiceClassifier(tiny.start(), 3, tiny.settings(data_max_length=16))
+    spec = task_export(model)
+    assert_equals_keras(spec)
+    items = [("the file", "of _ can", ["a", "the user", ""]), ("in", "", [*"abc"])]
+    text, question, choices = zip(*items, strict=True)
+    request = {"text": encode(text), "question": encode(question)}
+    request["choices"] = encode(choices, 2)
+    outputs = call(spec.text["serving_default"], request)
+    expected = model.predict(items)
+    np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
+    assert outputs["choice"].tolist() == expected.argmax(-1).tolist()
