@@ -1,4 +1,4 @@
-"""Error for invalid user input: requirement, received value and remedy."""
+"""Error for invalid user input: what is required, what was received, what to do."""
 
 import contextlib
 import difflib
@@ -25,9 +25,8 @@ class InputError(ValueError):
     Commands print it without a traceback and exit with status 1.
 
     Args:
-        required: The violated rule, as a sentence without full stop.
-        received: The invalid value, with file and record if there is one.
-        remedy: How to fix it.
+        parts: The message: what must hold, what was received and, where it is not
+            obvious, what to do. Three parts are the rule, the value and the remedy.
 
     Example:
         import electra_tf
@@ -38,12 +37,15 @@ class InputError(ValueError):
             print(error)  # what is required, what was received, what to do
     """
 
-    def __init__(self, required: str, received: str, remedy: str):
-        super().__init__(required, received, remedy)
-        self.required, self.received, self.remedy = required, received, remedy
+    def __init__(self, *parts: str):
+        super().__init__(*parts)
+        if len(parts) == 3:
+            self.required, self.received, self.remedy = parts
 
     def __str__(self) -> str:
-        parts = (self.required, f"Received: {self.received}", self.remedy)
+        parts = self.args
+        if len(parts) == 3:
+            parts = (parts[0], f"Received: {parts[1]}", parts[2])
         return " ".join(_sentence(" ".join(part.split())) for part in parts)
 
 
