@@ -53,20 +53,23 @@ setattr(InputError, compat.RAISED_AS_IT_IS, True)
 
 
 @contextlib.contextmanager
-def report_damage(
-    required: str, remedy: str, *kinds: type[Exception]
-) -> Iterator[None]:
+def report_damage(what: str, *kinds: type[Exception] | str) -> Iterator[None]:
     """Raise an InputError for what a damaged file makes its reader raise.
 
-    `kinds`: classes of errors of the reader's library.
+    `what`: the file, such as its path. `kinds`: classes of errors of the reader's
+    library.
     """
+    texts = [kind for kind in kinds if isinstance(kind, str)]
+    kinds = tuple(kind for kind in kinds if not isinstance(kind, str))
     try:
         yield
     except InputError:
         raise
     except (*_DAMAGE, *kinds) as error:
         received = f"{type(error).__name__}: {error!s:.300}"
-        raise InputError(required, received, remedy) from error
+        if texts:  # the form of three parts
+            raise InputError(what, received, *texts) from error
+        raise InputError(f"{what} is damaged: {received}") from error
 
 
 def format_list(values: Iterable[object], limit: int = 10) -> str:

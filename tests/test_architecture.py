@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "errors": set(),
     "backend": set(),
     "durable_files": set(),
+    "untrusted_files": set(),
     "batch": set(),
     "config": set(),
     "preset_files": set(),
@@ -45,7 +46,7 @@ MAY_IMPORT = {
     "runs": BELOW_RUNS | {"serving"},
     **{name: BELOW_RUNS | {"serving", "runs", "cli"} for name in COMMANDS},
 }
-EVERYWHERE = {"errors", "backend", "durable_files", "compat"}
+EVERYWHERE = {"errors", "backend", "durable_files", "compat", "untrusted_files"}
 # Packages that a layer does without; test_install.py has those that are declared.
 WITHOUT = {
     "model": ("tensorflow",),

@@ -53,10 +53,10 @@ from electra_tf.text.huggingface_tokenizer import (
     WORD_LIMIT,
     fast_tokenizer,
 )
-from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS
 from electra_tf.training.checkpoint import folder_of, safetensors_parts
+from electra_tf.untrusted_files import read_json
 
 TOKENIZATION = TokenizationConfig(max_word_characters=WORD_LIMIT)
 """Settings of transformers where a folder's files have none."""

@@ -24,9 +24,9 @@ from electra_tf.errors import report_damage
 from electra_tf.interop.network import COUNTS, Network
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, TaskHead, kind_of
-from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
+from electra_tf.untrusted_files import read_json
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 ORIGIN = "source.json"

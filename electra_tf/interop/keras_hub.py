@@ -24,10 +24,10 @@ from electra_tf.interop.pretrained import (
 )
 from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.huggingface_tokenizer import CONFIG, TOKENIZER
-from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import KERAS_HUB_VOCABULARY
 from electra_tf.training.checkpoint import folder_of
+from electra_tf.untrusted_files import read_json
 
 WEIGHTS = "model.weights.h5"
 # KerasHub registers both names; earlier versions, of KerasNLP, wrote the second.

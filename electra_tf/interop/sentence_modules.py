@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, report_damage
-from electra_tf.text.json_file import parse_small_json, read_json, read_small_file
+from electra_tf.untrusted_files import parse_small_json, read_json, read_small_file
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
 POOLING = "*_Pooling/config.json"

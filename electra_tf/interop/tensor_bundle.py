@@ -19,8 +19,7 @@ from tensorflow.core.protobuf.tensor_bundle_pb2 import (
 )
 
 from electra_tf.errors import report_damage
-from electra_tf.text.json_file import read_small_file
-from electra_tf.text.records import masked_crc
+from electra_tf.untrusted_files import masked_crc, read_small_file
 
 _FOOTER = 48  # bytes: two handles and a magic number
 _MAX_INDEX, _MAX_NAMES = 2**24, 2**25  # bytes

@@ -17,7 +17,7 @@ import safetensors
 from electra_tf.errors import InputError, format_list, report_damage
 from electra_tf.interop.network import is_float
 from electra_tf.interop.torch_file import read_torch_file
-from electra_tf.text.json_file import parse_small_json, read_small_file
+from electra_tf.untrusted_files import parse_small_json, read_small_file
 
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
 _INDEX = ".index.json"

@@ -32,9 +32,9 @@ from electra_tf.interop.task_heads import (
 )
 from electra_tf.interop.tensor_bundle import read_bundle, read_shapes, write_bundle
 from electra_tf.interop.tensor_files import check_finite
-from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.training.checkpoint import folder_of
+from electra_tf.untrusted_files import read_json
 
 _SLOT = "{name}/adam_{slot}"
 _STEP = "global_step"

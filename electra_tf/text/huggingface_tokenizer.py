@@ -12,7 +12,6 @@ from typing import Any
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import StoredTokenizer, Tokenizer
 from electra_tf.text.vocab import (
     CLS,
@@ -23,6 +22,7 @@ from electra_tf.text.vocab import (
     UNKNOWN,
     Vocabulary,
 )
+from electra_tf.untrusted_files import read_json
 
 VOCABULARY, TOKENIZER, TOKENIZER_CONFIG, CONFIG = (
     "vocab.txt",

@@ -16,7 +16,6 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-import google_crc32c
 import numpy as np
 
 from electra_tf import durable_files
@@ -26,6 +25,7 @@ from electra_tf.storage.objects import ObjectFolder, is_url
 from electra_tf.text.examples import Example
 from electra_tf.text.vocab import CLS, SEP, Vocabulary
 from electra_tf.text.wordpieces import Wordpieces
+from electra_tf.untrusted_files import masked_crc
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 SHARD_PREFIX = "pretrain_data.tfrecord"
@@ -150,12 +150,6 @@ def _read_frame(file: BinaryIO, offset: int, size: int) -> Frame:
     if masked_crc(payload) != checksum:
         return Frame(offset, None, _CORRUPT)
     return Frame(offset, payload)
-
-
-def masked_crc(data: bytes | np.ndarray) -> bytes:
-    """Return the checksum of TensorFlow's files for some bytes."""
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 @dataclasses.dataclass(frozen=True)

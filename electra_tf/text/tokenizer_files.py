@@ -27,9 +27,9 @@ from electra_tf.text.huggingface_tokenizer import (
     other_tokenizer,
     read_config,
 )
-from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer import StoredTokenizer, Tokenizer, settings_path
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
+from electra_tf.untrusted_files import read_json
 
 KERAS_HUB_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
 SETTINGS = (TOKENIZER, TOKENIZER_CONFIG, CONFIG, ADDED, SPECIAL)

@@ -10,7 +10,7 @@ from collections.abc import Container, Sequence
 
 from electra_tf.errors import InputError
 from electra_tf.text.files import HEAD_BYTES, check_format, encoding_remedy
-from electra_tf.text.json_file import read_small_file
+from electra_tf.untrusted_files import read_small_file
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = (
     "[PAD]",

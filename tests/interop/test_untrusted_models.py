@@ -24,10 +24,10 @@ from electra_tf.interop import huggingface, keras_file, keras_hub, tf1
 from electra_tf.interop.hdf5_file import read_hdf5_file
 from electra_tf.interop.tensor_bundle import read_bundle, write_bundle
 from electra_tf.runs.conversion import convert_checkpoint
-from electra_tf.text.json_file import read_json
 from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint
+from electra_tf.untrusted_files import read_json
 
 GOLDEN = ALL_GOLDEN / "interop"
 DISCRIMINATOR = GOLDEN / "huggingface_discriminator"

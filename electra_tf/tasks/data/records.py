@@ -10,8 +10,8 @@ from electra_tf.tasks.data.files import STANDARD_INPUT, opened
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.delimited import Lines
 from electra_tf.text.files import encoding_remedy
-from electra_tf.text.json_file import parse_json
 from electra_tf.text.rows import begins_json, describe_json, is_json, json_rows
+from electra_tf.untrusted_files import parse_json
 
 TEXT = "text"
 """Column of the lines of a text."""

@@ -1,9 +1,13 @@
-"""Parse JSON, and read small files that may come from strangers."""
+"""Read small files, JSON and checksums of files that may come from strangers."""
 
 import json
 import os
 import pathlib
+import struct
 from typing import Any
+
+import google_crc32c
+import numpy as np
 
 from electra_tf.errors import InputError, report_damage
 
@@ -13,8 +17,7 @@ _MAX_VALUES = 6_000_000  # parsed, a value may take 20 times its bytes
 
 def read_json(path: str | os.PathLike) -> dict[str, Any]:
     """Return the object in a JSON file."""
-    required = f"{os.fspath(path)!r} must be a JSON object"
-    with report_damage(required, "Copy or download it again"):
+    with report_damage(os.fspath(path)):
         value = parse_small_json(read_small_file(path, _MAX_BYTES), os.fspath(path))
         if isinstance(value, dict):
             return value
@@ -24,11 +27,7 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
 def parse_small_json(content: bytes, place: str) -> Any:
     """Parse JSON of a stranger, whose number of values is checked first."""
     if sum(map(content.count, (b"[", b"{", b","))) > _MAX_VALUES:
-        raise InputError(
-            f"A file must hold at most {_MAX_VALUES:,} values",
-            f"{place}, with more",
-            "Check that it is the right file",
-        )
+        raise InputError(f"{place} has more than {_MAX_VALUES:,} values")
     return parse_json(content)
 
 
@@ -48,9 +47,12 @@ def read_small_file(path: str | os.PathLike, limit: int) -> bytes:
     with path.open("rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise InputError(
-            f"{path} must have at most {limit:,} bytes",
-            f"{path.stat().st_size:,} bytes",
-            "Check that it is the right file",
-        )
+        size = path.stat().st_size
+        raise InputError(f"{path} has {size:,} bytes; at most {limit:,} are read")
     return content
+
+
+def masked_crc(data: bytes | np.ndarray) -> bytes:
+    """Return the checksum of TensorFlow's files for some bytes."""
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
