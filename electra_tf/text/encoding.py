@@ -1,10 +1,7 @@
-"""Encode texts in any container as rows of ids, with [CLS] and [SEP].
-
-A row is [CLS] A [SEP], or [CLS] A [SEP] B [SEP]; the rules are those of the original.
-"""
+"""Encode texts in any container as rows, [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,8 +30,14 @@ def encode_rows(
     max_length: int | None,
 ) -> EncodedRows:
     """Encode texts or pairs of texts."""
-    rows = [_split_pair(text, index) for index, text in enumerate(texts)]
-    pairs = _are_pairs(rows)
+    rows = [_parts(text, index) for index, text in enumerate(texts)]
+    pairs = len(rows[0]) == 2 if rows else None
+    for index, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            raise InputError(
+                "Texts must be all single texts or all pairs, but that at index 0 is "
+                f"{rows[0]!r:.60} and that at index {index} {row!r:.60}"
+            )
     cls, sep = (vocabulary.ids[token] for token in (CLS, SEP))
     ids, segments, num_truncated = [], [], 0
     # Of a million texts, equal numbers and equal segments are one object each.
@@ -86,10 +89,8 @@ def truncate(parts: list[list[int]], max_length: int) -> bool:
 
 def to_array(x: Any) -> Any:
     """Return a Series or a frame as an array; other inputs unchanged."""
-    if isinstance(x, str | bytes):
-        raise InputError(
-            "Texts must be in a list", f"the text {x!r:.60} alone", "Pass [text]"
-        )
+    if isinstance(x, str | bytes | Mapping):
+        raise InputError(f"Texts must be in a list, such as [text], not {x!r:.60}")
     if not hasattr(x, "to_numpy"):
         return x
     column = x.to_numpy()
@@ -102,9 +103,8 @@ def to_rows(x: Any, pairs: bool = True) -> list[Any]:
     if columns and not any(isinstance(column, str | bytes) for column in x):
         if len(x[0]) != len(x[1]):
             raise InputError(
-                "The two lists of pairs must have the same length",
-                f"{len(x[0])} and {len(x[1])}",
-                "Pass a tuple of two lists of the same length, or a list of pairs",
+                "The two lists of pairs must have the same length, not "
+                f"{len(x[0])} and {len(x[1])}"
             )
         return list(zip(*(to_list(to_array(column)) for column in x), strict=True))
     return to_list(x)
@@ -131,35 +131,17 @@ def _decode(row: Any, index: int) -> Any:
         return row.decode()
     except UnicodeDecodeError as error:
         raise InputError(
-            "Texts must be UTF-8",
-            f"{row!r:.80} at index {index}: {error.reason}",
-            "Decode them from their encoding, and pass strings",
+            f"Texts must be UTF-8, not {row!r:.80} at index {index}: {error.reason}"
         ) from error
 
 
-def _split_pair(text: Any, index: int) -> list[str]:
+def _parts(text: Any, index: int) -> list[str]:
     if isinstance(text, str):
         return [text]
-    pair = isinstance(text, list | tuple) and len(text) == 2
-    if pair and all(isinstance(part, str) for part in text):
+    is_pair = isinstance(text, list | tuple) and len(text) == 2
+    if is_pair and all(isinstance(part, str) for part in text):
         return list(text)
     raise InputError(
-        "A text must be a string, or a pair of strings",
-        f"{text!r:.80} at index {index}",
-        "Pass a list of strings, or of pairs of strings",
+        "A text must be a string or a pair of strings, not "
+        f"{text!r:.80} at index {index}"
     )
-
-
-def _are_pairs(rows: Sequence[list[str]]) -> bool | None:
-    """Return whether all rows are pairs; None without rows."""
-    if not rows:
-        return None
-    others = [n for n, row in enumerate(rows) if len(row) != len(rows[0])]
-    if others:
-        received = [f"{rows[n]!r:.60} at index {n}" for n in (0, others[0])]
-        raise InputError(
-            "Texts must be all single texts or all pairs",
-            ", ".join(received),
-            "Pass a list of strings, or of pairs of strings",
-        )
-    return len(rows[0]) == 2

@@ -19,7 +19,7 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text.normalization import CharacterTable, is_dropped, ranges
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
-from electra_tf.text.whole_entries import WholeEntries
+from electra_tf.text.wordpieces import WholeEntries
 
 _CODES = 0x110000
 _BLOCK = 128
@@ -68,7 +68,7 @@ class GraphTokenizer(tf.Module):
         self._whole = WholeEntries(settings)
         marks = range(_BEGIN, _DROPPED) if self._whole else ()
         self._final_sigma = final_sigma_pattern(marks) if settings.lower_case else ""
-        block_of, splits, values = _compile_settings_table(
+        block_of, splits, values = compile_table(
             dataclasses.replace(settings, keep_whole=(), keep_whole_normalized=())
         )
         self._block_of = tf.constant(block_of)
@@ -101,7 +101,7 @@ class GraphTokenizer(tf.Module):
 
     def __call__(self, text_B: tf.Tensor) -> tf.RaggedTensor:
         """Return the ids of each text, int32, [B, (wordpieces)]."""
-        words = _words(self.normalize(_text_batch(text_B)))
+        words = tf.strings.split(self.normalize(_text_batch(text_B)), sep=" ")
         return self._wordpieces(words).merge_dims(1, 2)
 
     def encode_with_offsets(self, text_B: tf.Tensor) -> TokenOffsets:
@@ -111,7 +111,7 @@ class GraphTokenizer(tf.Module):
         """
         codes = self._decode(_text_batch(text_B))
         normalized = self._normalize(codes)
-        words = _words(_encode(normalized))
+        words = tf.strings.split(_encode(normalized), sep=" ")
         wordpieces = self._wordpieces(words)
         lengths = tf.gather(self._piece_lengths, wordpieces.flat_values)
         # Each wordpiece covers as many characters as it has, [UNK] those of its word.
@@ -154,7 +154,7 @@ class GraphTokenizer(tf.Module):
         """
         is_visible = normalized.flat_values != _SPACE
         origin = repeat_rows(
-            _range_like(codes.flat_values), normalized.values.row_lengths()
+            tf.range(tf.size(codes.flat_values)), normalized.values.row_lengths()
         )
         origin = tf.boolean_mask(origin, is_visible)
         visible_ends = tf.cumsum(lengths)
@@ -178,15 +178,9 @@ class GraphTokenizer(tf.Module):
         if self._whole:
             text_B = tf.strings.regex_replace(text_B, _MARKS, chr(_DROPPED))
             exact, normalized = self._whole.groups
-            rewrite = "".join(
-                (
-                    chr(_BEGIN),
-                    r"\1" if exact else "",
-                    chr(_MIDDLE),
-                    (r"\2" if exact else r"\1") if normalized else "",
-                    chr(_END),
-                )
-            )
+            first = r"\1" if exact else ""
+            last = (r"\2" if exact else r"\1") if normalized else ""
+            rewrite = f"{chr(_BEGIN)}{first}{chr(_MIDDLE)}{last}{chr(_END)}"
             text_B = tf.strings.regex_replace(text_B, self._whole.pattern, rewrite)
         if self._lower_case:
             text_B = tf.strings.regex_replace(text_B, self._final_sigma, r"\1ς\2")
@@ -195,14 +189,12 @@ class GraphTokenizer(tf.Module):
     def _normalize(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return the result of each code point, [B, (characters), (code points)]."""
         code = codes.values
-        exact = normalized = None
+        visible = code
         if self._whole:
             exact = _between(code, _BEGIN, _MIDDLE)
             normalized = _between(code, _MIDDLE, _END)
-            code = tf.where(self._is_mark(code), _SPACE, code)
-        visible = code
-        if exact is not None:
-            code = tf.where(exact, _LETTER, code)  # a character that remains itself
+            visible = tf.where(self._is_mark(code), _SPACE, code)
+            code = tf.where(exact, _LETTER, visible)  # a letter remains itself
         row = tf.gather(self._block_of, code // _BLOCK) * _BLOCK + code % _BLOCK
         # tf.gather of a ragged table reads the whole table on every call.
         lengths = tf.gather(self._lengths, row)
@@ -212,7 +204,7 @@ class GraphTokenizer(tf.Module):
             self._values, tf.gather(self._starts, tf.gather(row, origin)) + offset
         )
         values = tf.where(values == _SELF, tf.gather(visible, origin), values)
-        if normalized is not None:
+        if self._whole:
             keep = (values != _SPACE) | ~tf.gather(normalized, origin)
             values = tf.boolean_mask(values, keep)
             lengths = tf.math.unsorted_segment_sum(
@@ -250,7 +242,7 @@ class GraphTokenizer(tf.Module):
         bounds = tf.searchsorted(self._mark_bounds, code, "right")
         is_first = tf.ragged.range(codes.row_lengths()).values == 0
         is_base = is_first | (bounds % 2 == 0) & ~self._is_mark(code)
-        starts = tf.boolean_mask(_range_like(code), is_base)
+        starts = tf.boolean_mask(tf.range(tf.size(code)), is_base)
         ends = tf.concat([starts[1:], [tf.size(code)]], 0)
         return tf.gather(ends, tf.cumsum(tf.cast(is_base, tf.int32)) - 1)
 
@@ -274,9 +266,7 @@ def _text_batch(text_B: tf.Tensor) -> tf.Tensor:
     text_B = tf.convert_to_tensor(text_B, tf.string)
     if text_B.shape.rank != 1:
         raise InputError(
-            "The texts of the graph tokenizer must have the shape [B]",
-            f"the shape {text_B.shape}",
-            "Pass [text] for a single text, or reshape the tensor",
+            f"Texts in a graph must have the shape [B], not {text_B.shape}"
         )
     return text_B
 
@@ -285,10 +275,6 @@ def _encode(codes: tf.RaggedTensor) -> tf.Tensor:
     """Return the texts of normalized code points, with single spaces."""
     text_B = tf.strings.unicode_encode(codes.merge_dims(1, 2), "UTF-8")
     return tf.strings.strip(tf.strings.regex_replace(text_B, " +", " "))
-
-
-def _words(text_B: tf.Tensor) -> tf.RaggedTensor:
-    return tf.strings.split(text_B, sep=" ")
 
 
 def repeat_rows(values_B: tf.Tensor, lengths_B: tf.Tensor) -> tf.Tensor:
@@ -308,30 +294,19 @@ def _between(code: tf.Tensor, first: int, last: int) -> tf.Tensor:
     return (tf.cumsum(steps) > 0) & (code != first)
 
 
-def _range_like(values: tf.Tensor) -> tf.Tensor:
-    return tf.range(tf.size(values))
-
-
-@functools.cache
-def _compile_settings_table(
+@functools.cache  # it takes seconds, and an exported model has several tokenizers
+def compile_table(
     settings: TokenizationConfig,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    # Compiling takes seconds, and an exported model has several tokenizers.
-    return compile_table(CharacterTable(settings))
-
-
-def compile_table(
-    characters: CharacterTable,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pack the table into blocks of code points, without duplicates.
+    """Pack the `CharacterTable` into blocks of code points, without duplicates.
 
     Returns:
         block_of: For each block of 128 code points, the number of its unique block.
         splits, values: The unique blocks as ragged rows, one row of code points per
             character; 0 means the character itself.
     """
+    characters, block_of = CharacterTable(settings), []
     unique: dict[tuple[tuple[int, ...], ...], int] = {}
-    block_of = []
     empty = _dropped_codes().reshape(-1, _BLOCK).all(axis=1)  # three of four blocks
     for start, is_empty in zip(range(0, _CODES, _BLOCK), empty, strict=True):
         block = (

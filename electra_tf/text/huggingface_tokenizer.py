@@ -6,6 +6,7 @@ library `tokenizers` on a fixed list of texts.
 """
 
 import dataclasses
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,6 @@ from electra_tf.text.tokenizer import StoredTokenizer, Tokenizer
 from electra_tf.text.vocab import (
     CLS,
     CONTINUATION,
-    OTHER_TOKENIZER,
     SEP,
     SPECIAL_TOKENS,
     UNKNOWN,
@@ -40,8 +40,8 @@ WORD_LIMIT = 100
 _CLASSES = ("", "Bert", "Electra", "DistilBert", "ConvBert", "MobileBert", "LayoutLM")
 # Classes that take all settings from tokenizer.json.
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
-# Values that BERT's WordPiece has: in the parts of a tokenizer.json, in a
-# tokenizer_config.json without it, and in KerasHub's tokenizer.json.
+# Values that BERT's WordPiece has: in the parts of a tokenizer.json, and in a
+# tokenizer_config.json without it.
 _JSON = {
     "model": {
         "type": "WordPiece",
@@ -89,16 +89,16 @@ def open_text(
     path = os.path.join(folder, TOKENIZER_CONFIG)
     given = {name: value for name, value in config.items() if value is not None}
     check_values(path, given, _CONFIG)
-    settings = _settings(path, config, "do_lower_case")
     tokens, settings = _add_tokens(
-        vocabulary.file_tokens, settings, added, os.path.join(folder, ADDED)
+        vocabulary.file_tokens, _settings(path, config), added, folder
     )
     if len(tokens) > len(vocabulary):
         vocabulary = Vocabulary.pad_first(tokens, vocabulary.source)
     return StoredTokenizer(vocabulary, settings, path)
 
 
-def _added_files(folder: str, config: Mapping[str, Any]) -> list[Any]:
+def _added_files(folder: str, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the added tokens of the files beside a `vocab.txt`."""
     special = {**config, **_read_optional(folder, SPECIAL)}
     names = special.get("additional_special_tokens")
     names = names if isinstance(names, list) else []
@@ -111,6 +111,12 @@ def _added_files(folder: str, config: Mapping[str, Any]) -> list[Any]:
     for number, one in (decoder if isinstance(decoder, dict) else {}).items():
         if isinstance(one, dict) and number.isdecimal():
             added[str(one.get("content"))] = {**one, "id": int(number)}
+    for name, one in added.items():
+        if (type(one.get("content")), type(one["id"])) != (str, int):
+            raise InputError(
+                f"{ADDED} of {folder} must map tokens to ids, not {name!r:.80} to "
+                f"{one['id']!r:.40}"
+            )
     return [*added.values()]
 
 
@@ -126,11 +132,9 @@ def read_config(folder: str, has_json: bool) -> tuple[dict[str, Any], bool]:
     is_generic = name in _GENERIC
     known = name.removesuffix("Fast").removesuffix("Tokenizer") in _CLASSES
     if not known and not (has_json and is_generic):
-        remedy = f"Copy the model's {TOKENIZER} beside it"
+        hint = f"; copy the model's {TOKENIZER} beside it" if is_generic else ""
         raise other_tokenizer(
-            os.path.join(folder, TOKENIZER_CONFIG),
-            f"tokenizer_class {name!r}",
-            remedy if is_generic else OTHER_TOKENIZER,
+            os.path.join(folder, TOKENIZER_CONFIG), f"tokenizer_class {name!r}{hint}"
         )
     return config, is_generic
 
@@ -139,26 +143,25 @@ def open_json(path: str, vocabulary: Vocabulary | None) -> StoredTokenizer:
     """Open a `tokenizer.json`, and the `vocab.txt` beside it if there is one."""
     folder = os.path.dirname(path)
     config, is_generic = read_config(folder, has_json=True)
-    document = _read_bert_json(path)
     theirs = _load_library(path)
+    document = json.loads(theirs.to_str())  # complete, with the types of the library
+    for name, required in _JSON.items():
+        document[name] = _single(document[name])
+        check_values(path, document[name], required, f"{name}.")
     model = document["model"]
-    limit = model.get("max_input_chars_per_word", WORD_LIMIT)
+    limit = model["max_input_chars_per_word"]
     if not 0 < limit <= 1000:
         raise InputError(
-            f"model.max_input_chars_per_word of {path} must be from 1 to 1000",
-            f"{limit!r:.40}",
-            "Lower it in the file",
+            f"model.max_input_chars_per_word of {path} must be from 1 to 1000, not "
+            f"{limit}"
         )
     entries = sorted(model["vocab"], key=model["vocab"].__getitem__)
     for number, token in enumerate(entries):
         if model["vocab"][token] != number:
-            received = (
-                f"{token!r} with id {model['vocab'][token]} after {number} entries"
-            )
-            raise other_tokenizer(path, received, "Copy or download it again")
+            received = f"{token!r} with id {model['vocab'][token]}"
+            raise other_tokenizer(path, f"{received} after {number} entries")
     settings = _settings(path, document["normalizer"], "lowercase", limit=limit)
-    added = document.get("added_tokens") or []
-    tokens, settings = _add_tokens(entries, settings, added, path)
+    tokens, settings = _add_tokens(entries, settings, document["added_tokens"], path)
     _check_files(folder, tokens, len(entries), vocabulary)
     if not is_generic:
         _check_config(os.path.join(folder, TOKENIZER_CONFIG), config, settings)
@@ -169,63 +172,41 @@ def open_json(path: str, vocabulary: Vocabulary | None) -> StoredTokenizer:
     return StoredTokenizer(vocabulary, settings, path)
 
 
-def _read_bert_json(path: str) -> dict[str, Any]:
-    """Return a `tokenizer.json` whose parts are those of BERT."""
-    document = read_json(path)
-    if "model" not in document:
-        remedy = f"Name the model's tokenizer.json or vocab.txt. {OTHER_TOKENIZER}"
-        if "registered_name" in document:
-            remedy = "Copy assets/tokenizer/vocabulary.txt of the KerasHub preset too"
-        keys = format_list(document, 4) or "none"
-        raise InputError(
-            f"{path} must be a tokenizer.json, with the key model",
-            f"the keys {keys}",
-            remedy,
-        )
-    model = document["model"] if isinstance(document["model"], dict) else {}
-    if "type" not in model:  # files of early versions do not name it
-        is_list = isinstance(model.get("vocab"), list)
-        kind = "BPE" if "merges" in model else "Unigram" if is_list else "WordPiece"
-        model = {**model, "type": kind}
-    parts = {
-        "model": model,
-        "normalizer": _single(document.get("normalizer")),
-        "pre_tokenizer": _single(document.get("pre_tokenizer")),
-    }
-    for name, required in _JSON.items():
-        check_values(path, parts[name], required, f"{name}.")
-    return document | parts
-
-
-def _single(part: Any) -> dict[str, Any]:
-    """Return a part of a tokenizer, which may be a sequence of one."""
-    part = part if isinstance(part, dict) else {"type": part}
-    inner = part.get("normalizers", part.get("pretokenizers"))
-    is_single = isinstance(inner, list) and len(inner) == 1
-    return inner[0] if is_single and isinstance(inner[0], dict) else part
-
-
 def _load_library(path: str) -> Any:
     """Return the tokenizer of the library `tokenizers`, which checks all types."""
-    from tokenizers import Tokenizer as FastTokenizer
+    import tokenizers
 
+    keys = read_json(path)
+    if "model" not in keys:
+        hint = ""
+        if "registered_name" in keys:
+            hint = "; a KerasHub preset needs assets/tokenizer/vocabulary.txt too"
+        raise InputError(
+            f"{path} must be a tokenizer.json with the key model, not the keys "
+            f"{format_list(keys, 4) or 'none'}; name the model's vocab.txt{hint}"
+        )
     try:
-        theirs = FastTokenizer.from_file(path)
+        theirs = tokenizers.Tokenizer.from_file(path)
     except Exception as error:  # the library raises nothing more specific
         raise InputError(
-            f"{path} must be a file that the library `tokenizers` reads",
-            f"{error!s:.200}",
-            "Copy or download it again",
+            f"{path} must be a file that the library `tokenizers` reads: {error!s:.200}"
         ) from error
     theirs.no_padding()
     theirs.no_truncation()
     return theirs
 
 
+def _single(part: dict[str, Any] | None) -> dict[str, Any]:
+    """Return a part of a tokenizer, which may be a sequence of one."""
+    part = part or {}
+    inner = part.get("normalizers", part.get("pretokenizers", ()))
+    return inner[0] if len(inner) == 1 else part
+
+
 def _add_tokens(
     tokens: Sequence[str],
     settings: TokenizationConfig,
-    added: Iterable[Any],
+    added: Iterable[Mapping[str, Any]],
     path: str,
 ) -> tuple[list[str], TokenizationConfig]:
     """Return a vocabulary's entries and settings with added tokens.
@@ -235,45 +216,26 @@ def _add_tokens(
     tokens, ids = list(tokens), {token: number for number, token in enumerate(tokens)}
     changes_text = settings.lower_case or settings.strips_accents
     whole: dict[bool, list[str]] = {False: [], True: []}
-    for content, number, is_normalized in _parse_added(added, path):
+    for one in sorted(added, key=lambda one: one["id"]):
+        content, number = one["content"], one["id"]
+        if one.get("single_word"):
+            raise InputError(
+                f"The added token {content!r} of {path} must not have single_word; set "
+                "it to false, and the token is found within words too"
+            )
         if ids.setdefault(content, len(tokens)) != number:
             raise InputError(
-                f"The id of an added token of {path} must be that of its entry, or "
-                "continue the vocabulary",
-                f"{content!r} with id {number} instead of {ids[content]}",
-                "Save the tokenizer again with transformers",
+                f"The added token {content!r} of {path}, {ADDED} or {TOKENIZER_CONFIG} "
+                f"must have the id {ids[content]}, not {number}"
             )
         if number == len(tokens):
             tokens.append(content)
         if content not in SPECIAL_TOKENS:
-            whole[is_normalized and changes_text].append(content)
+            whole[bool(one.get("normalized")) and changes_text].append(content)
     exact, normalized = map(tuple, whole.values())
     return tokens, dataclasses.replace(
         settings, keep_whole=exact, keep_whole_normalized=normalized
     )
-
-
-def _parse_added(added: Iterable[Any], path: str) -> list[tuple[str, int, bool]]:
-    """Return content, id and `normalized` of added tokens in order of id."""
-    tokens = []
-    for one in added:
-        values = one if isinstance(one, dict) else {}
-        content, number = values.get("content"), values.get("id")
-        if (type(content), type(number)) != (str, int):
-            raise InputError(
-                f"Each of added_tokens of {path} must have a content and an id",
-                f"{one!r:.80}",
-                "Copy or download it again",
-            )
-        if values.get("single_word"):
-            raise InputError(
-                f"No added token of {path} may have single_word",
-                repr(content),
-                "Set single_word to false in the file; the token is then found within "
-                "words too",
-            )
-        tokens.append((content, number, bool(values.get("normalized"))))
-    return sorted(tokens, key=lambda token: token[1])
 
 
 def _check_files(
@@ -285,41 +247,35 @@ def _check_files(
     """
     own = dict(enumerate(map(str.strip, tokens)))
     ours = [token.strip() for token in vocabulary.file_tokens] if vocabulary else []
-    wrong = [(number, t) for number, t in enumerate(ours) if own.get(number, t) != t]
+    wrong = [(VOCABULARY, t, n) for n, t in enumerate(ours) if own.get(n, t) != t]
     if not wrong and vocabulary and len(ours) not in (model_size, len(tokens)):
-        wrong = [(len(ours), f"the end of {len(ours):,} entries")]
-    if wrong:
-        number, token = wrong[0]
+        wrong = [(VOCABULARY, "the end", len(ours))]
+    wrong += [
+        (ADDED, name, number)
+        for name, number in _read_optional(folder, ADDED).items()
+        if not isinstance(number, int) or own.get(number) != name
+    ]
+    for file, token, number in wrong:
+        other = own.get(number) if isinstance(number, int) else None
         raise InputError(
-            f"{VOCABULARY} and {TOKENIZER} of {folder} must have the same entries",
-            f"{token!r} and {own.get(number)!r} with id {number}",
-            f"Delete {TOKENIZER} to use {VOCABULARY} with the settings of "
-            f"{TOKENIZER_CONFIG}, or delete {VOCABULARY} to use {TOKENIZER}, as "
-            "transformers does",
+            f"{file} and {TOKENIZER} of {folder} must have the same entries, not "
+            f"{token!r} and {other!r} with id {number!r:.40}; delete the wrong file"
         )
-    for name, number in _read_optional(folder, ADDED).items():
-        if not isinstance(number, int) or own.get(number) != name:
-            raise InputError(
-                f"{os.path.join(folder, ADDED)} must have the tokens of {TOKENIZER}",
-                f"{name!r} with id {number!r:.40}",
-                f"Delete {ADDED}, or save the tokenizer again with transformers",
-            )
 
 
 def _check_config(
     path: str, config: Mapping[str, Any], read: TokenizationConfig
 ) -> None:
     """Reject a `tokenizer_config.json` that contradicts `tokenizer.json`."""
-    own = _settings(path, config, "do_lower_case", read.lower_case)
-    for theirs, value, other in (
+    own = _settings(path, config, default=read.lower_case)
+    for name, value, other in (
         ("do_lower_case", own.lower_case, read.lower_case),
         ("strip_accents", own.strips_accents, read.strips_accents),
     ):
-        if theirs in config and value != other:
+        if name in config and value != other:
             raise InputError(
-                f"{theirs} of {path} must agree with {TOKENIZER}",
-                f"{config[theirs]!r}; {TOKENIZER} has {other!r}",
-                f"Correct {theirs} or remove it",
+                f"{name} of {path} must agree with {TOKENIZER}, which has {other!r}, "
+                f"not be {config[name]!r}"
             )
 
 
@@ -340,28 +296,18 @@ def fast_tokenizer(settings: TokenizationConfig, ids: Mapping[str, int]) -> Any:
     `ids`: the id of each entry; those of `Tokenizer.original_ids` are of files of other
     libraries.
     """
-    from tokenizers import (
-        AddedToken,
-        decoders,
-        models,
-        normalizers,
-        pre_tokenizers,
-        processors,
-    )
-    from tokenizers import Tokenizer as FastTokenizer
+    import tokenizers
+    from tokenizers import AddedToken, decoders, models, normalizers, processors
 
     longest = settings.max_word_characters
-    fast = FastTokenizer(
+    fast = tokenizers.Tokenizer(
         models.WordPiece(dict(ids), unk_token=UNKNOWN, max_input_chars_per_word=longest)
     )
     strip = {ours: theirs for theirs, ours in STRIP_ACCENTS.items()}
     fast.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=True,
-        strip_accents=strip[settings.strip_accents],
-        lowercase=settings.lower_case,
+        strip_accents=strip[settings.strip_accents], lowercase=settings.lower_case
     )
-    fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    fast.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     fast.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
@@ -370,8 +316,7 @@ def fast_tokenizer(settings: TokenizationConfig, ids: Mapping[str, int]) -> Any:
     fast.decoder = decoders.WordPiece(prefix=CONTINUATION)
     fast.add_special_tokens([AddedToken(name, special=True) for name in SPECIAL_TOKENS])
     fast.add_tokens([AddedToken(e, normalized=False) for e in settings.keep_whole])
-    normalized = settings.keep_whole_normalized
-    fast.add_tokens([AddedToken(entry, normalized=True) for entry in normalized])
+    fast.add_tokens(list(settings.keep_whole_normalized))
     return fast
 
 
@@ -408,19 +353,17 @@ def _check_ids(
 def _settings(
     path: str,
     values: Mapping[str, Any],
-    lower_name: str,
-    lower_case: bool = True,
+    lower_name: str = "do_lower_case",
+    default: bool = True,
     limit: int = WORD_LIMIT,
 ) -> TokenizationConfig:
     """Return the settings of a file of Hugging Face, with defaults for absent ones."""
-    lower_case = values.get(lower_name, lower_case)
+    lower_case = values.get(lower_name, default)
     strip = values.get("strip_accents")
     if type(lower_case) is not bool or not (strip is None or type(strip) is bool):
         raise InputError(
-            f"{lower_name} and strip_accents of {path} must be true, false or, for the "
-            "latter, null",
-            f"{lower_case!r:.40} and {strip!r:.40}",
-            "Set them to true or false, or remove them for the defaults",
+            f"{lower_name} and strip_accents of {path} must be true or false, not "
+            f"{lower_case!r:.40} and {strip!r:.40}"
         )
     return TokenizationConfig(
         lower_case=lower_case,
@@ -437,18 +380,15 @@ def check_values(
 ) -> None:
     """Reject values that BERT's WordPiece does not have; absent ones are right."""
     for name, right in required.items():
-        value = values.get(name, right)
+        value = values.get(name, None if name == "type" else right)
         if value != right or type(value) is not type(right):
             received = f"{prefix}{name} {value!r:.80} instead of {right!r}"
             raise other_tokenizer(path, received)
 
 
-def other_tokenizer(
-    path: str, received: str, remedy: str = OTHER_TOKENIZER
-) -> InputError:
+def other_tokenizer(path: str, received: str) -> InputError:
     """Return the error of a tokenizer that is not BERT's WordPiece."""
-    rule = f"The tokenizer of {path} must be BERT's WordPiece"
-    return InputError(rule, received, remedy)
+    return InputError(f"The tokenizer of {path} must be BERT's WordPiece: {received}")
 
 
 def _read_optional(folder: str, name: str) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """WordPiece tokenizer in Python, with the rules of the original and a cache.
 
-Record building and feature extraction use it. `Tokenizer.graph` returns the same
-function as TensorFlow operations for tf.data and exported models. Both apply the table
-of `normalization.py`, and tests compare their ids.
+`Tokenizer.graph` returns the same function as TensorFlow operations. Both apply the
+table of `normalization.py`, and tests compare their ids.
 """
 
 import dataclasses
 import json
+import os
 import pathlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ import numpy as np
 
 from electra_tf import durable_files
 from electra_tf.config.data import TokenizationConfig
-from electra_tf.errors import InputError, check_type, format_list, unknown_arguments
+from electra_tf.errors import InputError, format_list
 from electra_tf.text.encoding import encode_rows, pad_rows, to_array, to_list, to_rows
 from electra_tf.text.normalization import UNIT, CharacterTable, end_of_marks
 from electra_tf.text.vocab import (
@@ -27,22 +27,18 @@ from electra_tf.text.vocab import (
     Vocabulary,
     exchange_first,
 )
-from electra_tf.text.whole_entries import WholeEntries
-from electra_tf.text.wordpieces import Units, Wordpieces, Words, split_units
+from electra_tf.text.wordpieces import (
+    Units,
+    WholeEntries,
+    Wordpieces,
+    Words,
+    split_units,
+)
 
 if TYPE_CHECKING:
     from electra_tf.text.graph_tokenizer import GraphTokenizer
 
 _MIN_POSITIONS = 3  # those of the special tokens of a pair
-# What to do in place of arguments of Hugging Face's tokenizers.
-_FOREIGN_ARGUMENTS = {
-    "padding": "Leave padding out: rows are padded to the longest of the texts",
-    "truncation": "Leave truncation out: with max_length, longer texts are cut",
-    "return_tensors": "Leave return_tensors out: Keras takes the NumPy arrays",
-    "add_special_tokens": "Leave add_special_tokens out; without special tokens call "
-    "encode(text)",
-    "is_split_into_words": "Pass texts; a TokenClassifier takes lists of words",
-}
 
 
 class Tokenizer:
@@ -67,26 +63,52 @@ class Tokenizer:
     from_preset: ClassVar[Callable[..., "Tokenizer"]]
     """Load the tokenizer of any source; `electra_tf/__init__.py`, above, sets it."""
 
+    @classmethod
+    def read(cls, path: str | os.PathLike) -> "Tokenizer":
+        """Read a vocabulary and the settings stored with it.
+
+        Args:
+            path: A file with one entry per line, a `tokenizer.json`, or a folder with
+                one of them; the files beside it are those of this package, Hugging
+                Face or KerasHub.
+
+        Returns:
+            The tokenizer, with default settings if no file has any.
+
+        Raises:
+            InputError: There is no vocabulary, or it is not BERT's WordPiece.
+        """
+        from electra_tf.text.tokenizer_files import open_tokenizer  # imports this file
+
+        return open_tokenizer(path).tokenizer()
+
     def __init__(
         self,
         vocabulary: Vocabulary,
         settings: TokenizationConfig = TokenizationConfig(),
     ):
-        check_type(
-            "vocabulary", vocabulary, Vocabulary, "Call Tokenizer.read(PATH) for a file"
-        )
+        if not isinstance(vocabulary, Vocabulary):
+            raise InputError(
+                f"vocabulary must be a Vocabulary, not {vocabulary!r:.80}; call "
+                "Tokenizer.read(PATH) for a file"
+            )
+        self.whole = WholeEntries(settings)
         if settings.pad_id >= len(vocabulary):
             raise InputError(
-                "tokenization.pad_id must be below the size of the vocabulary",
-                f"{settings.pad_id}, with {len(vocabulary)} entries in "
-                f"{vocabulary.source}",
-                "Use the settings that are stored with the vocabulary",
+                f"tokenization.pad_id must be below the {len(vocabulary)} entries of "
+                f"{vocabulary.source}, not {settings.pad_id}"
             )
+        for name in ("keep_whole", "keep_whole_normalized"):
+            entries = getattr(settings, name)
+            if missing := [entry for entry in entries if entry not in vocabulary.ids]:
+                raise InputError(
+                    f"{vocabulary.source} must contain the entries of tokenization."
+                    f"{name}, but lacks {format_list(missing)}; append them to it, "
+                    "each on a line of its own"
+                )
         self.vocabulary = vocabulary
         self.settings = settings
         self._characters = CharacterTable(settings)
-        self.whole = WholeEntries(settings)
-        self._check_whole()
         self._words = Words(vocabulary, settings.max_word_characters)
         self._units = Units(self._characters, self._words)
 
@@ -100,7 +122,6 @@ class Tokenizer:
         text_pair: Any = None,
         *,
         max_length: int | None = None,
-        **unknown: Any,
     ) -> dict[str, np.ndarray]:
         """Return the ids of texts with [CLS] and [SEP], padded, as models take them.
 
@@ -117,10 +138,10 @@ class Tokenizer:
         Raises:
             InputError: An element is not a text or a pair.
         """
-        if unknown:
-            known = ("texts", "text_pair", "max_length")
-            raise unknown_arguments("tokenizer", unknown, known, _FOREIGN_ARGUMENTS)
-        _check_call(texts, max_length)
+        if max_length is not None and max_length < _MIN_POSITIONS:
+            raise InputError(
+                f"max_length must be at least {_MIN_POSITIONS}, not {max_length}"
+            )
         columns = texts if text_pair is None else (texts, text_pair)
         texts = to_rows(to_array(columns))
         rows = encode_rows(self.encode, self.vocabulary, texts, max_length)
@@ -150,7 +171,13 @@ class Tokenizer:
         ids = to_list(ids) if hasattr(ids, "__len__") else [ids]
         if ids and np.ndim(ids[0]):
             return [self.decode(row, skip_special_tokens) for row in ids]
-        tokens = self._entries(ids)
+        size = len(self.vocabulary)
+        if wrong := [n for n in ids if not 0 <= n < size or n != int(n)]:
+            raise InputError(
+                f"Ids must be whole numbers from 0 to {size - 1}, not "
+                f"{format_list(wrong)}"
+            )
+        tokens = [self.vocabulary.tokens[int(number)] for number in ids]
         if skip_special_tokens:
             tokens = [token for token in tokens if token not in SPECIAL_TOKENS]
         return decoders.WordPiece(prefix=CONTINUATION).decode(tokens)
@@ -171,11 +198,7 @@ class Tokenizer:
         if isinstance(text, bytes):
             text = text.decode("utf-8", "ignore")
         if not isinstance(text, str):
-            raise InputError(
-                "The argument of encode must be one text, str or bytes",
-                f"{type(text).__name__} {text!r:.50}",
-                "Call it for each text of a list",
-            )
+            raise InputError(f"A text must be str or bytes, not {text!r:.50}")
         return list(map(ord, self.wordpieces(text)))
 
     def word_offsets(self, text: str) -> list[tuple[int, int]]:
@@ -277,31 +300,6 @@ class Tokenizer:
         self._units.clear_if_full()
         return wordpieces
 
-    def _entries(self, ids: list[Any]) -> list[str]:
-        size = len(self.vocabulary)
-        ids = [number.item() if hasattr(number, "item") else number for number in ids]
-        wrong = [n for n in ids if type(n) is not int or not 0 <= n < size]
-        if wrong:
-            raise InputError(
-                f"Ids must be whole numbers from 0 to {size - 1}",
-                format_list(wrong),
-                "Pass ids of this vocabulary",
-            )
-        return [self.vocabulary.tokens[number] for number in ids]
-
-    def _check_whole(self) -> None:
-        """Reject entries to keep whole that the vocabulary does not have."""
-        names = ("keep_whole", "keep_whole_normalized")
-        for name in names:
-            entries = getattr(self.settings, name)
-            if missing := [e for e in entries if e not in self.vocabulary.ids]:
-                raise InputError(
-                    f"The entries of tokenization.{name} must be in the vocabulary",
-                    f"{self.vocabulary.source} without {format_list(missing)}",
-                    "Append them to the vocabulary, each on a line of its own, or "
-                    f"remove them from tokenization.{name}",
-                )
-
     def graph(self) -> "GraphTokenizer":
         """Return the same function as a `tf.Module` (see `graph_tokenizer.py`)."""
         # A global import would make each record-building process load TensorFlow.
@@ -363,30 +361,14 @@ class Tokenizer:
             for name, value in differing.items()
             if name in TokenizationConfig.__dataclass_fields__
         ]
-        raise InputError(
-            f"{source} must be used with the vocabulary and settings it stores",
-            ", ".join(
-                f"{n} {stored.get(n)!r} (here {differing[n]!r})" for n in differing
-            ),
-            "Use its vocabulary and settings instead of those of "
-            f"{self.vocabulary.source}, or create it again with "
-            + " ".join(["the latter", *flags]),
+        differences = (
+            f"{n} {stored.get(n)!r} (here {v!r})" for n, v in differing.items()
         )
-
-
-def _check_call(texts: Any, max_length: Any) -> None:
-    if isinstance(texts, Mapping | set | frozenset):
+        remedy = " ".join(["create it again with the latter", *flags])
         raise InputError(
-            "Texts must be a sequence with an order",
-            f"a {type(texts).__name__}",
-            "Pass a list of texts",
-        )
-    is_integer = isinstance(max_length, int) and not isinstance(max_length, bool)
-    if max_length is not None and not (is_integer and max_length >= _MIN_POSITIONS):
-        raise InputError(
-            f"max_length must be a whole number of {_MIN_POSITIONS} or more",
-            f"max_length={max_length!r:.40}",
-            "Leave it out to cut no text",
+            f"{source} was built with another tokenizer than {self.vocabulary.source}: "
+            f"{', '.join(differences)}; use the vocabulary and settings it stores, or "
+            f"{remedy}"
         )
 
 
@@ -428,7 +410,6 @@ class StoredTokenizer:
         names = [name for name in required if required[name] != requested[name]]
         raise InputError(
             f"The settings must be those of {self.source}, "
-            f"{ {name: required[name] for name in names} }",
-            f"{ {name: requested[name] for name in names} }",
-            f"Remove these settings, or correct {self.source} if it is wrong",
+            f"{ {name: required[name] for name in names} }, not "
+            f"{ {name: requested[name] for name in names} }"
         )

@@ -27,7 +27,7 @@ from electra_tf.text.huggingface_tokenizer import (
     other_tokenizer,
     read_config,
 )
-from electra_tf.text.tokenizer import StoredTokenizer, Tokenizer, settings_path
+from electra_tf.text.tokenizer import StoredTokenizer, settings_path
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 from electra_tf.untrusted_files import read_json
 
@@ -61,11 +61,7 @@ def local_vocabulary(path: str | None) -> str | None:
     infos = {n: source.info(n) for n in names}
     files = {n: info for n, info in infos.items() if info is not None}
     if not files:
-        raise InputError(
-            "A vocabulary must be an object, a folder of objects, or a local path",
-            f"{path}, which does not exist",
-            "Check the URL",
-        )
+        raise InputError(f"There is no vocabulary at {path}")
     return os.path.join(fetch(source, files, folder="."), name)
 
 
@@ -76,35 +72,11 @@ def open_tokenizer(
     path = os.fspath(path)
     stored = find_tokenizer(path) if os.path.isdir(path) else _open_file(path)
     if stored is None:
-        raise InputError(
-            f"A folder of a vocabulary must have {VOCABULARY} or {TOKENIZER}",
-            f"{path} with {format_list(sorted(os.listdir(path)), 6) or 'no file'}",
-            f"Copy the model's {VOCABULARY} into the folder, or name the file",
-        )
+        names = format_list(sorted(os.listdir(path)), 6) or "no file"
+        raise InputError(f"{path} must have {VOCABULARY} or {TOKENIZER}, not {names}")
     if not pad_anywhere:
         stored.vocabulary.check_pad_id(stored.vocabulary.pad_id)
     return stored
-
-
-def _read(cls: type[Tokenizer], path: str | os.PathLike) -> Tokenizer:
-    """Read a vocabulary and the settings stored with it.
-
-    Args:
-        path: A file with one entry per line, a `tokenizer.json`, or a folder with one
-            of them; the files beside it are those of this package, Hugging Face or
-            KerasHub.
-
-    Returns:
-        The tokenizer, with default settings if no file has any.
-
-    Raises:
-        InputError: There is no vocabulary, or it is not BERT's WordPiece.
-    """
-    return open_tokenizer(path).tokenizer()
-
-
-# The tokenizer itself knows nothing of files of other libraries.
-Tokenizer.read = classmethod(_read)
 
 
 def _open_file(path: str) -> StoredTokenizer:
@@ -148,9 +120,9 @@ def find_tokenizer(folder: str) -> StoredTokenizer | None:
 def _open_own(path: str) -> StoredTokenizer:
     """Open a vocabulary and the settings that `Tokenizer.save` wrote beside it."""
     vocabulary, file = Vocabulary.read(path), settings_path(path)
-    remedy = "pass --lower_case, --strip_accents, --split_unspaced and --keep_whole"
     with report_damage(
-        f"{file} must contain the settings of {path}", f"Delete it and {remedy}"
+        f"{file} must contain the settings of {path}",
+        "Delete it and pass the settings as flags",
     ):
         stored = TokenizationConfig.complete(read_json(file))
         sha256 = stored["vocabulary_sha256"]
@@ -158,9 +130,9 @@ def _open_own(path: str) -> StoredTokenizer:
         settings = TokenizationConfig(**{name: stored[name] for name in names})
     if sha256 != vocabulary.sha256:
         raise InputError(
-            f"{path} must have the checksum {sha256} that {file} stores",
-            f"{vocabulary.sha256}, of {len(vocabulary)} entries",
-            f"Restore the vocabulary, or delete {file.name} and {remedy}",
+            f"{path} must have the checksum {sha256} that {file.name} stores, not "
+            f"{vocabulary.sha256} of its {len(vocabulary)} entries; restore it, or "
+            f"delete {file.name} and pass the settings as flags"
         )
     return StoredTokenizer(vocabulary, settings, str(file))
 

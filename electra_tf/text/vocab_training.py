@@ -7,9 +7,10 @@ pass, then Hugging Face's `tokenizers` trains the vocabulary on the counts.
 import collections
 import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from tokenizers import Tokenizer as HuggingFaceTokenizer
-from tokenizers import models, pre_tokenizers, trainers
+import tokenizers
+from tokenizers import models, trainers
 
 from electra_tf.config.data import TokenizationConfig, VocabularyConfig
 from electra_tf.config.pretraining import PretrainingConfig
@@ -20,8 +21,7 @@ from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 from electra_tf.text.warnings import AccentLoss, AccentLossCounter
-from electra_tf.text.whole_entries import WholeEntries
-from electra_tf.text.wordpieces import split_units
+from electra_tf.text.wordpieces import WholeEntries, split_units
 
 # Maximum number of different units in memory, about 150 bytes each. Beyond it, units
 # that occurred once are dropped: they are too rare to enter a vocabulary.
@@ -30,8 +30,7 @@ _LONG_UNIT = 64  # longer units rarely repeat; only their words are counted
 _REPEATS = 1000
 
 
-@dataclasses.dataclass(frozen=True)
-class WordCounts:
+class WordCounts(NamedTuple):
     """Counts of the words of a corpus."""
 
     words: collections.Counter[str]
@@ -136,9 +135,7 @@ def drop_rare(counts: collections.Counter[str]) -> collections.Counter[str]:
 def train_vocabulary(counts: WordCounts, settings: PretrainingConfig) -> Tokenizer:
     """Train a vocabulary on the words of a corpus; return its tokenizer."""
     if not counts.words:
-        raise InputError(
-            "--input must contain text", "0 words", "Name files with letters or digits"
-        )
+        raise InputError("--input must contain text with letters or digits")
     options = settings.tokenization
     whole = (*options.keep_whole, *options.keep_whole_normalized)
     vocabulary = train_wordpieces(counts.words, settings.vocabulary, whole)
@@ -168,14 +165,12 @@ def train_wordpieces(
     ]
     if len(fixed_tokens) > settings.size:
         raise InputError(
-            "--size must allow for the special tokens and for each character at the "
-            "start of a word and within words",
-            f"--size={settings.size} with {len(alphabet):,} characters, which need "
-            f"{len(fixed_tokens):,} entries",
-            "Raise --size or lower --character_coverage",
+            f"--size must be at least {len(fixed_tokens):,} for the special tokens and "
+            f"{len(alphabet):,} characters, each at the start of a word and within "
+            f"words, not {settings.size}; raise it or lower --character_coverage"
         )
-    model = HuggingFaceTokenizer(models.WordPiece(unk_token=UNKNOWN))
-    model.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    model = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordPieceTrainer(
         vocab_size=settings.size,
         min_frequency=settings.min_frequency,

@@ -1,18 +1,124 @@
-"""Split texts into units and words, and match these to wordpieces, with caches."""
+"""Split texts into whole entries, units and words, and match words to wordpieces."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from electra_tf.config.data import TokenizationConfig
-from electra_tf.text.normalization import UNIT, CharacterTable
-from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
+from electra_tf.errors import InputError, format_list
+from electra_tf.text.normalization import UNIT, CharacterTable, is_dropped
+from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 
 # Characters in the cache of a tokenizer, which takes about 200 MB when full. Longer
 # units rarely repeat and are not cached.
 _CACHED_CHARACTERS = 6_000_000
 _MAX_CACHED_UNIT = 64
 _COMMON_SIGNS = ",.()\"-';"
+_CODES = 0x30000  # letters with other cases or accents are below
+_MAX_ENTRIES = 2000
 
 Wordpieces = str
 """Token ids as a string with one character `chr(id)` per id. Joining, slicing and
 counting are several times faster than with lists of integers."""
+
+
+class Part(NamedTuple):
+    """A part of a text."""
+
+    start: int
+    text: str
+    entry: str | None
+    """The entry that the part is; None: the part is split as any text."""
+
+
+class WholeEntries:
+    """Entries that are kept whole.
+
+    `pattern` is valid for Python and for RE2, so that the tokenizer in TensorFlow finds
+    the same ones.
+    """
+
+    def __init__(self, settings: TokenizationConfig):
+        exact, normalized = settings.keep_whole, settings.keep_whole_normalized
+        _check_whole((*exact, *normalized), settings.max_word_characters)
+        self._normal, self._variants = {}, {}
+        if normalized:
+            self._normal, self._variants = _normal_characters(
+                dataclasses.replace(settings, keep_whole=(), keep_whole_normalized=())
+            )
+        self.keys = {self._key(entry): entry for entry in normalized}
+        """Entries that are found in any case, by their normalized text."""
+        if len(self.keys) < len(normalized) or "" in self.keys:
+            raise InputError(
+                "Entries of keep_whole_normalized must differ when they are "
+                f"normalized, not be {format_list(normalized)}"
+            )
+        groups = [
+            sorted(map(re.escape, exact), key=len, reverse=True),
+            sorted(map(self._any_case, normalized), key=len, reverse=True),
+        ]
+        self.groups = tuple(f"({'|'.join(group)})" if group else "" for group in groups)
+        self.pattern = "|".join(filter(None, self.groups))
+        self._pattern = re.compile(self.pattern)
+
+    def __bool__(self) -> bool:
+        return bool(self.pattern)
+
+    def split(self, text: str) -> Iterator[Part]:
+        """Yield the parts of a text in order."""
+        start = 0
+        for match in self._pattern.finditer(text) if self.pattern else ():
+            if match.start() > start:
+                yield Part(start, text[start : match.start()], None)
+            is_exact = self.groups[0] and match.group(1) is not None
+            entry = match.group() if is_exact else self.keys[self._key(match.group())]
+            yield Part(match.start(), match.group(), entry)
+            start = match.end()
+        if start < len(text):
+            yield Part(start, text[start:], None)
+
+    def _key(self, text: str) -> str:
+        return "".join(self._normal.get(character, character) for character in text)
+
+    def _any_case(self, entry: str) -> str:
+        """Return a pattern of all texts with the key of an entry."""
+        keys = filter(None, map(self._key, entry))
+        variants = (self._variants.get(key, [key]) for key in keys)
+        return "".join(f"[{''.join(map(re.escape, group))}]" for group in variants)
+
+
+@functools.cache  # it takes a second
+def _normal_characters(
+    settings: TokenizationConfig,
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the text of each character without spaces, and characters by text."""
+    table = CharacterTable(settings)
+    normal = {chr(code): table[code].replace(" ", "") for code in range(_CODES)}
+    variants: dict[str, list[str]] = {}
+    for character, text in normal.items():
+        variants.setdefault(text, []).append(character)
+    return normal, variants
+
+
+def _check_whole(entries: Iterable[str], longest: int) -> None:
+    entries = list(entries)
+    if len(entries) > _MAX_ENTRIES:
+        raise InputError(
+            f"At most {_MAX_ENTRIES:,} entries may be kept whole, because each place "
+            f"of a text is compared with all, not {len(entries):,}"
+        )
+    for entry in entries:
+        # A capital sigma is lower-cased by its neighbours, which the graph does first.
+        wrong = [c for c in entry if c.isspace() or is_dropped(c) or c == "\u03a3"]
+        is_other = entry.startswith(CONTINUATION) or entry in SPECIAL_TOKENS
+        if not entry or wrong or is_other or len(entry) > longest:
+            raise InputError(
+                f"An entry of keep_whole must have 1 to {longest} characters, no white "
+                "space, control character or capital sigma, not begin with "
+                f"{CONTINUATION} and be no special token, not {entry!r:.80}"
+            )
 
 
 def split_units(text: str, settings: TokenizationConfig) -> list[str]:
@@ -40,12 +146,12 @@ class Words(dict):
     def __init__(self, vocabulary: Vocabulary, max_characters: int):
         super().__init__()
         self._max_characters = max_characters
-        self._first: dict[str, Wordpieces] = {}
-        self._later: dict[str, Wordpieces] = {}
-        for token, index in vocabulary.ids.items():
-            self._first[token] = chr(index)
-            if token.startswith(CONTINUATION):
-                self._later[token.removeprefix(CONTINUATION)] = chr(index)
+        self._first = {token: chr(index) for token, index in vocabulary.ids.items()}
+        self._later = {
+            token.removeprefix(CONTINUATION): wordpiece
+            for token, wordpiece in self._first.items()
+            if token.startswith(CONTINUATION)
+        }
         self._longest = max(map(len, vocabulary.tokens))
         self._unknown = chr(vocabulary.ids[UNKNOWN])
         # Over-long words are not cached, so that each occurrence is counted.
@@ -81,9 +187,7 @@ class Units(dict):
 
     def __init__(self, characters: CharacterTable, words: Words):
         super().__init__()
-        self._split = characters.words
-        self._words = words
-        self._size = 0
+        self._split, self._words, self._size = characters.words, words, 0
 
     def __missing__(self, unit: str) -> Wordpieces:
         wordpieces = "".join(map(self._words.__getitem__, self._split(unit)))

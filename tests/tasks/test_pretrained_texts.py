@@ -96,7 +96,7 @@ def test_long_texts_are_truncated_with_a_warning(encoder):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"texts": "a text"}, "'a text' alone"),
+        ({"texts": "a text"}, "list.*'a text'"),
         ({"texts": [3]}, "3 at index 0"),
         ({"texts": {"a", "b"}}, "a set"),
         ({"pooling": "max"}, "mean or cls.*'max'"),

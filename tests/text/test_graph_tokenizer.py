@@ -7,10 +7,7 @@ from generated_texts import random_texts
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.text.graph_tokenizer import (
-    GraphTokenizer,
-    compile_table,
-)
+from electra_tf.text.graph_tokenizer import GraphTokenizer, compile_table
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -78,7 +75,7 @@ def test_offsets_equal_those_of_the_python_tokenizer(wide, lower_case, strip_acc
 
 def test_the_compiled_table_equals_the_python_table():
     characters = CharacterTable(TokenizationConfig())
-    block_of, splits, values = compile_table(characters)
+    block_of, splits, values = compile_table(TokenizationConfig())
     for code in [*range(0x3000), 0x4E2D, 0xAC01, 0xF900, 0x1F600, 0xE0080, 0x10FFFF]:
         row = block_of[code // 128] * 128 + code % 128
         result = values[splits[row] : splits[row + 1]]

@@ -5,7 +5,6 @@ import shutil
 import uuid
 
 import pytest
-import tensorflow as tf
 from conftest import GOLDEN
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as FastTokenizer
@@ -16,8 +15,8 @@ from electra_tf.errors import InputError
 from electra_tf.interop.huggingface import write_tokenizer
 from electra_tf.storage.objects import ObjectFolder
 from electra_tf.text.huggingface_tokenizer import write_json
+from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import (
-    Tokenizer,
     find_tokenizer,
     local_vocabulary,
     open_tokenizer,
@@ -47,7 +46,8 @@ def write_fast(folder, *, lower=False, strip=None, limit=100, words=WORDS, **par
     path = folder / "tokenizer.json"
     document = json.loads(fast.to_str())
     for name, value in parts.items():
-        document[name] = {**document[name], **value} if value else value
+        is_part = isinstance(value, dict)
+        document[name] = {**document[name], **value} if is_part else value
     path.write_text(json.dumps(document))
     return path, fast
 
@@ -72,11 +72,17 @@ def test_settings_come_from_tokenizer_json(tmp_path, lower, strip, limit):
         stored.check(TokenizationConfig(lower_case=not lower))
 
 
+ADDED_TOKEN = {
+    "id": len(WORDS), "content": "[URL]", "single_word": False, "lstrip": False,
+    "rstrip": False, "normalized": False, "special": False,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
         ({"model": {"type": "BPE", "merges": []}}, ["model.type", "'BPE'"]),
-        ({"model": {"type": "Unigram"}}, ["model.type", "'Unigram'"]),
+        ({"model": {"vocab": 3}}, ["tokenizers", "tokenizer.json"]),
         ({"model": {"unk_token": "<unk>"}}, ["unk_token", "'<unk>'"]),
         ({"model": {"continuing_subword_prefix": "@@"}}, ["'@@'"]),
         ({"model": {"vocab": {"[PAD]": 0, "a": 2}}}, ["'a' with id 2"]),
@@ -91,6 +97,7 @@ def test_settings_come_from_tokenizer_json(tmp_path, lower, strip, limit):
         ({"normalizer": {"clean_text": False}}, ["clean_text"]),
         ({"pre_tokenizer": {"type": "Whitespace"}}, ["pre_tokenizer", "'Whitespace'"]),
         ({"post_processor": {"sep": ["[MASK]", 4]}}, ["The Model", "3]", "4]"]),
+        ({"added_tokens": [ADDED_TOKEN | {"single_word": True}]}, ["[URL]", "single"]),
     ],
 )
 def test_a_tokenizer_that_is_not_berts_is_refused_by_name(tmp_path, parts, words):
@@ -102,15 +109,10 @@ def test_a_tokenizer_that_is_not_berts_is_refused_by_name(tmp_path, parts, words
 
 
 def test_a_sequence_of_one_is_read(tmp_path):
-    path, _ = write_fast(tmp_path / "m", lower=True)
-    document = json.loads(path.read_text())
-    document["normalizer"] = {
-        "type": "Sequence", "normalizers": [document["normalizer"]],
-    }  # fmt: skip
-    document["pre_tokenizer"] = {
-        "type": "Sequence", "pretokenizers": [document["pre_tokenizer"]],
-    }  # fmt: skip
-    path.write_text(json.dumps(document))
+    path, fast = write_fast(tmp_path / "m", lower=True)
+    fast.normalizer = normalizers.Sequence([fast.normalizer])
+    fast.pre_tokenizer = pre_tokenizers.Sequence([fast.pre_tokenizer])
+    fast.save(str(path))
     assert open_tokenizer(path).settings.lower_case
 
 
@@ -148,11 +150,6 @@ def test_settings_beside_vocab_txt_are_read(tmp_path):
     expected = TokenizationConfig(lower_case=False, max_word_characters=100)
     assert open_tokenizer(path).settings == expected
     assert open_tokenizer(tmp_path).settings == expected
-    with pytest.raises(InputError, match=r"correct .*tokenizer_config\.json"):
-        open_tokenizer(path).check(TokenizationConfig())
-    config = {"do_lower_case": True}  # the remedy
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    open_tokenizer(path).check(TokenizationConfig(max_word_characters=100))
     # Only beside a file of that name.
     shutil.copy(path, tmp_path / "other.txt")
     assert open_tokenizer(tmp_path / "other.txt").settings is None
@@ -172,8 +169,6 @@ def test_files_that_contradict_each_other_are_refused(tmp_path):
     vocabulary.write_text("\n".join((*WORDS[:-1], "mine")))
     with pytest.raises(InputError, match="'mine' and '##n' with id 13"):
         open_tokenizer(path.parent)
-    path.unlink()  # the remedy
-    assert open_tokenizer(path.parent).vocabulary.tokens[-1] == "mine"
 
 
 def test_own_settings_come_first(tmp_path):
@@ -227,20 +222,6 @@ def test_added_tokens_are_entries_that_are_kept_whole(tmp_path, has_text, lower)
     assert stored.tokenizer().graph()([text]).to_list() == [ids_of(fast, text)]
 
 
-def test_added_tokens_that_are_not_read_are_refused(tmp_path):
-    path, fast = write_fast(tmp_path / "m")
-    fast.add_tokens([AddedToken("[URL]", single_word=True)])
-    fast.save(str(path))
-    with pytest.raises(InputError, match=r"single_word.*\[URL\]"):
-        open_tokenizer(path)
-    text = path.read_text().replace('"single_word": true', '"single_word": false')
-    path.write_text(text)  # the remedy
-    assert "[URL]" in open_tokenizer(path).settings.keep_whole
-    path.write_text(text.replace(f'"id": {len(WORDS)}', '"id": 77'))
-    with pytest.raises(InputError, match=r"\[URL\].*77"):
-        open_tokenizer(path)
-
-
 @pytest.mark.parametrize("name", ["vocab.json", "tokenizer_config.json"])
 def test_another_json_is_named(tmp_path, name):
     (tmp_path / name).write_text('{"<s>": 0, "\\u0120the": 1}')
@@ -250,7 +231,7 @@ def test_another_json_is_named(tmp_path, name):
 
 def test_the_vocabulary_of_a_json_is_read_with_its_settings(tmp_path):
     path, fast = write_fast(tmp_path / "m")
-    with pytest.raises(InputError, match=r"Tokenizer\.read"):
+    with pytest.raises(InputError, match=r"tokenizer\.json"):
         Vocabulary.read(path)
     assert Tokenizer.read(path).encode(TEXT) == ids_of(fast, TEXT)
 
@@ -317,10 +298,7 @@ def test_added_tokens_without_a_json_are_kept_whole(folder):
     tokenizer = find_tokenizer(str(folder)).tokenizer()
     assert tokenizer.vocabulary.tokens[25:] == tuple(sorted(ADDED, key=ADDED.get))
     check(tokenizer, IDS)
-    texts = tf.data.Dataset.from_tensor_slices(list(ADDED_TEXTS)).batch(
-        len(ADDED_TEXTS)
-    )
-    assert next(iter(texts.map(tokenizer.graph()))).to_list() == IDS
+    assert tokenizer.graph()(list(ADDED_TEXTS)).to_list() == IDS
 
 
 @pytest.mark.parametrize(
@@ -359,10 +337,8 @@ def test_added_tokens_that_contradict_a_json_are_errors(folder, tmp_path):
     tokenizer = find_tokenizer(str(folder)).tokenizer()
     write_tokenizer(tokenizer, SHAPE, str(back))
     write(back, "added_tokens.json", {**ADDED, "more": 29})
-    with pytest.raises(InputError, match="'more' with id 29"):
+    with pytest.raises(InputError, match="'more'.*with id 29"):
         find_tokenizer(str(back))
-    (back / "added_tokens.json").unlink()  # the remedy
-    check(find_tokenizer(str(back)).tokenizer(), IDS)
 
 
 @pytest.mark.parametrize("content", [{"[user]": 26}, {"the": 4}, {"x": "25"}, {"x": 1}])

@@ -68,10 +68,10 @@ def test_no_text_is_tokenized_to_an_entry_of_white_space():
     [
         ([], r"0 lines.*\[PAD\]"),
         (["a", "b"], r"2 lines.*\[PAD\] \[UNK\] \[CLS\] \[SEP\] \[MASK\]"),
-        ([t for t in GOOD if t != "[MASK]"], r"6 lines and without \[MASK\]"),
-        ([*GOOD, "a"], "'a' on lines 6 and 8"),
-        ([*GOOD, "", "b"], "line 8 blank"),
-        (["a", *SPECIAL_TOKENS], r"\[PAD\] on line 2"),
+        ([t for t in GOOD if t != "[MASK]"], r"6 lines lack \[MASK\]"),
+        ([*GOOD, "a"], "'a' is on lines 6 and 8"),
+        ([*GOOD, "", "b"], "line 8 is blank"),
+        (["a", *SPECIAL_TOKENS], r"\[PAD\].*on line 2"),
     ],
 )
 def test_an_invalid_vocabulary_is_rejected(tmp_path, lines, words):
@@ -83,7 +83,7 @@ def test_what_is_no_vocabulary_is_rejected(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "v.txt").write_bytes(b"\xff\xfe\x00")
     for path, words in {
-        "v.txt": r"UTF-8.*v\.txt",
+        "v.txt": r"v\.txt.*UTF-8",
         "missing.txt": r"missing\.txt",
         ".": "regular file",
         "pipe": "regular file",
@@ -95,15 +95,14 @@ def test_what_is_no_vocabulary_is_rejected(tmp_path):
             Vocabulary((*SPECIAL_TOKENS, *tokens))
 
 
-@pytest.mark.parametrize("special", [(), SPECIAL_TOKENS])
 @pytest.mark.parametrize(
     ("mark", "kind"), [("\u2581", "SentencePiece"), ("\u0120", "BPE")]
 )
-def test_vocabularies_of_other_kinds_are_named(special, mark, kind):
-    tokens = (*special, "<unk>", f"{mark}the", f"{mark}a", "s", "ing")
-    with pytest.raises(InputError, match=f"{kind}.*2 of {len(tokens)}") as error:
-        Vocabulary(tokens)
-    assert "Add them" not in str(error.value)
+def test_vocabularies_of_other_kinds_are_named(mark, kind):
+    for special in ((), SPECIAL_TOKENS):
+        tokens = (*special, "<unk>", f"{mark}the", f"{mark}a", "s", "ing")
+        with pytest.raises(InputError, match=f"{kind}.*2 of {len(tokens)}"):
+            Vocabulary(tokens)
 
 
 def test_a_model_of_sentencepiece_is_named(tmp_path):

@@ -87,7 +87,7 @@ def test_the_graph_finds_the_same_entries_at_the_same_places(case):
         (("",), "''"),
         (("##a",), "'##a'"),
         (("[MASK]",), r"'\[MASK\]'"),
-        (("[NEW]",), r"without '\[NEW\]'"),
+        (("[NEW]",), r"lacks '\[NEW\]'"),
         (tuple(f"[{number}]" for number in range(2001)), "2,001"),
     ],
 )
