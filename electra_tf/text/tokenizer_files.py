@@ -120,10 +120,7 @@ def find_tokenizer(folder: str) -> StoredTokenizer | None:
 def _open_own(path: str) -> StoredTokenizer:
     """Open a vocabulary and the settings that `Tokenizer.save` wrote beside it."""
     vocabulary, file = Vocabulary.read(path), settings_path(path)
-    with report_damage(
-        f"{file} must contain the settings of {path}",
-        "Delete it and pass the settings as flags",
-    ):
+    with report_damage(str(file)):
         stored = TokenizationConfig.complete(read_json(file))
         sha256 = stored["vocabulary_sha256"]
         names = [field.name for field in dataclasses.fields(TokenizationConfig)]
