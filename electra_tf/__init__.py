@@ -68,7 +68,7 @@ _NO_KERAS = {
     "FinetuningConfig": "config.finetuning",
     "InputError": "errors",
     "PretrainingConfig": "config.pretraining",
-    "Tokenizer": "text.tokenizer",
+    "Tokenizer": "text.tokenizer_files",
     "Vocabulary": "text.vocab",
     "load_config": "config.loader",
     "open_records": "text.record_set",

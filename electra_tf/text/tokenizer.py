@@ -6,7 +6,6 @@ table of `normalization.py`, and tests compare their ids.
 
 import dataclasses
 import json
-import os
 import pathlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,25 +61,6 @@ class Tokenizer:
 
     from_preset: ClassVar[Callable[..., "Tokenizer"]]
     """Load the tokenizer of any source; `electra_tf/__init__.py`, above, sets it."""
-
-    @classmethod
-    def read(cls, path: str | os.PathLike) -> "Tokenizer":
-        """Read a vocabulary and the settings stored with it.
-
-        Args:
-            path: A file with one entry per line, a `tokenizer.json`, or a folder with
-                one of them; the files beside it are those of this package, Hugging
-                Face or KerasHub.
-
-        Returns:
-            The tokenizer, with default settings if no file has any.
-
-        Raises:
-            InputError: There is no vocabulary, or it is not BERT's WordPiece.
-        """
-        from electra_tf.text.tokenizer_files import open_tokenizer  # imports this file
-
-        return open_tokenizer(path).tokenizer()
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from electra_tf.serving import export
 from electra_tf.serving.export_options import IDS
 from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA, WARMUP
 from electra_tf.serving.validate import TEXT_OPERATIONS
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer_files import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from serving.exports import LABELS, exported, graph_operations, model
 

@@ -15,8 +15,8 @@ from electra_tf.errors import InputError
 from electra_tf.interop.huggingface import write_tokenizer
 from electra_tf.storage.objects import ObjectFolder
 from electra_tf.text.huggingface_tokenizer import write_json
-from electra_tf.text.tokenizer import Tokenizer
 from electra_tf.text.tokenizer_files import (
+    Tokenizer,
     find_tokenizer,
     local_vocabulary,
     open_tokenizer,
@@ -337,7 +337,7 @@ def test_added_tokens_that_contradict_a_json_are_errors(folder, tmp_path):
     tokenizer = find_tokenizer(str(folder)).tokenizer()
     write_tokenizer(tokenizer, SHAPE, str(back))
     write(back, "added_tokens.json", {**ADDED, "more": 29})
-    with pytest.raises(InputError, match="'more'.*with id 29"):
+    with pytest.raises(InputError, match=r"'more'.*with id 29"):
         find_tokenizer(str(back))
 
 
