@@ -13,7 +13,7 @@ from electra_tf import cli
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.text import builder, records, warnings
 from electra_tf.text.records import Manifest
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import local_vocabulary, open_tokenizer
 from electra_tf.text.vocab import Vocabulary
 
@@ -66,7 +66,7 @@ def main() -> None:
         f"{manifest.discarded_tokens / manifest.tokens:.1%} of the tokens discarded"
         + (" (set --order=document to keep all)" if manifest.discarded_tokens else "")
     )
-    tokenizer = Tokenizer(vocabulary, settings.tokenization)
+    tokenizer = WordPieceTokenizer(vocabulary, settings.tokenization)
     loss = manifest.stripped_share, manifest.stripped_example
     long = manifest.too_long_words, manifest.too_long_characters
     for line in warnings.text_lines(*loss, *long, tokenizer):

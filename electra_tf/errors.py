@@ -2,13 +2,10 @@
 
 import contextlib
 import difflib
-import functools
-import inspect
 import pickle
 import struct
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from electra_tf import compat
 
@@ -109,36 +106,6 @@ def unknown_arguments(
         ", ".join(f"{name}={value!r:.40}" for name, value in given.items()),
         ". ".join(dict.fromkeys(hints)),
     )
-
-
-def with_suggestions(function: Callable) -> Callable:
-    """Return a reader of presets that suggests the right name of an unknown argument.
-
-    `function`: a function whose first argument is a class.
-    """
-    known = [*inspect.signature(function).parameters][1:]
-
-    @functools.wraps(function)
-    def checked(cls: type, *args: Any, **kwargs: Any) -> Any:
-        unknown = {name: kwargs[name] for name in kwargs if name not in known}
-        if unknown:
-            raise unknown_arguments(f"{cls.__name__}.from_preset", unknown, known, {})
-        return function(cls, *args, **kwargs)
-
-    return checked
-
-
-class Misnomer:
-    """Attribute's name in other libraries; access raises an error with ours."""
-
-    def __init__(self, name: str, ours: str):
-        self._name, self._ours = name, ours
-
-    def __get__(self, instance: Any, owner: type) -> Any:
-        raise AttributeError(
-            f"{owner.__name__} has no attribute {self._name!r}. Did you mean "
-            f"{self._ours!r}?"
-        )
 
 
 def _sentence(text: str) -> str:

@@ -93,8 +93,9 @@ def _export(output: str) -> None:
     check_arguments(output, FLAGS.version, FLAGS.signatures, FLAGS.format)
     limits = RequestLimits(FLAGS.max_rows, FLAGS.max_bytes, FLAGS.max_positions)
     with cli.starting_tensorflow():
-        from electra_tf.serving import export
-    exportable = export.load_exportable(
+        from electra_tf.runs.exporting import load_exportable
+        from electra_tf.serving.export import export
+    exportable = load_exportable(
         FLAGS.model,
         FLAGS.output_kind,
         FLAGS.target,
@@ -105,7 +106,7 @@ def _export(output: str) -> None:
         f"{exportable.kind}: exporting as {FLAGS.format}. Each output of a file is "
         "compared with the Keras model on sample requests; the largest differences:"
     )
-    export.export(exportable, output, FLAGS.version, FLAGS.signatures, FLAGS.format)
+    export(exportable, output, FLAGS.version, FLAGS.signatures, FLAGS.format)
 
 
 def _existing(output: str) -> set[str]:

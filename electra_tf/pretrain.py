@@ -27,7 +27,7 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import is_url
 from electra_tf.text.record_folder import local_records, resolve_config
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import local_vocabulary
 from electra_tf.text.warnings import entry_warnings
 
@@ -130,7 +130,7 @@ def _may_have_started() -> bool:
     return bool(FLAGS.backup or (FLAGS.model_dir and os.path.exists(FLAGS.model_dir)))
 
 
-def _resolve() -> tuple[str, PretrainingConfig, Tokenizer]:
+def _resolve() -> tuple[str, PretrainingConfig, WordPieceTokenizer]:
     """Return the records' local path, and the config and tokenizer for them."""
     data, vocab = local_records(FLAGS.data), local_vocabulary(FLAGS.vocab)
     config, tokenizer = resolve_config(

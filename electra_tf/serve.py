@@ -62,8 +62,8 @@ def main() -> None:
         )
     check_installed("http", "electra-tf serve")
     with cli.starting_tensorflow():
+        from electra_tf.runs.exporting import open_servable
         from electra_tf.serving import http_server
-        from electra_tf.serving.http_servable import open_servable
     listener = http_server.bind(FLAGS.host, FLAGS.port)
     servable = open_servable(FLAGS.model, FLAGS.name, FLAGS.output_kind)
     servable.warm_up()

@@ -37,11 +37,11 @@ from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.sentence_modules import MODULES
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
 from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
-from electra_tf.model.encoder import Encoder
+from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.model_names import check_exists, is_config, no_model, split_pair
 from electra_tf.remote_models import local_model
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.warnings import entry_warnings
 from electra_tf.training.checkpoint import (
@@ -71,7 +71,7 @@ class PretrainedEncoder:
     """Shape and tokenizer of an encoder, with its weights if it is pre-trained."""
 
     shape: EncoderConfig
-    tokenizer: Tokenizer
+    tokenizer: WordPieceTokenizer
     weights: Mapping[str, np.ndarray] | None
     """Weights by path below the encoder; None: random initial weights."""
     source: str
@@ -88,8 +88,11 @@ class PretrainedEncoder:
         return dataclasses.replace(self, weights=None)
 
     def build_encoder(
-        self, seed: int = 0, kind: type[Encoder] = Encoder, **arguments: Any
-    ) -> Encoder:
+        self,
+        seed: int = 0,
+        kind: type[TransformerEncoder] = TransformerEncoder,
+        **arguments: Any,
+    ) -> Any:
         """Create a built encoder with the weights, or with random ones of the seed.
 
         `arguments` are `name`, `dtype` and `trainable`, as `kind` takes them.
@@ -101,7 +104,7 @@ class PretrainedEncoder:
         self.load_into(encoder)
         return encoder
 
-    def load_into(self, encoder: Encoder) -> None:
+    def load_into(self, encoder: TransformerEncoder) -> None:
         """Assign the weights, if there are any."""
         if self.weights is not None:
             own = {path_below_encoder(v.path, encoder.name): v for v in encoder.weights}
@@ -299,15 +302,13 @@ def path_below_encoder(path: str, name: str = "encoder") -> str:
     return path.split(f"{name}/", 1)[1]
 
 
-def tokenizer_from_preset(
-    cls: type[Tokenizer],
-    path_or_name: str | os.PathLike,
-    vocabulary: str | os.PathLike | None = None,
-) -> Tokenizer:
-    """Load a tokenizer; `Tokenizer.from_preset`."""
-    path = os.fspath(path_or_name)
+def find_tokenizer(
+    name: str | os.PathLike, vocabulary: str | os.PathLike | None = None
+) -> WordPieceTokenizer:
+    """Return the tokenizer of a model, or of the vocabulary at a path."""
+    path = os.fspath(name)
     if os.path.exists(path) and not is_config(path) and _format(path) is None:
-        return cls.read(path)
+        return open_tokenizer(path).tokenizer()
     return open_source(path, vocabulary).encoder.tokenizer
 
 
@@ -399,13 +400,13 @@ def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
     config = loader.load_config(name, base=stored.base, root=PretrainingConfig)
     stored.check(config.tokenization)
     model = config.model.of_vocabulary(len(stored.vocabulary), vocabulary)
-    tokenizer = Tokenizer(stored.vocabulary, config.tokenization)
+    tokenizer = WordPieceTokenizer(stored.vocabulary, config.tokenization)
     for line in entry_warnings(tokenizer):
         warnings.warn(line, stacklevel=2)
     return PretrainedEncoder(model.encoder, tokenizer, None, name)
 
 
-def _common_tokenizer(models: Sequence[PretrainedModel]) -> Tokenizer | None:
+def _common_tokenizer(models: Sequence[PretrainedModel]) -> WordPieceTokenizer | None:
     """Return the tokenizer of both halves of a pair."""
     tokenizers = [model.tokenizer for model in models if model.tokenizer]
     files = [tokenizer.vocabulary for tokenizer in tokenizers]

@@ -17,10 +17,11 @@ BELOW_SOURCES = {
     *("config", "batch", "storage", "text", "model", "training", "interop"),
     "preset_files",
 }
-BELOW_TASKS = BELOW_SOURCES | {"kernels", "sources", "model_names"}
+BELOW_SERVING = BELOW_SOURCES | {"kernels", "sources", "model_names"}
+BELOW_TASKS = BELOW_SERVING | {"serving"}
 BELOW_RUNS = BELOW_TASKS | {"pretraining", "tasks"}
 MAY_IMPORT = {
-    "__init__": BELOW_RUNS | {"serving", "runs"},  # for type checkers, lazy
+    "__init__": BELOW_RUNS | {"runs"},  # for type checkers, lazy
     "__main__": {"cli"},
     "compat": set(),
     "errors": set(),
@@ -41,10 +42,10 @@ MAY_IMPORT = {
     "model_names": {"config", "interop", "preset_files", "storage"},
     "remote_models": BELOW_SOURCES,
     "sources": BELOW_SOURCES | {"model_names", "remote_models"},
+    "serving": BELOW_SERVING,
     "tasks": BELOW_TASKS,
-    "serving": BELOW_TASKS | {"tasks"},
-    "runs": BELOW_RUNS | {"serving"},
-    **{name: BELOW_RUNS | {"serving", "runs", "cli"} for name in COMMANDS},
+    "runs": BELOW_RUNS,
+    **{name: BELOW_RUNS | {"runs", "cli"} for name in COMMANDS},
 }
 EVERYWHERE = {"errors", "backend", "durable_files", "compat", "untrusted_files"}
 # Packages that a layer does without; test_install.py has those that are declared.

@@ -17,8 +17,8 @@ from conftest import GOLDEN, ROOT, failure, full_disk
 
 import electra_tf.text
 from electra_tf.config.data import TokenizationConfig
+from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.record_set import open_records
-from electra_tf.text.tokenizer_files import Tokenizer
 
 
 @pytest.fixture(scope="module")

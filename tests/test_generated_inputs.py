@@ -36,9 +36,9 @@ from electra_tf.errors import InputError
 from electra_tf.tasks import predictions
 from electra_tf.tasks.load import load
 from electra_tf.tasks.task import Item
+from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.tokenizer_files import Tokenizer
 
 pytestmark = pytest.mark.tools
 SAVED, INTEROP = GOLDEN / "saved", GOLDEN / "interop"

@@ -13,7 +13,7 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig, TaskModelConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.tensor_bundle import write_bundle
-from electra_tf.model.encoder import Encoder
+from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs import dry_run, finetuning
@@ -48,7 +48,7 @@ def test_open_reads_the_encoder_of_each_objective(tmp_path, name, sharing, prefi
     assert start.shape == settings.model.encoder
     assert not start.tokenizer.settings.lower_case
     assert start.tokenizer.vocabulary.tokens[:3] == ("[PAD]", "[UNK]", "[CLS]")
-    encoder = Encoder(start.shape)
+    encoder = TransformerEncoder(start.shape)
     encoder.build()
     start.load_into(encoder)
     assert len(encoder.trainable_variables) == 39
@@ -71,7 +71,7 @@ def test_untrained_does_not_change_the_encoder(tmp_path, weights):
     fresh = start.untrained()
     assert fresh.weights is None
     assert dataclasses.replace(fresh, weights=start.weights) == start
-    encoders = [Encoder(start.shape, 7), Encoder(start.shape, 7)]
+    encoders = [TransformerEncoder(start.shape, 7), TransformerEncoder(start.shape, 7)]
     for encoder in encoders:
         encoder.build()
     fresh.load_into(encoders[0])

@@ -35,7 +35,7 @@ from electra_tf.tasks import registry
 from electra_tf.tasks.load import load as load_task_model
 from electra_tf.tasks.task_data import Reading
 from electra_tf.text.builder import build
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CONFIG, CheckpointManager
 from electra_tf.training.optimizer import create_optimizer
@@ -288,7 +288,7 @@ def start(max_positions=64):
         vocabulary_size=len(vocabulary()), max_positions=max_positions, segments=2,
         dropout=0.1, attention_dropout=0.1,
     )  # fmt: skip
-    tokenizer = Tokenizer(vocabulary(), TokenizationConfig())
+    tokenizer = WordPieceTokenizer(vocabulary(), TokenizationConfig())
     return PretrainedEncoder(shape, tokenizer, None, "test")
 
 

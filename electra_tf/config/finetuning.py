@@ -73,6 +73,11 @@ class DataConfig:
     on_error: Literal["stop", "report"] = "stop"
     """`stop`: raise at the first bad row. `report`: skip, count and list bad rows."""
 
+    @property
+    def query_limit(self) -> int:
+        """Largest number of wordpieces of a question; the rest is dropped."""
+        return min(self.max_query_length, self.max_length // 2)
+
 
 @section()
 class TaskModelConfig:

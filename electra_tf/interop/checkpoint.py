@@ -18,7 +18,7 @@ from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.run_networks import RunNetworks, plain_weights
 from electra_tf.interop.tensor_files import read_safetensors
 from electra_tf.text.records import VOCABULARY
-from electra_tf.text.tokenizer import Tokenizer, settings_path
+from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
@@ -56,7 +56,7 @@ class TrainedRun(NamedTuple):
     """A run of pretrain, or what a run with another library's weights would have."""
 
     config: PretrainingConfig
-    tokenizer: Tokenizer
+    tokenizer: WordPieceTokenizer
     weights: Mapping[str, np.ndarray]
     """By the paths of the run's variables."""
     slots: Mapping[str, np.ndarray]
@@ -67,7 +67,7 @@ class TrainedRun(NamedTuple):
 def read_run(checkpoint: Checkpoint) -> TrainedRun:
     """Read a checkpoint with all its variables."""
     config, path = checkpoint.config(), os.path.join(checkpoint.path, VOCABULARY)
-    tokenizer = Tokenizer(Vocabulary.read(path), config.tokenization)
+    tokenizer = WordPieceTokenizer(Vocabulary.read(path), config.tokenization)
     weights, slots = (
         read_safetensors(os.path.join(checkpoint.path, name))
         for name in (WEIGHTS, SLOTS)

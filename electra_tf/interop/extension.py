@@ -10,7 +10,7 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.network import BIAS, TABLE
 from electra_tf.interop.pretrained import ADD_VOCABULARY
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN
 
 # Rows that BERT's vocabularies reserve for one's own words.
@@ -19,7 +19,9 @@ _LISTS = ("keep_whole", "keep_whole_normalized")
 _FREE = ("max_word_characters", *_LISTS)
 
 
-def check_vocabulary(old: Tokenizer | None, new: Tokenizer, source: str) -> None:
+def check_vocabulary(
+    old: WordPieceTokenizer | None, new: WordPieceTokenizer, source: str
+) -> None:
     """Reject a vocabulary that neither equals nor extends that of a source."""
     required = (
         "The records must have the vocabulary of the initial checkpoint, or one that "
@@ -70,7 +72,7 @@ def _check_settings(
         )
 
 
-def new_entries(old: Tokenizer, new: Tokenizer) -> dict[int, str]:
+def new_entries(old: WordPieceTokenizer, new: WordPieceTokenizer) -> dict[int, str]:
     """Return by id the entries that a vocabulary appends or writes over [unusedN]."""
     before = old.vocabulary.tokens
     return {
@@ -81,7 +83,10 @@ def new_entries(old: Tokenizer, new: Tokenizer) -> dict[int, str]:
 
 
 def extend_rows(
-    arrays: Mapping[str, np.ndarray], old: Tokenizer, new: Tokenizer, spare_rows: int
+    arrays: Mapping[str, np.ndarray],
+    old: WordPieceTokenizer,
+    new: WordPieceTokenizer,
+    spare_rows: int,
 ) -> dict[str, np.ndarray]:
     """Return weights with rows for the new entries of a vocabulary.
 
@@ -106,7 +111,7 @@ def extend_rows(
     return extended
 
 
-def _pieces(old: Tokenizer, entry: str) -> list[int]:
+def _pieces(old: WordPieceTokenizer, entry: str) -> list[int]:
     """Return the ids that spell an entry, which may have signs and capitals."""
     unknown = [old.vocabulary.ids[UNKNOWN]]
     ids = old.spell(entry)

@@ -53,7 +53,7 @@ from electra_tf.text.huggingface_tokenizer import (
     WORD_LIMIT,
     fast_tokenizer,
 )
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS
 from electra_tf.training.checkpoint import folder_of, safetensors_parts
 from electra_tf.untrusted_files import read_json
@@ -405,7 +405,9 @@ def _head_config(head: TaskHead) -> dict[str, Any]:
     return config
 
 
-def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> None:
+def write_tokenizer(
+    tokenizer: WordPieceTokenizer, shape: EncoderConfig, folder: str
+) -> None:
     """Write the files from which transformers 4 and 5 make the same tokenizer."""
     settings = tokenizer.settings
     strip = {ours: theirs for theirs, ours in STRIP_ACCENTS.items()}
@@ -432,7 +434,7 @@ def write_tokenizer(tokenizer: Tokenizer, shape: EncoderConfig, folder: str) -> 
     fast.save(os.path.join(folder, TOKENIZER))
 
 
-def _added_tokens(tokenizer: Tokenizer) -> dict[str, dict[str, Any]]:
+def _added_tokens(tokenizer: WordPieceTokenizer) -> dict[str, dict[str, Any]]:
     """Return the entries that are kept whole, as transformers 4 stores them."""
     settings, ids = tokenizer.settings, tokenizer.original_ids
     normalized = settings.keep_whole_normalized

@@ -24,7 +24,7 @@ from electra_tf.errors import report_damage
 from electra_tf.interop.network import COUNTS, Network
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, TaskHead, kind_of
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.untrusted_files import read_json
 
@@ -145,11 +145,11 @@ def read(path: str) -> PretrainedModel:
     )
 
 
-def saved_tokenizer(arguments: Mapping[str, Any]) -> Tokenizer:
+def saved_tokenizer(arguments: Mapping[str, Any]) -> WordPieceTokenizer:
     """Return the tokenizer in the config of a saved model."""
     settings = TokenizationConfig.complete(arguments["tokenization"])
     vocabulary = Vocabulary.parse(arguments["vocabulary"], "the saved model")
-    return Tokenizer(vocabulary, TokenizationConfig(**settings))
+    return WordPieceTokenizer(vocabulary, TokenizationConfig(**settings))
 
 
 def _head(name: str, arguments: Mapping[str, Any]) -> TaskHead | None:

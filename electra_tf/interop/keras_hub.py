@@ -24,7 +24,7 @@ from electra_tf.interop.pretrained import (
 )
 from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.huggingface_tokenizer import CONFIG, TOKENIZER
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import KERAS_HUB_VOCABULARY
 from electra_tf.training.checkpoint import folder_of
 from electra_tf.untrusted_files import read_json
@@ -163,7 +163,7 @@ def _config(shape: EncoderConfig) -> dict[str, Any]:
     }
 
 
-def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+def _tokenizer(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
     settings = tokenizer.settings
     return {
         "module": "keras_hub.src.models.electra.electra_tokenizer",

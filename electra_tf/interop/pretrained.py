@@ -11,7 +11,7 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.network import Network, Role
 from electra_tf.interop.task_heads import TaskHead
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
 
 ADD_VOCABULARY = (
@@ -30,7 +30,7 @@ class PretrainedModel:
 
     networks: tuple[Network, ...]
     """A discriminator first."""
-    tokenizer: Tokenizer | None
+    tokenizer: WordPieceTokenizer | None
     """None where the source has none."""
     path: str
     """The source, for messages."""
@@ -49,7 +49,7 @@ class PretrainedModel:
     def of_networks(
         cls,
         networks: Sequence[Network],
-        tokenizer: Tokenizer | None,
+        tokenizer: WordPieceTokenizer | None,
         path: str,
         **more: Any,
     ) -> "PretrainedModel":
@@ -66,7 +66,7 @@ class PretrainedModel:
             networks = [_with_rows_of(network, tokenizer) for network in networks]
             if pad_id := tokenizer.vocabulary.pad_id:
                 settings = dataclasses.replace(tokenizer.settings, pad_id=pad_id)
-                tokenizer = Tokenizer(tokenizer.vocabulary, settings)
+                tokenizer = WordPieceTokenizer(tokenizer.vocabulary, settings)
         return cls(tuple(networks), tokenizer, path, **more)
 
     @property
@@ -74,7 +74,7 @@ class PretrainedModel:
         """The discriminator, or the only network."""
         return self.networks[0]
 
-    def require_tokenizer(self) -> Tokenizer:
+    def require_tokenizer(self) -> WordPieceTokenizer:
         """Return the tokenizer; raise an error if there is none."""
         if self.tokenizer is None:
             raise InputError(
@@ -178,7 +178,7 @@ class PretrainedModel:
         return "all" if same else "embeddings"
 
 
-def _with_rows_of(network: Network, tokenizer: Tokenizer) -> Network:
+def _with_rows_of(network: Network, tokenizer: WordPieceTokenizer) -> Network:
     """Return a network with the rows of its tables in a tokenizer's order.
 
     Its [PAD] is entry 0; it may be another in the source's file.
@@ -225,7 +225,7 @@ def choose_tokenizer(
     vocab: str | None,
     folder: str,
     default: TokenizationConfig = TokenizationConfig(),
-) -> Tokenizer | None:
+) -> WordPieceTokenizer | None:
     """Return the tokenizer in a source's folder, or that of a vocabulary instead.
 
     `default`: the settings where no file has any.

@@ -32,7 +32,7 @@ from electra_tf.interop.task_heads import (
 )
 from electra_tf.interop.tensor_bundle import read_bundle, read_shapes, write_bundle
 from electra_tf.interop.tensor_files import check_finite
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.training.checkpoint import folder_of
 from electra_tf.untrusted_files import read_json
 
@@ -335,7 +335,7 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
 def write_checkpoint(
     prefix: str,
     tensors: Mapping[str, np.ndarray | bytes],
-    tokenizer: Tokenizer | None,
+    tokenizer: WordPieceTokenizer | None,
     settings: Mapping[str, Any],
 ) -> None:
     """Write the only checkpoint of a folder, with its vocabulary and settings."""

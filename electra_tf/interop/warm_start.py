@@ -21,7 +21,7 @@ from electra_tf.interop.run_networks import (
     plain_weights,
 )
 from electra_tf.model.transformer import DELTA
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CONTINUATION
 from electra_tf.training.checkpoint import Checkpoint, assign
 from electra_tf.training.run_directory import changed_fields
@@ -46,7 +46,7 @@ def load_weights(
     model: PretrainedModel,
     checkpoint: Checkpoint | None,
     config: PretrainingConfig,
-    tokenizer: Tokenizer,
+    tokenizer: WordPieceTokenizer,
 ) -> str:
     """Load the weights of a model into a new run; others keep their initial values.
 
@@ -302,7 +302,9 @@ def _propose_objective(run: RunNetworks, placed: _Placed) -> list[str]:
     ]
 
 
-def _describe_extension(model: PretrainedModel, tokenizer: Tokenizer) -> list[str]:
+def _describe_extension(
+    model: PretrainedModel, tokenizer: WordPieceTokenizer
+) -> list[str]:
     before = model.tokenizer.vocabulary
     entries = new_entries(model.tokenizer, tokenizer)
     if not entries:

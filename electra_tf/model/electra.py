@@ -5,7 +5,7 @@
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -15,10 +15,10 @@ from electra_tf.config.model import ModelConfig
 from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.errors import InputError, check_type
 from electra_tf.model.calls import call_as_it_is, unpack_inputs
-from electra_tf.model.encoder import Encoder
+from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
-from electra_tf.model.saving import PACKAGE, build_layer, policy_config
+from electra_tf.model.saving import build_layer, policy_config
 from electra_tf.model.summary import rows_of, summary
 from electra_tf.model.transformer import DisentangledEmbeddings, InitializerFactory
 from electra_tf.model.two_towers import TwoTowerGenerator
@@ -28,9 +28,10 @@ _DISCRIMINATOR, _GENERATOR, _DISCRIMINATOR_HEAD, _GENERATOR_HEAD = range(4)
 _CORRECTOR = 4  # also the number of the next seed's discriminator, of other shapes
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
-class MaskedLanguageModel(keras.layers.Layer):
+class MaskedLM(keras.layers.Layer):
     """Encoder with a masked-LM head, which predicts the tokens at given positions.
+
+    `electra_tf.MaskedLanguageModel` is the same with a tokenizer and files.
 
     Args:
         encoder: The encoder; its token table is also the output matrix.
@@ -38,37 +39,22 @@ class MaskedLanguageModel(keras.layers.Layer):
         name: Name of the layer.
         dtype: Keras dtype policy.
         trainable: Whether the weights are trained, the encoder's too.
-
-    Example:
-        import electra_tf
-        import numpy as np
-
-        model = electra_tf.MaskedLanguageModel.from_preset("run")  # the generator
-        model.fill_mask("Paris is the [MASK] of France.", top_k=5)  # [Proposal(...), ]
-
-        encoder = electra_tf.Encoder.from_preset("run")
-        model = electra_tf.MaskedLanguageModel(encoder)  # with a new head
-        inputs = encoder.tokenizer(["a fine film"])
-        model(inputs, positions=np.array([[1]]))  # logits [1, 1, V] of position 1
     """
 
-    # `electra_tf/__init__.py`, above, sets these.
-    from_preset: ClassVar[Callable[..., "MaskedLanguageModel"]]
-    """Load a masked language model, or a generator, from any pre-trained model."""
-    fill_mask: ClassVar[Callable[..., Any]]
-    """Return the most likely tokens for each [MASK] of texts."""
     rematerialized_call = call_as_it_is
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: TransformerEncoder,
         seed: int = 0,
         name: str = "masked_language_model",
         dtype: Any = None,
         trainable: bool = True,
     ):
         super().__init__(name=name, dtype="float32")
-        check_type("encoder", encoder, Encoder, "Pass Encoder.from_preset(...)")
+        check_type(
+            "encoder", encoder, TransformerEncoder, "Pass Encoder.from_preset(...)"
+        )
         self.encoder, self._seed = encoder, seed
         self._policy = policy_config(dtype)
         width = encoder.embeddings.width
@@ -129,7 +115,7 @@ class MaskedLanguageModel(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "MaskedLanguageModel":
+    def from_config(cls, config: dict[str, Any]) -> "MaskedLM":
         """Create a layer with the same shapes and initial values."""
         encoder = keras.saving.deserialize_keras_object(config["encoder"])
         return build_layer(cls, {**config, "encoder": encoder})
@@ -140,7 +126,7 @@ class Discriminator(keras.layers.Layer):
 
     rematerialized_call = call_as_it_is
 
-    def __init__(self, encoder: Encoder, seed: int = 0, dtype: Any = None):
+    def __init__(self, encoder: TransformerEncoder, seed: int = 0, dtype: Any = None):
         super().__init__(name="discriminator", dtype="float32")
         self.encoder = encoder
         self.head = ReplacedTokenHead(encoder.shape, seed, dtype)
@@ -171,9 +157,10 @@ class Discriminator(keras.layers.Layer):
         return self.head(x_BLD)
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
-class Electra(keras.layers.Layer):
+class ElectraPair(keras.layers.Layer):
     """Generator and discriminator (paper, sections 2 and 3.2).
+
+    `electra_tf.Electra` is the same with a tokenizer and files.
 
     `settings.sharing` selects the shared weights:
 
@@ -196,25 +183,12 @@ class Electra(keras.layers.Layer):
         two_towers: Whether the generator has two towers (Electric). It is then the
             attribute `cloze`, and `generator` is None.
         corrector: Whether the discriminator has a masked-LM head beside its own.
-
-    Example:
-        import electra_tf
-        import numpy as np
-
-        config = electra_tf.load_config("tiny", ["model.vocabulary_size=1000"])
-        electra = electra_tf.Electra(config.model)
-        ids = np.array([[2, 9, 3]])
-        electra(ids, np.zeros_like(ids), np.ones_like(ids))  # [1, 3], > 0: replaced
-
-        electra = electra_tf.Electra.from_preset("run")
-        electra.replaced_tokens(["The cat sat on the wednesday."])  # a list per text
     """
 
-    # `electra_tf/__init__.py`, above, sets these.
-    from_preset: ClassVar[Callable[..., "Electra"]]
-    """Load a discriminator, and its generator, from any pre-trained model."""
-    replaced_tokens: ClassVar[Callable[..., Any]]
-    """Return the probability that each token of texts was replaced."""
+    encoder_class: ClassVar[type[TransformerEncoder]] = TransformerEncoder
+    """Class of the encoders of one tower."""
+    masked_lm_class: ClassVar[type[MaskedLM]] = MaskedLM
+    """Class of the generator."""
     rematerialized_call = call_as_it_is
 
     def __init__(
@@ -235,7 +209,8 @@ class Electra(keras.layers.Layer):
         check_type("settings", settings, ModelConfig, remedy)
         self.settings, self.seed = settings, seed
         has_one_tower = generator and not two_towers
-        encoder, masked_lm = _networks(settings, seed, has_one_tower, dtype)
+        classes = self.encoder_class, self.masked_lm_class
+        encoder, masked_lm = _networks(settings, seed, has_one_tower, dtype, *classes)
         # The order of the parts is that of their variables, in optimizers too.
         self.discriminator = Discriminator(
             encoder, _part_seed(seed, _DISCRIMINATOR_HEAD), dtype
@@ -261,7 +236,7 @@ class Electra(keras.layers.Layer):
         self.trainable = trainable
 
     @property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> TransformerEncoder:
         """Return the discriminator's encoder, which fine-tuning uses."""
         return self.discriminator.encoder
 
@@ -306,7 +281,7 @@ class Electra(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Electra":
+    def from_config(cls, config: dict[str, Any]) -> "ElectraPair":
         """Create a model with the same shapes and initial values."""
         return build_layer(cls, config, settings=ModelConfig)
 
@@ -330,14 +305,14 @@ class MaskedLMPair(keras.layers.Layer):
     ):
         super().__init__(name="masked_lm_pair", dtype="float32")
         encoder, masked_lm = _networks(settings, seed, generator, dtype)
-        self.main = MaskedLanguageModel(
+        self.main = MaskedLM(
             encoder, _part_seed(seed, _DISCRIMINATOR_HEAD), "main", dtype
         )
         self.generator = masked_lm
         self.gate = _vector("gate") if gate else None
 
     @property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> TransformerEncoder:
         """Return the main network's encoder, which fine-tuning uses."""
         return self.main.encoder
 
@@ -360,17 +335,15 @@ class MaskedLMPair(keras.layers.Layer):
         return self.main(token_ids, segment_ids, padding_mask, positions)
 
 
-def bert(
-    settings: ModelConfig, seed: int = 0, dtype: Any = None
-) -> MaskedLanguageModel:
+def bert(settings: ModelConfig, seed: int = 0, dtype: Any = None) -> MaskedLM:
     """Create a full-size encoder with a masked-LM head, for the BERT baseline.
 
     The encoder's initial values are those of the discriminator of the same seed.
     """
-    encoder = Encoder(settings.encoder, _part_seed(seed, _DISCRIMINATOR), dtype=dtype)
-    return MaskedLanguageModel(
-        encoder, _part_seed(seed, _GENERATOR_HEAD), "bert", dtype
+    encoder = TransformerEncoder(
+        settings.encoder, _part_seed(seed, _DISCRIMINATOR), dtype=dtype
     )
+    return MaskedLM(encoder, _part_seed(seed, _GENERATOR_HEAD), "bert", dtype)
 
 
 def pretraining_model(
@@ -378,7 +351,7 @@ def pretraining_model(
     objective: ObjectiveConfig,
     seed: int = 0,
     dtype: Any = None,
-) -> Electra | MaskedLMPair | MaskedLanguageModel:
+) -> ElectraPair | MaskedLMPair | MaskedLM:
     """Create the networks of an objective, as `config/objectives.py` lists them."""
     facts = objective.facts
     if facts.head == "masked_lm" and not facts.generator:
@@ -387,7 +360,7 @@ def pretraining_model(
         return MaskedLMPair(
             settings, seed, objective.has_generator, facts.softmax == "all", dtype
         )
-    return Electra(
+    return ElectraPair(
         settings,
         seed,
         generator=objective.has_generator,
@@ -407,24 +380,31 @@ def gather(x_BLD: Tensor, positions_BM: Tensor) -> Tensor:
 
 
 def _networks(
-    settings: ModelConfig, seed: int, has_generator: bool, dtype: Any
-) -> tuple[Encoder, MaskedLanguageModel | None]:
+    settings: ModelConfig,
+    seed: int,
+    has_generator: bool,
+    dtype: Any,
+    encoder_class: type[TransformerEncoder] = TransformerEncoder,
+    masked_lm_class: type[MaskedLM] = MaskedLM,
+) -> tuple[TransformerEncoder, MaskedLM | None]:
     """Return the main network's encoder and the generator, with what they share."""
-    shape, seeds = settings.encoder, [_part_seed(seed, i) for i in range(2)]
+    shape, small = settings.encoder, settings.generator
+    main_seed, other_seed = (_part_seed(seed, i) for i in (_DISCRIMINATOR, _GENERATOR))
+    tables = shared = None
     if settings.sharing == "gdes" and has_generator:
-        other = Encoder(settings.generator, seeds[_GENERATOR], dtype=dtype)
-        factory = InitializerFactory(seeds[_DISCRIMINATOR], shape.initializer_range)
+        other = encoder_class(small, other_seed, dtype=dtype)
+        factory = InitializerFactory(main_seed, shape.initializer_range)
         tables = DisentangledEmbeddings(shape, factory, other.embeddings, dtype)
-        encoder = Encoder(shape, seeds[_DISCRIMINATOR], tables, dtype=dtype)
-    else:
-        encoder = other = Encoder(shape, seeds[_DISCRIMINATOR], dtype=dtype)
-        if has_generator and settings.sharing != "all":
-            shared = encoder.embeddings if settings.sharing == "embeddings" else None
-            other = Encoder(settings.generator, seeds[_GENERATOR], shared, dtype=dtype)
+    encoder = encoder_class(shape, main_seed, tables, dtype=dtype)
     if not has_generator:
         return encoder, None
+    if settings.sharing == "all":
+        other = encoder
+    elif settings.sharing != "gdes":
+        shared = encoder.embeddings if settings.sharing == "embeddings" else None
+        other = encoder_class(small, other_seed, shared, dtype=dtype)
     head_seed = _part_seed(seed, _GENERATOR_HEAD)
-    return encoder, MaskedLanguageModel(other, head_seed, "generator", dtype)
+    return encoder, masked_lm_class(other, head_seed, "generator", dtype)
 
 
 def _vector(name: str) -> keras.layers.Dense:

@@ -1,8 +1,8 @@
 """Encoder: embeddings and Transformer layers, from token ids to hidden states."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -11,19 +11,19 @@ from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, check_type
 from electra_tf.model.calls import call_as_it_is, remat_scope_of_blocks, unpack_inputs
 from electra_tf.model.layer_ops import AttentionRecorder, LayerOps, Tensor
-from electra_tf.model.saving import PACKAGE, build_layer
+from electra_tf.model.saving import build_layer
 from electra_tf.model.summary import rows_of, summary
 from electra_tf.model.transformer import Block, Embeddings, InitializerFactory
 
 _MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
-class Encoder(keras.layers.Layer):
-    """Transformer encoder (BERT; ELECTRA paper, section 2).
+class TransformerEncoder(keras.layers.Layer):
+    """Transformer encoder (BERT; ELECTRA paper, section 2), from ids to hidden states.
 
-    Embeddings whose width differs from that of the hidden states are projected after
-    their layer norm and dropout.
+    `electra_tf.Encoder` is the same with a tokenizer and files. Embeddings whose width
+    differs from that of the hidden states are projected after their layer norm and
+    dropout.
 
     Args:
         shape: Depth, widths, tables and dropout.
@@ -32,28 +32,9 @@ class Encoder(keras.layers.Layer):
         name: Name of the layer, with which the paths of its weights begin.
         dtype: Keras dtype policy.
         trainable: Whether the weights are trained.
-
-    Example:
-        import electra_tf
-        import numpy as np
-
-        encoder = electra_tf.Encoder.from_preset("run")  # a run's newest checkpoint
-        encoder.embed(["a fine film", "a dull film"])  # float32 [2, D]
-        ids, mask = np.array([[2, 9, 3, 0]]), np.array([[1, 1, 1, 0]])
-        encoder(ids, segment_ids=np.zeros_like(ids), padding_mask=mask)  # [1, 4, D]
     """
 
-    # `electra_tf/__init__.py`, above, sets these.
-    from_preset: ClassVar[Callable[..., "Encoder"]]
-    """Load an encoder from any source."""
-    embed: ClassVar[Callable[..., Any]]
-    """Return a vector for each text (`tasks/pretrained_texts.py`)."""
-
     rematerialized_call = call_as_it_is
-    tokenizer: Any = None
-    """The `Tokenizer` of `from_preset`, which is not part of the config; None: none."""
-    has_pretraining_head = False
-    """True if its weights come from pre-training alone; `embed` then warns."""
 
     def __init__(
         self,
@@ -253,6 +234,6 @@ class Encoder(keras.layers.Layer):
         return super().get_config() | arguments
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Encoder":
+    def from_config(cls, config: dict[str, Any]) -> "TransformerEncoder":
         """Create an encoder of the same shape and initial values."""
         return build_layer(cls, config, shape=EncoderConfig)

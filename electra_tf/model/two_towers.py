@@ -7,7 +7,7 @@ from keras import ops
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.model.calls import call_as_it_is
-from electra_tf.model.encoder import Encoder
+from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.heads import MaskedLMHead
 from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.summary import rows_of
@@ -38,7 +38,7 @@ class TwoTowerGenerator(keras.layers.Layer):
     ):
         super().__init__(name="cloze", dtype="float32")
         self.left, self.right = (
-            Encoder(shape, number, embeddings, name, dtype)
+            TransformerEncoder(shape, number, embeddings, name, dtype)
             for number, name in (
                 (seed, "left_encoder"),
                 (seed + _RIGHT_TOWER, "right_encoder"),

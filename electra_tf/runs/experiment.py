@@ -27,7 +27,7 @@ from electra_tf.text.record_set import (
     open_records,
     reraise_bad_records,
 )
-from electra_tf.text.tokenizer import Tokenizer, settings_path
+from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
     CONFIG,
@@ -48,7 +48,7 @@ class Experiment:
     """Config and tokenizer, validated against each other."""
 
     config: PretrainingConfig
-    tokenizer: Tokenizer
+    tokenizer: WordPieceTokenizer
     token_counts: np.ndarray | None = None
     """int64 [V]: counts of the tokens in the training records, for a unigram
     generator."""
@@ -71,7 +71,7 @@ class Experiment:
         counts = None
         if config.objective.unigram_generator:
             counts = np.load(os.path.join(checkpoint.path, _COUNTS), allow_pickle=False)
-        return cls(config, Tokenizer(vocabulary, config.tokenization), counts)
+        return cls(config, WordPieceTokenizer(vocabulary, config.tokenization), counts)
 
     def with_counts(self, record_set: RecordSet) -> "Experiment":
         """Count the tokens of the training records, if a unigram generator needs it."""
@@ -197,7 +197,9 @@ class Experiment:
         ]
 
 
-def data_fingerprint(record_set: RecordSet, tokenizer: Tokenizer) -> dict[str, Any]:
+def data_fingerprint(
+    record_set: RecordSet, tokenizer: WordPieceTokenizer
+) -> dict[str, Any]:
     """Return a fingerprint of the records and vocabulary, independent of paths."""
     digest = hashlib.sha256()
     for path, number in zip(record_set.paths, record_set.counts, strict=True):

@@ -13,11 +13,11 @@ import tensorflow as tf
 from electra_tf import sources
 from electra_tf.config.objectives import Scoring
 from electra_tf.errors import InputError
-from electra_tf.model.electra import Electra, MaskedLMPair
+from electra_tf.interop.keras_networks import load_networks
+from electra_tf.model.electra import ElectraPair, MaskedLMPair
 from electra_tf.pretraining.objectives.all_tokens_mlm import log_mixture
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
-from electra_tf.tasks.pretrained_models import load_networks
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.text.warnings import UnknownCounter
 
@@ -58,7 +58,7 @@ class TextScorer:
 
     rule: Scoring
     """One of `RULES`."""
-    tokenizer: Tokenizer
+    tokenizer: WordPieceTokenizer
     max_tokens: int
     """Wordpieces of a text, at most."""
     token_scores: Callable[..., tf.Tensor]
@@ -89,7 +89,8 @@ class TextScorer:
             InputError: The model has no head to score with, or no update of the
                 discriminator.
         """
-        networks = load_networks(sources.open_pretrained(path))
+        source = sources.open_pretrained(path)
+        networks = load_networks(source.run, source.path)
         networks.check_discriminator()
         tokenizer, facts = networks.tokenizer, networks.config.objective.facts
         mask = tokenizer.vocabulary.ids[MASK]
@@ -200,4 +201,4 @@ def _token_scores(model: Any, rule: Scoring, mask: int) -> Callable[..., tf.Tens
 
     if isinstance(model, MaskedLMPair):
         return read_whole
-    return discriminate if isinstance(model, Electra) else mask_one
+    return discriminate if isinstance(model, ElectraPair) else mask_one

@@ -16,7 +16,7 @@ from electra_tf.errors import InputError
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.text.pipeline import evaluation_batches
 from electra_tf.text.record_set import RecordSet
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS
 from electra_tf.training.checkpoint import assign, training_state
 
@@ -27,7 +27,7 @@ _CHUNK = 2**14  # records that are in memory at a time
 
 
 def load_token_embeddings(
-    pretrainer: Pretrainer, records: RecordSet, tokenizer: Tokenizer
+    pretrainer: Pretrainer, records: RecordSet, tokenizer: WordPieceTokenizer
 ) -> str:
     """Replace the token tables and the biases of the vocabulary; return a summary.
 

@@ -5,20 +5,16 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from electra_tf import backend, durable_files, sources
+from electra_tf import backend, durable_files
 from electra_tf.errors import InputError
 from electra_tf.serving import validate
 from electra_tf.serving.export_options import (
     FORMATS,
-    LIMITS,
     NAMES,
-    OUTPUT_KINDS,
     SIGNATURES,
-    TARGETS,
-    RequestLimits,
     check_arguments,
     check_export,
 )
@@ -31,11 +27,8 @@ from electra_tf.serving.formats.saved_model import (
     write_server_files,
     write_warmup,
 )
-from electra_tf.serving.pretrained_models import pretrained_export
 from electra_tf.serving.signatures import ExportSpec, Runtime, Signature
 from electra_tf.serving.task_models import task_export
-from electra_tf.tasks.load import load
-from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.disk_errors import reraise_full_disk
 
 _logger = logging.getLogger(__name__)
@@ -43,29 +36,6 @@ _logger = logging.getLogger(__name__)
 _DEFAULT = "serving_default"
 _CONVERTERS = {"litert": (write_litert, open_litert), "onnx": (write_onnx, open_onnx)}
 _WARMUP_LENGTHS = 16, 64, 128, 256, 512
-
-
-def load_exportable(
-    path: str | os.PathLike,
-    output_kind: str | None = None,
-    target: str = TARGETS[0],
-    max_length: int | None = None,
-    limits: RequestLimits = LIMITS,
-) -> ExportSpec:
-    """Load a trained model as functions to export."""
-    source = sources.open_source(path)
-    has_head = output_kind is None and source.fine_tuned is not None
-    if source.kind != "fine_tuned" and not has_head:
-        kind = output_kind or OUTPUT_KINDS[0]
-        return pretrained_export(source, kind, target, max_length, limits)
-    for flag, value in (("--output_kind", output_kind), ("--max_length", max_length)):
-        if value is not None:
-            raise InputError(
-                f"--model must be a pre-trained checkpoint for {flag}",
-                f"{flag}={value} for a fine-tuned model, {source.path!r}",
-                f"Omit {flag}",
-            )
-    return task_export(load(source), target, limits)
 
 
 def export(
@@ -127,84 +97,17 @@ def _files(folder: str) -> list[str]:
 
 
 def export_model(
-    model: TextModel,
-    filepath: str | os.PathLike,
-    format: str = FORMATS[0],
-    verbose: bool | None = None,
-    **unknown: Any,
+    model: Any,
+    folder: str | os.PathLike,
+    format: str,
+    verbose: bool | None,
+    unknown: Mapping[str, Any],
 ) -> str:
-    """Write the model and its tokenizer to a new folder, and compare it with Keras.
-
-    Args:
-        model: The model, `self` of `model.export`.
-        filepath: The folder to create. `electra_tf.export_saved_model` writes numbered
-            versions for a server in place of it.
-        format: `saved_model` takes texts or ids; `litert` and `onnx` take ids, for
-            which `tokenizer.json` is beside the file.
-        verbose: Whether to print sizes and differences.
-        unknown: Not supported.
-
-    Returns:
-        The folder.
-
-    Raises:
-        InputError: The folder exists, the format is unknown or not installed, or the
-            written model differs from the Keras model.
-    """
-    final = check_export(filepath, format, unknown)
+    """Write a `TextModel` and its tokenizer to a new folder; its method `export`."""
+    final = check_export(folder, format, unknown)
     log = print if verbose else _logger.info
     _write(task_export(model), final, SIGNATURES, NAMES[format], log, False)
-    return os.fspath(filepath)
-
-
-def export_saved_model(
-    model: TextModel | str | os.PathLike,
-    output: str | os.PathLike,
-    version: int = 1,
-    max_length: int | None = None,
-    limits: RequestLimits = LIMITS,
-) -> str:
-    """Write a SavedModel for TF Serving, and compare it with the Keras model.
-
-    Args:
-        model: A fine-tuned model, its `.keras` file or folder, or a pre-training
-            checkpoint or run, whose encoder is exported.
-        output: The folder of all versions of the model.
-        version: The number of this version.
-        max_length: Positions of a text, with special tokens, for a pre-trained
-            checkpoint; a fine-tuned model has its own. Default: those of the run's
-            records; 128 for a model of another library.
-        limits: Limits of a request, which the graph checks.
-
-    Returns:
-        The version's folder.
-
-    Raises:
-        InputError: The version exists, there is no model, `max_length` does not fit it,
-            or the written model differs from the Keras model.
-
-    Example:
-        import electra_tf
-
-        electra_tf.export_saved_model("model.keras", "served")  # served/1
-    """
-    if isinstance(model, str | os.PathLike):
-        spec = load_exportable(model, max_length=max_length, limits=limits)
-    elif not isinstance(model, TextModel):
-        raise InputError(
-            "export_saved_model must get a model of a task or a path",
-            type(model).__name__,
-            "Pass a fine-tuned model, or the path of a checkpoint",
-        )
-    elif max_length is not None:
-        raise InputError(
-            "model must be a pre-trained checkpoint for max_length",
-            f"max_length={max_length} for a {type(model).__name__}",
-            "Omit max_length",
-        )
-    else:
-        spec = task_export(model, limits=limits)
-    return export(spec, os.fspath(output), version, log=_logger.info)
+    return os.fspath(folder)
 
 
 def select_signatures(spec: ExportSpec, kinds: Sequence[str]) -> dict[str, Signature]:

@@ -1,11 +1,9 @@
-"""Open a model or an export for the local server: signatures that map arrays."""
+"""Models of the local server: signatures that map arrays."""
 
 import contextlib
 import dataclasses
 import json
-import os
 import pathlib
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,9 +11,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (its operations)
 
-from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.serving.export import load_exportable, select_signatures
+from electra_tf.serving.export import select_signatures
 from electra_tf.serving.export_options import SIGNATURES
 from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA, warmup_requests
 from electra_tf.serving.signatures import ExportSpec
@@ -59,32 +56,7 @@ class Servable:
                     signature(request)
 
 
-def open_servable(
-    path: str, name: str | None = None, output_kind: str | None = None
-) -> Servable:
-    """Open an export, or a model as for `load_exportable`, whose graphs are created in
-    memory. `name` is that of URLs, by default the last part of the path."""
-    version = _export_folder(path)
-    if name is None:
-        base = os.path.basename(os.path.normpath(path))
-        if version and base.isdecimal():
-            base = version.absolute().parent.name
-        name = re.sub(r"[^\w.-]", "-", base, flags=re.ASCII)
-    if version is None:
-        source = sources.open_source(path)
-        if source.kind != "fine_tuned" and not source.fine_tuned:
-            output_kind = output_kind or "electra"
-        return servable_of(load_exportable(path, output_kind), name)
-    if output_kind is not None:
-        raise InputError(
-            "--output_kind must be omitted for an export, whose outputs are fixed",
-            f"--output_kind={output_kind} for {path!r}",
-            "Omit it, or name the model in place of its export",
-        )
-    return _of_export(version, name)
-
-
-def _export_folder(path: str) -> pathlib.Path | None:
+def export_folder(path: str) -> pathlib.Path | None:
     """Return the newest version of an export; None if the path is none."""
     folder = pathlib.Path(path)
     if (folder / _GRAPH).is_file():
@@ -94,7 +66,8 @@ def _export_folder(path: str) -> pathlib.Path | None:
     return max(versions, key=lambda version: int(version.name), default=None)
 
 
-def _of_export(folder: pathlib.Path, name: str) -> Servable:
+def open_export(folder: pathlib.Path, name: str) -> Servable:
+    """Load a version of an export."""
     try:
         about = dict(json.loads((folder / ASSETS_EXTRA / ABOUT).read_bytes()))
         functions = tf.saved_model.load(str(folder)).signatures

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.model.encoder import Encoder
+from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.layer_ops import gelu
 from electra_tf.model.transformer import Block
 from electra_tf.serving.export_options import IDS, TARGETS
@@ -51,7 +51,7 @@ class InferenceEncoder(tf.Module):
     can share them. The weights of the layers are copied.
     """
 
-    def __init__(self, encoder: Encoder, target: str = TARGETS[0]):
+    def __init__(self, encoder: TransformerEncoder, target: str = TARGETS[0]):
         super().__init__()
         self.target = target
         tables, project = encoder.embeddings, encoder.embeddings_project

@@ -11,10 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.errors import InputError
+from electra_tf.interop.keras_networks import KerasNetworks, load_networks
 from electra_tf.model.electra import (
     Discriminator,
-    Electra,
-    MaskedLanguageModel,
+    ElectraPair,
+    MaskedLM,
     MaskedLMPair,
 )
 from electra_tf.serving.export_options import LIMITS, TARGETS, RequestLimits
@@ -30,10 +31,7 @@ from electra_tf.serving.signatures import (
 )
 from electra_tf.serving.text_graph import GraphInputs, GraphMasks
 from electra_tf.sources import PretrainedEncoder, Source
-from electra_tf.tasks.examples import EncodedExamples
-from electra_tf.tasks.pretrained_models import Networks, load_networks
-from electra_tf.tasks.pretrained_texts import encode_masked
-from electra_tf.text.encoding import encode_rows
+from electra_tf.text.encoding import encode_masked, encode_rows, pad_rows
 from electra_tf.text.vocab import MASK
 
 MAX_MASKS = 1024
@@ -79,17 +77,17 @@ class _Pretrained(ServedModel):
             outputs["proposals"] = to_tokens(outputs["ids"], outputs["ids"] >= 0)
         return outputs
 
-    def examples(self, rows: Sequence[str]) -> EncodedExamples:
+    def ids(self, rows: Sequence[str]) -> Request:
         vocabulary = self._tokenizer.vocabulary
         encoded = encode_rows(self.pieces, vocabulary, rows, self._max_length)
-        # Without a larger limit, a batch is as long as its longest text.
-        return EncodedExamples(encoded.ids, encoded.segments, max_length=0)
+        shape = len(rows), max(map(len, encoded.ids))
+        return pad_rows(encoded.ids, encoded.segments, shape)
 
     def pieces(self, text: str) -> list[int]:
         return self._tokenizer.encode(text)
 
     def expected(self, rows: Sequence[str]) -> Response:
-        ids = self.examples(rows).batch(range(len(rows)), len(rows))[0]
+        ids = self.ids(rows)
         tokens_V = np.array([token.encode() for token in self._tokens], object)
         indices = np.where(ids["padding_mask"], ids["token_ids"], -1)
         return {**arrays(self.keras_head(ids)), "tokens": tokens_V[indices]}
@@ -142,9 +140,7 @@ class _FillMask(_Pretrained):
 
     graph_inputs = GraphMasks
 
-    def __init__(
-        self, model: MaskedLanguageModel, network: InferenceEncoder, texts: _Texts
-    ):
+    def __init__(self, model: MaskedLM, network: InferenceEncoder, texts: _Texts):
         super().__init__(model, network, texts)
         self._mask = self._tokenizer.vocabulary.ids[MASK]
         self._table_VE = model.encoder.embeddings.word_embeddings
@@ -256,17 +252,18 @@ def pretrained_export(
     return _export_spec(output_kind, _served(networks.model, target, texts), texts)
 
 
-def _networks(source: Source) -> Networks:
+def _networks(source: Source) -> KerasNetworks:
     try:
-        return load_networks(source)
+        return load_networks(source.run, source.path)
     except InputError as error:
-        remedy = f"{error.remedy}; or pass --output_kind=encoder for vectors"
-        raise InputError(error.required, error.received, remedy) from error
+        raise InputError(
+            f"{error} For its vectors pass --output_kind=encoder."
+        ) from error
 
 
 def _served(model: Any, target: str, texts: _Texts) -> list[ServedModel]:
     """Return the heads of a model, of its discriminator first."""
-    discriminator = model.discriminator if isinstance(model, Electra) else None
+    discriminator = model.discriminator if isinstance(model, ElectraPair) else None
     generator = model.generator if discriminator else model
     if isinstance(model, MaskedLMPair):
         generator = model.main

@@ -15,8 +15,7 @@ import tensorflow as tf
 from electra_tf.config.model import EncoderConfig
 from electra_tf.serving.export_options import IDS, LIMITS, RequestLimits
 from electra_tf.serving.inference_encoder import InferenceEncoder, chunked_encoder
-from electra_tf.tasks.examples import EncodedExamples
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 Inputs = Mapping[str, tf.Tensor]
 Outputs = dict[str, tf.Tensor]
@@ -51,7 +50,7 @@ class ExportSpec:
     """Functions of strings by name."""
     tokens: Mapping[str, Signature]
     """Functions of ids by name."""
-    tokenizer: Tokenizer
+    tokenizer: WordPieceTokenizer
     metadata: Mapping[str, Any]
     """Facts for clients: labels, lengths."""
 
@@ -257,8 +256,8 @@ class ServedModel(abc.ABC):
         """Return the outputs for strings by name, each [B, ...]."""
 
     @abc.abstractmethod
-    def examples(self, rows: Sequence[Any]) -> EncodedExamples:
-        """Encode texts, or tuples of them, without a graph."""
+    def ids(self, rows: Sequence[Any]) -> Request:
+        """Encode texts, or tuples of them, without a graph, as one padded batch."""
 
     @abc.abstractmethod
     def expected(self, rows: Sequence[Any]) -> Response:
@@ -317,9 +316,8 @@ class ServedModel(abc.ABC):
         yield {name: encode_texts([], axes) for name, axes in self.inputs.items()}, {}
 
     def _token_cases(self) -> Iterator[tuple[Request, Response]]:
-        examples = self.examples(self.probes())
-        ids = examples.batch(range(len(examples)), len(examples))[0]
-        for rows in (1, len(examples)):
+        ids = self.ids(self.probes())
+        for rows in (1, len(ids[IDS[0]])):
             request = {name: array[:rows] for name, array in ids.items()}
             yield request, arrays(self.named(self.keras_head(request)))
         yield {name: np.zeros([0, 0], np.int32) for name in IDS}, {}

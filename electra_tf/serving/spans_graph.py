@@ -13,12 +13,11 @@ import tensorflow as tf
 from electra_tf.config.finetuning import DataConfig, TaskModelConfig
 from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.text_graph import GraphEncoder
-from electra_tf.tasks.windows import query_limit
 from electra_tf.text.graph_tokenizer import (
     drop_invalid_utf8,
     repeat_rows,
 )
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 _SPECIALS = 3  # [CLS], and [SEP] twice
 NO_SPAN = -1e30  # score of a question without a valid span
@@ -61,7 +60,7 @@ class GraphWindows(GraphEncoder):
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: WordPieceTokenizer,
         settings: DataConfig,
         limits: RequestLimits = LIMITS,
     ):
@@ -80,7 +79,7 @@ class GraphWindows(GraphEncoder):
         """
         query = self._tokenize(question_B)
         length_B = tf.cast(query.row_lengths(), tf.int32)
-        kept_B = tf.minimum(length_B, query_limit(self._settings))
+        kept_B = tf.minimum(length_B, self._settings.query_limit)
         # `tasks.windows` tokenizes the context word by word. Its word boundaries are
         # also boundaries of the tokenizer, so the wordpieces are the same.
         document = self._tokenize.encode_with_offsets(context_B)

@@ -26,17 +26,14 @@ from electra_tf.serving.signatures import (
 )
 from electra_tf.serving.spans_graph import NO_SPAN, GraphWindows, graph_answers
 from electra_tf.serving.text_graph import GraphInputs
-from electra_tf.serving.words_graph import GraphSpans, GraphWords, WordTags, split_words
-from electra_tf.tasks.examples import EncodedExamples
-from electra_tf.tasks.text_model import TextModel
-from electra_tf.tasks.windows import query_limit
+from electra_tf.serving.words_graph import GraphWords, WordTags, split_words
 from electra_tf.text.graph_tokenizer import substrings
 
 
 class _Task(ServedModel):
     """Head of a fine-tuned model. Subclasses turn strings into rows of ids."""
 
-    def __init__(self, model: TextModel, target: str, limits: RequestLimits):
+    def __init__(self, model: Any, target: str, limits: RequestLimits):
         network = InferenceEncoder(model.encoder, target)
         super().__init__(network, model.shape, limits)
         self.model, self.data = model, model.settings.data
@@ -52,7 +49,12 @@ class _Task(ServedModel):
     def named(self, outputs: Any) -> Outputs:
         return self.model.named_outputs(outputs)
 
-    def examples(self, rows: Sequence[Any]) -> EncodedExamples:
+    def ids(self, rows: Sequence[Any]) -> Request:
+        examples = self.examples(rows)
+        return examples.batch(range(len(examples)), len(examples))[0]
+
+    def examples(self, rows: Sequence[Any]) -> Any:
+        """Return the `EncodedExamples` of texts, or of tuples of them."""
         return self.model.row_examples(rows)
 
     def texts(self) -> dict[str, Signature]:
@@ -67,7 +69,7 @@ class _Task(ServedModel):
 class _Texts(_Task):
     """Outputs for each text or pair of texts, or for several of each item."""
 
-    def __init__(self, model: TextModel, target: str, limits: RequestLimits):
+    def __init__(self, model: Any, target: str, limits: RequestLimits):
         super().__init__(model, target, limits)
         self._pack = GraphInputs(model.tokenizer, self.data.max_length, limits)
         self.module.inputs = self._pack
@@ -124,12 +126,12 @@ class _Texts(_Task):
 class _Words(_Task):
     """Labels of the words of a text, and its entities."""
 
-    def __init__(self, model: TextModel, target: str, limits: RequestLimits):
+    def __init__(self, model: Any, target: str, limits: RequestLimits):
         super().__init__(model, target, limits)
         self.module.words = self._words = GraphWords(
             model.tokenizer, self.data.max_length, self.data.tagging_segment, limits
         )
-        self._spans = GraphSpans(model.tags, model.scheme)
+        self._spans = model.graph_spans()
         self.compute = chunked(self.outputs)
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
@@ -165,7 +167,7 @@ class _Words(_Task):
         inputs, parts = self._words(words)
         return self._words.tags(self.compute(inputs), parts), parts.words
 
-    def examples(self, rows: Sequence[str]) -> EncodedExamples:
+    def examples(self, rows: Sequence[str]) -> Any:
         return self.model.examples([text.split() for text in rows])
 
     def expected(self, rows: Sequence[str]) -> Response:
@@ -182,7 +184,7 @@ class _Words(_Task):
 class _Windows(_Task):
     """Answers to questions, extracted from contexts."""
 
-    def __init__(self, model: TextModel, target: str, limits: RequestLimits):
+    def __init__(self, model: Any, target: str, limits: RequestLimits):
         super().__init__(model, target, limits)
         self._windows = GraphWindows(model.tokenizer, self.data, limits)
         self.module.windows = self._windows
@@ -210,7 +212,7 @@ class _Windows(_Task):
             "answer": encode_texts([qa.answer_text(threshold) for qa in predictions]),
             "null_odds": np.array([qa.null_odds for qa in predictions], np.float32),
             "score": np.array(scores, np.float32),
-            "pieces_cut": np.maximum(0, lengths_B - query_limit(self.data)),
+            "pieces_cut": np.maximum(0, lengths_B - self.data.query_limit),
         }
 
 
@@ -218,7 +220,7 @@ _FORMS = {"texts": _Texts, "words": _Words, "windows": _Windows}
 
 
 def task_export(
-    model: TextModel, target: str = TARGETS[0], limits: RequestLimits = LIMITS
+    model: Any, target: str = TARGETS[0], limits: RequestLimits = LIMITS
 ) -> ExportSpec:
     """Return the functions of a fine-tuned model.
 
@@ -246,7 +248,7 @@ def task_export(
     )
 
 
-def to_float32(model: TextModel) -> TextModel:
+def to_float32(model: Any) -> Any:
     """Return the model, or a copy with the same weights that computes in float32."""
     if model.settings.training.precision == "float32":
         return model

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.signatures import assert_max_positions
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP, UNKNOWN
 
 _FILLER = 0
@@ -16,7 +16,7 @@ of those to keep, int32."""
 class GraphEncoder(tf.Module):
     """Tokenizer that runs in a graph, and packs its wordpieces."""
 
-    def __init__(self, tokenizer: Tokenizer, limits: RequestLimits):
+    def __init__(self, tokenizer: WordPieceTokenizer, limits: RequestLimits):
         super().__init__()
         self._limits = limits
         self._tokenize = tokenizer.graph()
@@ -60,7 +60,10 @@ class GraphInputs(GraphEncoder):
     """Encode texts and pairs."""
 
     def __init__(
-        self, tokenizer: Tokenizer, max_length: int, limits: RequestLimits = LIMITS
+        self,
+        tokenizer: WordPieceTokenizer,
+        max_length: int,
+        limits: RequestLimits = LIMITS,
     ):
         super().__init__(tokenizer, limits)
         self._max_length = max_length

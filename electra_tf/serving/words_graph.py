@@ -1,28 +1,22 @@
-"""Encode sentences for a tagger in a graph; find tags of words and entities in logits.
+"""Encode sentences for a tagger in a graph, and find the tags of words in logits.
 
 They equal those of `tasks.tagger`. Axes: P parts of all sentences, W words of all
-sentences or of the longest one, N entities of all texts, E entities of the text with
-the most.
+sentences or of the longest one.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.text_graph import GraphEncoder
-from electra_tf.tasks.data.schemes import BIOES, OUTSIDE
-from electra_tf.tasks.span_metric import SpanFinder, SpanWords, shifted
 from electra_tf.text.graph_tokenizer import (
     WordOffsets,
     drop_invalid_utf8,
     repeat_rows,
-    substrings,
 )
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
-_WRITTEN = "IBE"
 _SPECIAL = 2  # [CLS] and [SEP]
 # The white space of `str.split`, as characters of an RE2 pattern.
 _SPACES = (
@@ -41,68 +35,6 @@ class WordTags(NamedTuple):
     """Words of each text."""
 
 
-class GraphSpans:
-    """Spans of the tags of a model, by the rules of `schemes.conlleval_spans`."""
-
-    def __init__(self, tags: Sequence[str], scheme: str = BIOES):
-        self._tags, self._scheme = list(tags), scheme
-        self._finder = SpanFinder(tags)
-
-    def labels(self, words: WordTags) -> tf.Tensor:
-        """Return the tag of each word in the scheme, strings [W]."""
-        if self._scheme == BIOES:  # as `TokenClassifier.decode`
-            return tf.gather(tf.constant(self._tags), words.tag_W)
-        spans = self._find(words)
-        is_b_W, is_e_W = {
-            "IOB2": (spans.first_W, False),
-            "IOB1": (spans.follows_W, False),
-            "IOE2": (False, spans.last_W),
-            "IOE1": (False, shifted(spans.follows_W, -1)),
-        }[self._scheme]
-        mark_W = tf.where(is_b_W, 1, tf.where(is_e_W, 2, 0))
-        suffixes = [f"-{kind}" if kind else "" for kind in self._finder.kinds]
-        names = [OUTSIDE, *(mark + of for of in suffixes for mark in _WRITTEN)]
-        index_W = 1 + spans.kind_W * len(_WRITTEN) + mark_W
-        return tf.gather(tf.constant(names), tf.where(spans.inside_W, index_W, 0))
-
-    def entities(self, words: WordTags, offsets: WordOffsets) -> dict[str, tf.Tensor]:
-        """Return the entities of texts, given the characters of the words.
-
-        Returns:
-            `count`, int32 [B], and for each entity `types` and `texts`, strings,
-            `starts` and `ends`, int32, and `scores`, float32, all [B, E]; empty, -1 and
-            0 beyond the entities of a text.
-        """
-        spans = self._find(words)
-        first_W, last_W = spans.first_W, spans.last_W
-        rows = tf.size(words.row_lengths_B)
-        row_W = repeat_rows(tf.range(rows), words.row_lengths_B)
-        count_B = tf.math.unsorted_segment_sum(tf.cast(first_W, tf.int32), row_W, rows)
-        number_W = tf.cumsum(tf.cast(first_W, tf.int32)) - 1
-        number_W = tf.where(spans.inside_W, number_W, -1)  # segment -1 is dropped
-        scores_N = tf.math.unsorted_segment_mean(
-            words.probability_W, number_W, tf.reduce_sum(count_B)
-        )
-        rows = tf.RaggedTensor.from_row_lengths(scores_N, count_B, validate=False)
-        starts = rows.with_values(tf.boolean_mask(offsets.starts.values, first_W))
-        ends = rows.with_values(tf.boolean_mask(offsets.ends.values, last_W))
-        kind_N = tf.boolean_mask(spans.kind_W, first_W)
-        types = rows.with_values(tf.gather(tf.constant(self._finder.kinds), kind_N))
-        return {
-            "types": types.to_tensor(),
-            "starts": starts.to_tensor(-1),
-            "ends": ends.to_tensor(-1),
-            "texts": substrings(offsets.codes, starts, ends).to_tensor(),
-            "scores": rows.to_tensor(),
-            "count": count_B,
-        }
-
-    def _find(self, words: WordTags) -> SpanWords:
-        """Find the spans; none extends over two texts."""
-        is_start_W = tf.ragged.range(words.row_lengths_B).values == 0
-        return self._finder(words.tag_W, is_start_W)
-
-
 class WordAlignment(NamedTuple):
     """Position of each word in the parts."""
 
@@ -119,7 +51,7 @@ class GraphWords(GraphEncoder):
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: WordPieceTokenizer,
         max_length: int,
         segment: int,
         limits: RequestLimits = LIMITS,

@@ -20,7 +20,7 @@ from electra_tf.tasks.examples import EncodedExamples, Inputs, check_num_targets
 from electra_tf.tasks.losses import Loss, span_loss, weighted_sums
 from electra_tf.tasks.spans import QAPrediction, decode_answers
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.tasks.windows import make_features, query_limit
+from electra_tf.tasks.windows import make_features
 
 
 @keras.saving.register_keras_serializable("electra_tf")
@@ -140,7 +140,7 @@ class QuestionAnswerer(TextModel):
         data, decoding = self.settings.data, self.settings.model
         return {
             "null_threshold": self.null_threshold,
-            "max_query_length": query_limit(data),
+            "max_query_length": data.query_limit,
             "doc_stride": data.doc_stride,
             "n_best": decoding.n_best,
             "max_answer_length": decoding.max_answer_length,

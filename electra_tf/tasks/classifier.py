@@ -25,7 +25,7 @@ from electra_tf.tasks.losses import (
 )
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.encoding import encode_rows
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 
 class PooledTextModel(TextModel):
@@ -387,7 +387,7 @@ class TextRegressor(PooledTextModel):
 
 
 def encode_texts(
-    tokenizer: Tokenizer,
+    tokenizer: WordPieceTokenizer,
     texts: Sequence[Any],
     max_length: int,
     targets: Sequence[Any] | None = None,

@@ -7,7 +7,7 @@ import numpy as np
 
 from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.data.schemes import conlleval_spans, is_span_scheme, write_spans
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 
 class Entity(NamedTuple):
@@ -25,14 +25,14 @@ class Entity(NamedTuple):
     """Mean probability of the predicted tags of its words."""
 
 
-def split_text(text: str, tokenizer: Tokenizer) -> Sentence:
+def split_text(text: str, tokenizer: WordPieceTokenizer) -> Sentence:
     """Split a text into words, with `Tokenizer.word_offsets`."""
     offsets = tokenizer.word_offsets(text)
     words = tuple(text[slice(*word)] for word in offsets)
     return Sentence(words, None, "the given texts", 1, True, text, offsets)
 
 
-def split_sentence(sentence: Sentence, tokenizer: Tokenizer) -> Sentence:
+def split_sentence(sentence: Sentence, tokenizer: WordPieceTokenizer) -> Sentence:
     """Split the words of a sentence as those of a text; spans cover the same text."""
     words, tags, firsts = [], [], []
     for word, tag in zip(sentence.words, sentence.tags, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.tasks.data.squad_json import Question
 from electra_tf.tasks.windows import QAFeature, split_words
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def decode_answers(
     question: Question,
     windows: Sequence[QAFeature],
     outputs: Sequence[Mapping[str, np.ndarray]],
-    tokenizer: Tokenizer,
+    tokenizer: WordPieceTokenizer,
     settings: TaskModelConfig = TaskModelConfig(),
 ) -> QAPrediction:
     """Choose the answer among the spans of all windows; its text is empty without any.
@@ -153,7 +153,7 @@ def _null_score(output: Mapping[str, np.ndarray]) -> np.floating:
 class _PieceOffsets:
     """Characters of the wordpieces in one context."""
 
-    def __init__(self, context: str, tokenizer: Tokenizer):
+    def __init__(self, context: str, tokenizer: WordPieceTokenizer):
         self._context, self._tokenizer = context, tokenizer
         self._by_word: dict[tuple[int, int], list[tuple[int, int]]] = {}
 

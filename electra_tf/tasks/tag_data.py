@@ -38,7 +38,7 @@ from electra_tf.tasks.task_data import SPLITS, Reading, TaskData, format_counts
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 _MARKED = re.compile("[A-Z]-.")
 
@@ -127,7 +127,7 @@ def read_tagged(
     log: DataErrorLog,
     notify: Notify,
     known: Sequence[str] = (),
-    tokenizer: Tokenizer | None = None,
+    tokenizer: WordPieceTokenizer | None = None,
 ) -> dict[str, Split]:
     """Read the files of all splits.
 

@@ -33,10 +33,10 @@ from electra_tf.tasks.examples import (
     check_num_targets,
 )
 from electra_tf.tasks.losses import Loss, tag_loss
-from electra_tf.tasks.span_metric import SpanF1
+from electra_tf.tasks.span_metric import GraphSpans, SpanF1
 from electra_tf.tasks.text_inputs import to_single_texts
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 
 
@@ -167,6 +167,10 @@ class TokenClassifier(TextModel):
         """Return the learned tags, and what else decides the tags of words."""
         segment = self.settings.data.tagging_segment
         return {"labels": list(self.tags), "scheme": self.scheme, "segment": segment}
+
+    def graph_spans(self) -> GraphSpans:
+        """Return the graph that finds the spans of tags, for serving."""
+        return GraphSpans(self.tags, self.scheme)
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
         """Return tags, logits and weights of all words."""
@@ -311,7 +315,7 @@ class EncodedWords:
 
 
 def encode_words(
-    words: Sequence[str], tokenizer: Tokenizer, max_length: int
+    words: Sequence[str], tokenizer: WordPieceTokenizer, max_length: int
 ) -> list[EncodedWords]:
     """Pack a sentence into one input, or into several where it is too long for one.
 

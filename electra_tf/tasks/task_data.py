@@ -15,7 +15,7 @@ from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.score import Scorer
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.warnings import UnknownCounter
 
 SPLITS = ("train", "dev", "test")
@@ -30,7 +30,7 @@ class Reading:
     log: DataErrorLog
     """Log of bad rows."""
     notify: Notify
-    tokenizer: Tokenizer | None = None
+    tokenizer: WordPieceTokenizer | None = None
     """Splits texts with spans of characters into words; None: BERT's rules."""
 
 

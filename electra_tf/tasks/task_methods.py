@@ -13,7 +13,7 @@ from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.examples import EncodedExamples, Inputs
 from electra_tf.tasks.losses import Loss
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.tasks.tokenizer import Tokenizer
 
 
 class TaskMethods(abc.ABC):

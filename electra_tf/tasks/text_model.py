@@ -9,7 +9,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -20,6 +20,7 @@ from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.calls import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps
+from electra_tf.serving.export import export_model
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import CompiledMetrics, set_modes
 from electra_tf.tasks.defaults import (
@@ -30,6 +31,7 @@ from electra_tf.tasks.defaults import (
     describe_epochs,
     describe_settings,
 )
+from electra_tf.tasks.encoder import Encoder
 from electra_tf.tasks.examples import EncodedExamples, Inputs, eval_dataset
 from electra_tf.tasks.inference import (
     INPUTS,
@@ -74,6 +76,7 @@ from electra_tf.tasks.text_inputs import (
     reject_text_call,
     rows_of_batches,
 )
+from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.encoding import to_rows
 from electra_tf.training.optimizer import Optimizer
 
@@ -99,8 +102,6 @@ class TextModel(keras.Model, TaskMethods):
         InputError: `data.max_length` exceeds the encoder's positions.
     """
 
-    export: ClassVar[Callable[..., str]]
-    """Write a SavedModel, LiteRT or ONNX; `electra_tf/__init__.py`, above, sets it."""
     rematerialized_call = call_as_it_is
     has_own_optimizer = False
     """Whether `compile` got an optimizer, which each `fit` continues to use."""
@@ -129,7 +130,7 @@ class TextModel(keras.Model, TaskMethods):
             settings = complete_settings(settings, start)
             self.settings_note = describe_settings(start, settings)
         self.settings = checked_settings(settings, start.shape.max_positions, dtype)
-        self.tokenizer = start.tokenizer
+        self.tokenizer = Tokenizer.of(start.tokenizer)
         chosen = self.settings.model
         rates = {name: getattr(chosen, name) for name in _RATES}
         self.shape = dataclasses.replace(
@@ -143,9 +144,9 @@ class TextModel(keras.Model, TaskMethods):
         if chosen.weights == "random":
             start = start.untrained()
         self.encoder = dataclasses.replace(start, shape=self.shape).build_encoder(
-            seed, dtype=policy
+            seed, Encoder, dtype=policy
         )
-        self.encoder.tokenizer = start.tokenizer
+        self.encoder.tokenizer = self.tokenizer
         with keras.RematScope(None):
             self.head = self.make_head(seed)
         self.head.build((None, None, self.shape.width))
@@ -468,6 +469,32 @@ class TextModel(keras.Model, TaskMethods):
         """Return the arguments of `compile`, serialized; None: not compiled."""
         config = super().get_compile_config()
         return config and config | self._compiled_metrics.get_config()
+
+    def export(
+        self,
+        filepath: str | os.PathLike,
+        format: str = "saved_model",
+        verbose: bool | None = None,
+        **unknown: Any,
+    ) -> str:
+        """Write the model and its tokenizer to a new folder, and compare it with Keras.
+
+        Args:
+            filepath: The folder to create. `electra_tf.export_saved_model` writes
+                numbered versions for a server in place of it.
+            format: `saved_model` takes texts or ids; `litert` and `onnx` take ids, for
+                which `tokenizer.json` is beside the file.
+            verbose: Whether to print sizes and differences.
+            unknown: Not supported.
+
+        Returns:
+            The folder.
+
+        Raises:
+            InputError: The folder exists, the format is unknown or not installed, or
+                the written model differs from the Keras model.
+        """
+        return export_model(self, filepath, format, verbose, unknown)
 
     def choose_dropout(self, epochs: int) -> None:
         """Set the rates that no setting gives, for the first training alone."""

@@ -11,7 +11,7 @@ import re
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.squad_json import Answer, Question
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CLS, SEP
 
 _SPECIALS = 3  # [CLS] and two [SEP]
@@ -59,14 +59,9 @@ def split_words(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in _WORD.finditer(text)]
 
 
-def query_limit(settings: DataConfig) -> int:
-    """Return the largest number of wordpieces of a question; the rest is dropped."""
-    return min(settings.max_query_length, settings.max_length // 2)
-
-
 def make_features(
     question: Question,
-    tokenizer: Tokenizer,
+    tokenizer: WordPieceTokenizer,
     settings: DataConfig,
     training: bool = False,
 ) -> list[QAFeature]:
@@ -75,7 +70,7 @@ def make_features(
     The targets are 0 without `training`.
     """
     all_query_ids = tokenizer.encode(question.question)
-    query_ids = all_query_ids[: query_limit(settings)]
+    query_ids = all_query_ids[: settings.query_limit]
     document = _Document(question.context, tokenizer)
     target = _target(question, document, tokenizer) if training else None
     room = settings.max_length - len(query_ids) - _SPECIALS
@@ -108,7 +103,7 @@ def make_features(
 class _Document:
     """Wordpieces of a context, with their words."""
 
-    def __init__(self, context: str, tokenizer: Tokenizer):
+    def __init__(self, context: str, tokenizer: WordPieceTokenizer):
         self.words = split_words(context)
         self.ids: list[int] = []
         self.spans: list[tuple[int, int]] = []
@@ -122,7 +117,7 @@ class _Document:
 
 
 def _target(
-    question: Question, document: _Document, tokenizer: Tokenizer
+    question: Question, document: _Document, tokenizer: WordPieceTokenizer
 ) -> tuple[int, int] | None:
     """Return the first and last wordpiece of the answer; None for an impossible one."""
     if question.impossible:
@@ -140,7 +135,7 @@ def _target(
 
 
 def _answer_pieces(
-    answer: Answer, context: str, document: _Document, tokenizer: Tokenizer
+    answer: Answer, context: str, document: _Document, tokenizer: WordPieceTokenizer
 ) -> tuple[int, int] | None:
     """Return the first and last wordpiece of an answer; None if it has none.
 

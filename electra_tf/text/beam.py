@@ -48,7 +48,7 @@ from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.duplicates import Duplicate
 from electra_tf.text.records import Manifest, Shard, records_output
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.text.vocab_training import WordCounter, WordCounts, drop_rare
 from electra_tf.text.warnings import AccentLoss
@@ -113,7 +113,7 @@ def build(
         _write(folder, parts, [built[_COUNTS], *counts], corpus, built)
         summary = _run(pipeline, folder, options)
         files = {name: Shard(name, *numbers) for name, *numbers in summary[_FILES]}
-        tokenizer = Tokenizer(vocabulary, config.tokenization)
+        tokenizer = WordPieceTokenizer(vocabulary, config.tokenization)
         manifest = make_manifest(
             tokenizer,
             config,

@@ -35,7 +35,7 @@ from electra_tf.text.records import (
     frame,
     records_output,
 )
-from electra_tf.text.tokenizer import Tokenizer, settings_path
+from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
 from electra_tf.text.warnings import DISCARDED_LIMIT, AccentLoss, AccentLossCounter
 from electra_tf.text.worker_pool import WorkerPool
@@ -59,7 +59,7 @@ class ChunkBuilder:
     """Convert documents to serialised records."""
 
     def __init__(self, vocabulary: Vocabulary, config: PretrainingConfig, shards: int):
-        self._tokenizer = Tokenizer(vocabulary, config.tokenization)
+        self._tokenizer = WordPieceTokenizer(vocabulary, config.tokenization)
         self._unknown = chr(vocabulary.ids[UNKNOWN])
         self._settings = config.records
         self._encoder = RecordEncoder(vocabulary, config.records.max_length)
@@ -123,7 +123,10 @@ def with_order(
     """
     if config.records.order is not None:
         return config, []
-    settings, tokenizer = config.records, Tokenizer(vocabulary, config.tokenization)
+    settings, tokenizer = (
+        config.records,
+        WordPieceTokenizer(vocabulary, config.tokenization),
+    )
     with contextlib.closing(DataErrorLog("report", os.devnull, prints=False)) as log:
         reader = CorpusReader(patterns, config.corpus, log, fetch=False)
         sample = next(group_chunks(read_chunks(reader)), [])
@@ -184,14 +187,17 @@ def build(
             chunks = _drop_duplicates(chunks, pool, index, report)
         built = (result for _, result in pool.map("build", chunks))
         totals = _write_shards(built, reader, folder, shards, allow_accent_loss)
-        tokenizer = Tokenizer(vocabulary, config.tokenization)
+        tokenizer = WordPieceTokenizer(vocabulary, config.tokenization)
         manifest = make_manifest(tokenizer, config, log.counts, report.counts, *totals)
         write_metadata(name, tokenizer, config, manifest)
     return manifest
 
 
 def write_metadata(
-    folder: str, tokenizer: Tokenizer, config: PretrainingConfig, manifest: Manifest
+    folder: str,
+    tokenizer: WordPieceTokenizer,
+    config: PretrainingConfig,
+    manifest: Manifest,
 ) -> None:
     """Write vocabulary, config and manifest to a path or a URL."""
     texts = {
@@ -266,7 +272,7 @@ def _write_shards(
 
 
 def make_manifest(
-    tokenizer: Tokenizer,
+    tokenizer: WordPieceTokenizer,
     config: PretrainingConfig,
     errors: collections.Counter[str],
     duplicate_counts: collections.Counter[str],

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf.errors import InputError
-from electra_tf.text.vocab import CLS, SEP, Vocabulary
+from electra_tf.text.vocab import CLS, MASK, SEP, Vocabulary
 
 
 class EncodedRows(NamedTuple):
@@ -145,3 +145,11 @@ def _parts(text: Any, index: int) -> list[str]:
         "A text must be a string or a pair of strings, not "
         f"{text!r:.80} at index {index}"
     )
+
+
+def encode_masked(text: str, tokenizer: Any) -> list[int]:
+    """Return the ids of a text, in which `[MASK]` is that special token."""
+    ids = []
+    for part in text.split(MASK):
+        ids += [*tokenizer.encode(part), tokenizer.vocabulary.ids[MASK]]
+    return ids[:-1]

@@ -13,7 +13,7 @@ from typing import Any
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.text.tokenizer import StoredTokenizer, Tokenizer
+from electra_tf.text.tokenizer import StoredTokenizer, WordPieceTokenizer
 from electra_tf.text.vocab import (
     CLS,
     CONTINUATION,
@@ -168,7 +168,7 @@ def open_json(path: str, vocabulary: Vocabulary | None) -> StoredTokenizer:
     if vocabulary is None or len(vocabulary) < len(tokens):
         vocabulary = Vocabulary.pad_first(tokens, path)
     file_ids = {0: vocabulary.pad_id, vocabulary.pad_id: 0}
-    _check_ids(path, Tokenizer(vocabulary, settings), theirs, file_ids)
+    _check_ids(path, WordPieceTokenizer(vocabulary, settings), theirs, file_ids)
     return StoredTokenizer(vocabulary, settings, path)
 
 
@@ -279,7 +279,7 @@ def _check_config(
             )
 
 
-def write_json(tokenizer: Tokenizer, path: str) -> None:
+def write_json(tokenizer: WordPieceTokenizer, path: str) -> None:
     """Write a `tokenizer.json` with the ids of this package.
 
     It raises an InputError where the library `tokenizers` gives other ids for the fixed
@@ -321,7 +321,7 @@ def fast_tokenizer(settings: TokenizationConfig, ids: Mapping[str, int]) -> Any:
 
 
 def _check_ids(
-    path: str, tokenizer: Tokenizer, theirs: Any, file_ids: Mapping[int, int]
+    path: str, tokenizer: WordPieceTokenizer, theirs: Any, file_ids: Mapping[int, int]
 ) -> None:
     """Compare a tokenizer with that of the library on a fixed list of texts.
 

@@ -12,7 +12,7 @@ from electra_tf.storage.mirror import fetch, local_glob
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 from electra_tf.text import records
 from electra_tf.text.records import Manifest, Shard
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 
 COPY_AGAIN = "Copy the folder again, or build the records again with --overwrite"
@@ -81,7 +81,7 @@ def resolve_config(
     data: str,
     vocab: str | None,
     make_config: Callable[[Mapping | None], PretrainingConfig],
-) -> tuple[PretrainingConfig, Tokenizer]:
+) -> tuple[PretrainingConfig, WordPieceTokenizer]:
     """Load the vocabulary of the records and set the config's vocabulary size."""
     path = _vocabulary_path(data, vocab)
     stored = open_tokenizer(path)
@@ -90,7 +90,7 @@ def resolve_config(
     stored.check(config.tokenization)
     model = config.model.of_vocabulary(len(vocabulary), path)
     config = dataclasses.replace(config, model=model)
-    return config, Tokenizer(vocabulary, config.tokenization)
+    return config, WordPieceTokenizer(vocabulary, config.tokenization)
 
 
 def _vocabulary_path(data: str, vocab: str | None) -> str:

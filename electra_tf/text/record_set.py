@@ -29,7 +29,7 @@ from electra_tf.text.record_folder import (
     record_files,
 )
 from electra_tf.text.records import FEATURES, Manifest, Shard, frame, read_frames
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 INDEX, BAD = "index.json", "bad_records.jsonl"
 _COUNTS = "record_counts.json"
@@ -59,7 +59,7 @@ def open_records(
     data: str,
     *,
     max_length: int,
-    tokenizer: Tokenizer | None,
+    tokenizer: WordPieceTokenizer | None,
     vocabulary_size: int = 0,
     verify: bool = False,
     on_error: Literal["stop", "skip"] = "stop",
@@ -120,7 +120,7 @@ def open_records(
 
 
 def _read_manifest(
-    folder: str, max_length: int, tokenizer: Tokenizer | None
+    folder: str, max_length: int, tokenizer: WordPieceTokenizer | None
 ) -> Manifest | None:
     """Return the manifest of a folder, if it has one, after a check of its settings."""
     path = pathlib.Path(folder, records.MANIFEST)

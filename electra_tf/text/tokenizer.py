@@ -8,8 +8,8 @@ import dataclasses
 import json
 import pathlib
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 _MIN_POSITIONS = 3  # those of the special tokens of a pair
 
 
-class Tokenizer:
-    """Map text to WordPiece ids.
+class WordPieceTokenizer:
+    """Map text to WordPiece ids; `electra_tf.Tokenizer` is the same with files.
 
     Text never produces a special token: "[MASK]" becomes `[`, `mask`, `]`. The entries
     of `settings.keep_whole` are found in the text before it is split.
@@ -49,18 +49,7 @@ class Tokenizer:
     Args:
         vocabulary: The vocabulary.
         settings: Options of normalization.
-
-    Example:
-        import electra_tf
-
-        tokenizer = electra_tf.Tokenizer.from_preset("run")
-        tokenizer(["A fine film.", "Dull."])  # token_ids, segment_ids, padding_mask
-        tokenizer.tokenize("A fine film.")  # wordpieces
-        tokenizer.decode(tokenizer.encode("A fine film."))  # "a fine film."
     """
-
-    from_preset: ClassVar[Callable[..., "Tokenizer"]]
-    """Load the tokenizer of any source; `electra_tf/__init__.py`, above, sets it."""
 
     def __init__(
         self,
@@ -94,7 +83,7 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         settings = f"lower_case={self.settings.lower_case}"
-        return f"<Tokenizer with {settings}, {self.vocabulary!r}>"
+        return f"<{type(self).__name__} with {settings}, {self.vocabulary!r}>"
 
     def __call__(
         self,
@@ -378,9 +367,9 @@ class StoredTokenizer:
 
     def tokenizer(
         self, default: TokenizationConfig = TokenizationConfig()
-    ) -> Tokenizer:
+    ) -> WordPieceTokenizer:
         """Return the tokenizer."""
-        return Tokenizer(self.vocabulary, self.settings or default)
+        return WordPieceTokenizer(self.vocabulary, self.settings or default)
 
     def check(self, settings: TokenizationConfig) -> None:
         """Reject settings that differ from the stored ones."""

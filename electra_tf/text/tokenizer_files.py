@@ -27,7 +27,7 @@ from electra_tf.text.huggingface_tokenizer import (
     other_tokenizer,
     read_config,
 )
-from electra_tf.text.tokenizer import StoredTokenizer, Tokenizer, settings_path
+from electra_tf.text.tokenizer import StoredTokenizer, settings_path
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 from electra_tf.untrusted_files import read_json
 
@@ -77,27 +77,6 @@ def open_tokenizer(
     if not pad_anywhere:
         stored.vocabulary.check_pad_id(stored.vocabulary.pad_id)
     return stored
-
-
-def _read(cls: type[Tokenizer], path: str | os.PathLike) -> Tokenizer:
-    """Read a vocabulary and the settings stored with it.
-
-    Args:
-        path: A file with one entry per line, a `tokenizer.json`, or a folder with one
-            of them; the files beside it are those of this package, Hugging Face or
-            KerasHub.
-
-    Returns:
-        The tokenizer, with default settings if no file has any.
-
-    Raises:
-        InputError: There is no vocabulary, or it is not BERT's WordPiece.
-    """
-    return open_tokenizer(path).tokenizer()
-
-
-# The tokenizer itself does not import the readers of other libraries' files.
-Tokenizer.read = classmethod(_read)
 
 
 def _open_file(path: str) -> StoredTokenizer:

@@ -18,7 +18,7 @@ from electra_tf.errors import InputError
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.normalization import CharacterTable
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 from electra_tf.text.warnings import AccentLoss, AccentLossCounter
 from electra_tf.text.wordpieces import WholeEntries, split_units
@@ -132,14 +132,16 @@ def drop_rare(counts: collections.Counter[str]) -> collections.Counter[str]:
     return collections.Counter({text: n for text, n in counts.items() if n > 1})
 
 
-def train_vocabulary(counts: WordCounts, settings: PretrainingConfig) -> Tokenizer:
+def train_vocabulary(
+    counts: WordCounts, settings: PretrainingConfig
+) -> WordPieceTokenizer:
     """Train a vocabulary on the words of a corpus; return its tokenizer."""
     if not counts.words:
         raise InputError("--input must contain text with letters or digits")
     options = settings.tokenization
     whole = (*options.keep_whole, *options.keep_whole_normalized)
     vocabulary = train_wordpieces(counts.words, settings.vocabulary, whole)
-    return Tokenizer(vocabulary, options)
+    return WordPieceTokenizer(vocabulary, options)
 
 
 def train_wordpieces(
@@ -221,7 +223,7 @@ class VocabStats:
     wordpieces: int = 0
     unknown: int = 0
 
-    def add(self, tokenizer: Tokenizer, lines: Iterable[str]) -> None:
+    def add(self, tokenizer: WordPieceTokenizer, lines: Iterable[str]) -> None:
         """Count the words, wordpieces and [UNK] of lines."""
         characters = CharacterTable(tokenizer.settings)
         unknown = tokenizer.vocabulary.ids[UNKNOWN]

@@ -10,7 +10,7 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.records import Manifest
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CLS, CONTINUATION, SEP, UNKNOWN, Vocabulary
 
 ACCENT_LIMIT = 0.01
@@ -153,7 +153,11 @@ def is_other_script(character: str) -> bool:
 
 
 def text_lines(
-    share: float, example: str, words: int, characters: int, tokenizer: Tokenizer
+    share: float,
+    example: str,
+    words: int,
+    characters: int,
+    tokenizer: WordPieceTokenizer,
 ) -> list[str]:
     """Return lines about stripped letters, from 0.01% on, and about over-long words."""
     lines, settings = [], tokenizer.settings
@@ -176,7 +180,7 @@ def text_lines(
     return lines
 
 
-def record_warnings(manifest: Manifest, tokenizer: Tokenizer) -> list[str]:
+def record_warnings(manifest: Manifest, tokenizer: WordPieceTokenizer) -> list[str]:
     """Return a warning for each statistic of a record folder that is out of range."""
     lines = entry_warnings(tokenizer)
     lines += unknown_warnings(
@@ -217,7 +221,7 @@ def _document_warnings(manifest: Manifest) -> list[str]:
     ]
 
 
-def entry_warnings(tokenizer: Tokenizer) -> list[str]:
+def entry_warnings(tokenizer: WordPieceTokenizer) -> list[str]:
     """Return a warning if the settings change many entries, which then never occur."""
     settings, vocabulary = tokenizer.settings, tokenizer.vocabulary
     changed = _changed_entries(vocabulary, settings)
@@ -237,7 +241,7 @@ def entry_warnings(tokenizer: Tokenizer) -> list[str]:
     ]
 
 
-def _better_flag(tokenizer: Tokenizer) -> str | None:
+def _better_flag(tokenizer: WordPieceTokenizer) -> str | None:
     """Return a flag that changes far fewer entries, if the settings change many."""
     vocabulary, settings = tokenizer.vocabulary, tokenizer.settings
     count = len(_changed_entries(vocabulary, settings))
@@ -260,7 +264,7 @@ def _changed_entries(vocabulary: Vocabulary, settings: TokenizationConfig) -> li
 
 
 def unknown_warnings(
-    share: float, tokenizer: Tokenizer, too_long: int = 0
+    share: float, tokenizer: WordPieceTokenizer, too_long: int = 0
 ) -> list[str]:
     """Return a warning if the share of [UNK] is out of range."""
     if share <= UNKNOWN_LIMIT:
@@ -269,7 +273,7 @@ def unknown_warnings(
     return [f"{share:.1%} of the tokens are [UNK] (over {UNKNOWN_LIMIT:.0%}): {cause}"]
 
 
-def _unknown_cause(tokenizer: Tokenizer, too_long: int) -> str:
+def _unknown_cause(tokenizer: WordPieceTokenizer, too_long: int) -> str:
     settings, entries = tokenizer.settings, tokenizer.vocabulary.tokens
     is_lowered = all(t == t.lower() for t in entries if not t.startswith("["))
     other = "or use a vocabulary of the text's language"
@@ -294,7 +298,7 @@ def _unknown_cause(tokenizer: Tokenizer, too_long: int) -> str:
 class UnknownCounter:
     """Count the [UNK] of the texts of a trained model, whose vocabulary is fixed."""
 
-    def __init__(self, tokenizer: Tokenizer):
+    def __init__(self, tokenizer: WordPieceTokenizer):
         self._tokenizer = tokenizer
         self.wordpieces = self.unknown = 0
 

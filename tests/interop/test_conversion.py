@@ -24,10 +24,10 @@ from electra_tf.interop import huggingface
 from electra_tf.interop.names import FORMATS
 from electra_tf.interop.network import Network, Prefixes
 from electra_tf.interop.torch_file import read_torch_file
-from electra_tf.model.electra import Electra
+from electra_tf.model.electra import ElectraPair
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.runs.conversion import convert_checkpoint
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import find_tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CONFIG, assign, open_checkpoint
@@ -53,7 +53,7 @@ def outputs(folder):
 def load_electra(folder):
     checkpoint = open_checkpoint(str(folder))
     config = loader.parse_config(checkpoint.read(CONFIG).decode(), "a checkpoint")
-    model = Electra(config.model)
+    model = ElectraPair(config.model)
     model.build()
     assign({v.path: v for v in model.weights}, checkpoint.weights(), "a checkpoint")
     return model
@@ -322,7 +322,7 @@ def test_chinese_ids_are_those_of_the_written_tokenizer(tmp_path):
 
     vocabulary = Vocabulary(tuple(CHINESE.split(" ")), "test")
     shape = loader.load_config("tiny", [f"model.vocabulary_size={len(vocabulary)}"])
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = WordPieceTokenizer(vocabulary)
     huggingface.write_tokenizer(tokenizer, shape.model.encoder, str(tmp_path))
     theirs = FastTokenizer.from_file(str(tmp_path / "tokenizer.json"))
     read = find_tokenizer(str(tmp_path)).tokenizer()
@@ -338,7 +338,7 @@ def test_a_splitting_that_the_target_lacks_is_reported(converted, tmp_path):
     settings = dataclasses.replace(
         model.tokenizer.settings, split_unspaced="characters"
     )
-    tokenizer = Tokenizer(model.tokenizer.vocabulary, settings)
+    tokenizer = WordPieceTokenizer(model.tokenizer.vocabulary, settings)
     ours.write(dataclasses.replace(model, tokenizer=tokenizer), str(tmp_path / "thai"))
     report = convert_checkpoint(tmp_path / "thai", tmp_path / "hf", "huggingface")
     assert "split_unspaced: characters" in str(report)
@@ -355,7 +355,7 @@ def test_entries_kept_whole_are_converted(converted, tmp_path):
         keep_whole_normalized=entries[2:],
         max_word_characters=120,
     )
-    tokenizer = Tokenizer(model.tokenizer.vocabulary, settings)
+    tokenizer = WordPieceTokenizer(model.tokenizer.vocabulary, settings)
     ours.write(dataclasses.replace(model, tokenizer=tokenizer), str(tmp_path / "kept"))
     report = convert_checkpoint(tmp_path / "kept", tmp_path / "hf", "huggingface")
     assert "keep_whole" not in str(report)

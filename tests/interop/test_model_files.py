@@ -23,8 +23,8 @@ from electra_tf.interop.tensor_files import WEIGHTS
 from electra_tf.runs import evaluation
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.evaluation import evaluate_checkpoint
+from electra_tf.runs.exporting import load_exportable
 from electra_tf.runs.scoring import TextScorer
-from electra_tf.serving.export import load_exportable
 from electra_tf.training.checkpoint import FILES
 
 GOLDEN = ALL_GOLDEN / "interop"

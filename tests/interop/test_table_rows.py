@@ -19,7 +19,7 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.names import FORMATS
 from electra_tf.runs.conversion import convert_checkpoint
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import PAD, Vocabulary
 from interop.numpy_forward import prove
 from interop.test_conversion import MASK, REAL, SEGMENTS, TOKENS
@@ -136,7 +136,7 @@ def test_ids_are_those_of_the_other_library_with_two_exchanged(number, tmp_path)
     theirs = BertWordPieceTokenizer(str(tmp_path / "vocab.txt"))
     vocabulary = Vocabulary.read(tmp_path / "vocab.txt", pad_anywhere=True)
     settings = TokenizationConfig(pad_id=vocabulary.pad_id, max_word_characters=100)
-    tokenizer = Tokenizer(vocabulary, settings)
+    tokenizer = WordPieceTokenizer(vocabulary, settings)
     exchanged = {0: number, number: 0}
     ids = [tokenizer.encode(text) for text in texts]
     ids = [[exchanged.get(i, i) for i in row] for row in ids]

@@ -17,7 +17,7 @@ from electra_tf.interop.task_heads import HeadOptions
 from electra_tf.interop.tensor_bundle import read_bundle, write_bundle
 from electra_tf.interop.tf1 import SETTINGS
 from electra_tf.runs.conversion import convert_checkpoint
-from electra_tf.serving.export import load_exportable
+from electra_tf.runs.exporting import load_exportable
 from electra_tf.serving.export_options import IDS
 from electra_tf.tasks.classifier import TextRegressor
 from electra_tf.tasks.data.schemes import learned_scheme

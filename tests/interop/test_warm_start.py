@@ -15,7 +15,7 @@ from electra_tf.interop.extension import check_vocabulary, extend_rows, new_entr
 from electra_tf.interop.warm_start import check_shapes, load_weights
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.experiment import Experiment
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from electra_tf.training.checkpoint import open_checkpoint, training_state
 
@@ -255,7 +255,7 @@ def with_vocabulary(experiment, tokens, spare=0, **settings):
         model=dataclasses.replace(experiment.config.model, **rows),
         tokenization=tokenization,
     )
-    return Experiment(config, Tokenizer(vocabulary, tokenization))
+    return Experiment(config, WordPieceTokenizer(vocabulary, tokenization))
 
 
 def test_appended_entries_start_as_the_mean_of_their_pieces(folder, ours, public):
@@ -315,10 +315,10 @@ def test_another_vocabulary_names_the_first_entry_that_differs(folder):
 
 def test_words_over_unused_entries_start_as_the_mean_of_their_pieces():
     words = (*SPECIAL_TOKENS, "[unused0]", "[unused1]", "[unused2]", "a", "##b", "[")
-    old = Tokenizer(Vocabulary((*words, "]", "c")))
+    old = WordPieceTokenizer(Vocabulary((*words, "]", "c")))
     changed = (*words[:5], "ab", "[AC]", *words[7:], "]", "c", "##bb", "[AB]")
     settings = TokenizationConfig(keep_whole=("[AC]",), max_word_characters=100)
-    new = Tokenizer(Vocabulary(changed), settings)
+    new = WordPieceTokenizer(Vocabulary(changed), settings)
     check_vocabulary(old, new, "source")
     table = np.arange(26, dtype=np.float32).reshape(13, 2) ** 2
     arrays = {"x/word_embeddings": table, "head/output_bias": table[:, 0], "y": table}
@@ -338,7 +338,7 @@ def test_words_over_unused_entries_start_as_the_mean_of_their_pieces():
             )
     assert extended["y"] is table
     with pytest.raises(InputError, match="keep_whole"):
-        check_vocabulary(new, Tokenizer(new.vocabulary), "source")
+        check_vocabulary(new, WordPieceTokenizer(new.vocabulary), "source")
 
 
 def test_the_hash_depends_on_the_weights_alone(public):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tiny import VOCABULARY, config, encoder_inputs
 
 from electra_tf.model.cost import recomputed_flops, step_flops
-from electra_tf.model.electra import Electra, bert
+from electra_tf.model.electra import ElectraPair, bert
 
 ROWS, LENGTH, MASKED = 3, 12, 2  # 15% of 12 positions
 
@@ -52,7 +52,7 @@ POSITIONS_BM = np.array([[1, 2]] * ROWS, np.int32)
 
 
 def built(experiment):
-    model = Electra(experiment.model, generator=experiment.objective.has_generator)
+    model = ElectraPair(experiment.model, generator=experiment.objective.has_generator)
     model.build()
     return model
 

@@ -11,7 +11,7 @@ from tiny import config, encoder_inputs
 
 from electra_tf.config.loader import load_config
 from electra_tf.config.model import ModelConfig
-from electra_tf.model.electra import Electra, bert
+from electra_tf.model.electra import ElectraPair, bert
 
 VOCABULARY = 30522
 INPUTS = encoder_inputs()
@@ -31,7 +31,7 @@ def settings(**changes):
 
 
 def build_electra(seed=0, generator=True, dtype=None, **changes):
-    model = Electra(settings(**changes), seed, generator, dtype)
+    model = ElectraPair(settings(**changes), seed, generator, dtype)
     model.build()
     return model
 

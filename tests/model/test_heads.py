@@ -12,7 +12,7 @@ from conftest import GOLDEN
 from pretraining.original import our_name
 
 from electra_tf.config.model import EncoderConfig, ModelConfig
-from electra_tf.model.encoder import Encoder
+from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.heads import (
     ClassificationHead,
     MaskedLMHead,
@@ -49,7 +49,9 @@ def make(kind, dtype=None, width=WIDTH, seed=0, values=False, **settings):
         "span": lambda: SpanHead(width, seeds, dtype=dtype, **settings),
         "class": lambda: ClassificationHead(width, 3, seed=seed, **settings),
         "tag": lambda: TokenClassificationHead(width, 3, seed=seed),
-        "encoder": lambda: Encoder(dataclasses.replace(shape, depth=1), seed),
+        "encoder": lambda: TransformerEncoder(
+            dataclasses.replace(shape, depth=1), seed
+        ),
     }
     head = heads[kind]()
     assert not head.trainable_variables  # `build` creates them
@@ -101,7 +103,7 @@ class Original:
             dropout=0.0,
             attention_dropout=0.0,
         )
-        self.encoder = Encoder(shape)
+        self.encoder = TransformerEncoder(shape)
         self.encoder.build()
         self.head = SpanHead(shape.width, InitializerFactory(0), start_n_top=5)
         self.head.build()

@@ -15,8 +15,8 @@ from tiny import (
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import TRAINING, make_rng
-from electra_tf.model.encoder import Encoder
 from electra_tf.model.layer_ops import LayerOps, gelu
+from electra_tf.tasks.encoder import Encoder
 
 
 def shape_of(**changes):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.runs.evaluation import evaluate_checkpoint
 from electra_tf.runs.experiment import Experiment
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 from runs.test_experiment import resolve
 
@@ -30,7 +30,7 @@ def runs(folder, tmp_path_factory):
     def save(*sets, vocabulary=None):
         experiment = resolve(folder, *sets)
         if vocabulary is not None:
-            tokenizer = Tokenizer(vocabulary, experiment.config.tokenization)
+            tokenizer = WordPieceTokenizer(vocabulary, experiment.config.tokenization)
             experiment = Experiment(experiment.config, tokenizer)
         output = tmp_path_factory.mktemp("run")
         return experiment.save_checkpoint(experiment.pretrainer(), str(output))

@@ -13,7 +13,7 @@ from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.runs import finetuning
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 SHAPE = EncoderConfig(
     depth=1, width=8, embedding=8, heads=1, feed_forward=16, vocabulary_size=1000,
@@ -40,7 +40,7 @@ def write_glue(folder):
 
 @pytest.fixture(scope="module")
 def pretrained(vocabulary):
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = WordPieceTokenizer(vocabulary)
     return PretrainedEncoder(SHAPE, tokenizer, None, "a test", "its identity")
 
 

@@ -9,7 +9,7 @@ from conftest import failure
 
 from electra_tf.config.objectives import FACTS
 from electra_tf.errors import InputError
-from electra_tf.model.electra import Electra
+from electra_tf.model.electra import ElectraPair
 from electra_tf.runs.scoring import TextScorer
 from electra_tf.text.vocab import CLS, MASK, SEP
 from runs.test_experiment import resolve
@@ -61,7 +61,7 @@ def expected_score(model, scorer, text):
         logits = logits.astype(np.float64)
         return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
-    if isinstance(model, Electra):
+    if isinstance(model, ElectraPair):
         logits = model.discriminator(ids, zeros, ones).numpy()[0, inner]
         if scorer.rule == "negative_energy":
             return -logits.astype(np.float64).sum()

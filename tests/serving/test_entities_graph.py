@@ -7,11 +7,12 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from electra_tf.serving.words_graph import GraphSpans, WordTags
+from electra_tf.serving.words_graph import WordTags
 from electra_tf.tasks.data.schemes import SCHEMES, as_span_tags, to_scheme
 from electra_tf.tasks.entities import find_entities, split_text
+from electra_tf.tasks.span_metric import GraphSpans
 from electra_tf.text.graph_tokenizer import WordOffsets
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 TAGS = ("O", *(f"{mark}-{kind}" for kind in ("B", "x-y", "é") for mark in "BIES"))
 
@@ -49,7 +50,9 @@ def test_entities_are_the_spans_of_conlleval(names):
     words = word_tags(sentences, names)
     # Words of one or two letters between spaces.
     splits = [" ".join("ab"[: 1 + n % 2] for n in range(len(row))) for row in sentences]
-    splits = [split_text(text, Tokenizer(tiny.vocabulary())) for text in splits]
+    splits = [
+        split_text(text, WordPieceTokenizer(tiny.vocabulary())) for text in splits
+    ]
     texts, offsets = ([getattr(s, of) for s in splits] for of in ("text", "offsets"))
     starts, ends = (
         tf.ragged.constant([[o[i] for o in row] for row in offsets], tf.int32, 1)

@@ -12,11 +12,12 @@ import tensorflow as tf
 from conftest import failure
 
 from electra_tf.errors import InputError
+from electra_tf.runs import exporting
 from electra_tf.serving import export
 from electra_tf.serving.export_options import IDS
 from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA, WARMUP
 from electra_tf.serving.validate import TEXT_OPERATIONS
-from electra_tf.text.tokenizer_files import Tokenizer
+from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
 from serving.exports import LABELS, exported, graph_operations, model
 
@@ -206,17 +207,17 @@ def test_select_signatures():
 
 def test_load_exportable_distinguishes_finetuned_models(finetuned, tmp_path):
     for path in (finetuned, finetuned / "model.keras"):
-        spec = export.load_exportable(str(path))
+        spec = exporting.load_exportable(str(path))
         assert (spec.kind, spec.metadata["max_length"]) == ("classifier", 32)
     (tmp_path / "trial_1").mkdir()
     for call, message in (
-        (lambda: export.load_exportable(str(tmp_path)), r"without a model\.keras"),
+        (lambda: exporting.load_exportable(str(tmp_path)), r"without a model\.keras"),
         (
-            lambda: export.load_exportable(str(finetuned), max_length=64),
+            lambda: exporting.load_exportable(str(finetuned), max_length=64),
             "--max_length=64",
         ),
         (
-            lambda: export.export_saved_model(
+            lambda: exporting.export_saved_model(
                 model("classifier"), tmp_path / "out", max_length=64
             ),
             "max_length=64 for a TextClassifier",

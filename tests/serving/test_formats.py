@@ -10,7 +10,6 @@ import tokenizers
 
 import electra_tf
 from electra_tf.errors import InputError
-from electra_tf.serving import export
 from electra_tf.serving.export_options import IDS, check_arguments
 from electra_tf.serving.formats import litert, onnx
 from electra_tf.serving.formats.saved_model import ASSETS_EXTRA
@@ -162,7 +161,7 @@ def test_exports_that_are_errors(path, options, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkdir("out")
     with pytest.raises(InputError, match=words):
-        export.export_model(model("pairs"), path, **options)
+        model("pairs").export(path, **options)
     assert os.listdir() == ["out"]
 
 

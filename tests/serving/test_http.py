@@ -14,11 +14,11 @@ import tensorflow as tf
 from conftest import ROOT, failure
 from generated_texts import random_texts
 
+from electra_tf.runs.exporting import open_servable
 from electra_tf.serving.export_options import IDS
 from electra_tf.serving.http_servable import (
     Servable,
     ServableSignature,
-    open_servable,
     servable_of,
 )
 from serving.exports import LABELS, exported, model, write_version

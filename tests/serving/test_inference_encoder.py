@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.config.model import EncoderConfig
-from electra_tf.model.encoder import Encoder
+from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.serving.export_options import IDS
 from electra_tf.serving.inference_encoder import InferenceEncoder
 
@@ -19,7 +19,7 @@ def small_encoder(embedding=8, depth=2):
         vocabulary_size=50, max_positions=24, segments=2,
         dropout=0.1, attention_dropout=0.1, initializer_range=0.2,
     )  # fmt: skip
-    encoder, random = Encoder(shape), np.random.default_rng(0)
+    encoder, random = TransformerEncoder(shape), np.random.default_rng(0)
     encoder.build()
     for weight in encoder.weights:
         weight.assign(weight + 0.2 * random.normal(size=weight.shape))

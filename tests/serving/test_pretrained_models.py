@@ -7,7 +7,7 @@ from tiny import pretraining_settings, save_checkpoint
 
 from electra_tf import sources
 from electra_tf.config.pretraining import ObjectiveConfig, PretrainingConfig
-from electra_tf.model.electra import Electra, bert
+from electra_tf.model.electra import ElectraPair, bert
 from electra_tf.serving.export_options import IDS
 from electra_tf.serving.pretrained_models import (
     MAX_MASKS,
@@ -38,7 +38,7 @@ def checkpoint(vocabulary, tmp_path_factory):
             model = (
                 bert(settings.model, 3)
                 if name == "mlm"
-                else Electra(settings.model, 3, generator)
+                else ElectraPair(settings.model, 3, generator)
             )
             model.build()
             folder = tmp_path_factory.mktemp(name)

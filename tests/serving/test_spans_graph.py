@@ -16,7 +16,7 @@ from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.data.squad_json import Question
 from electra_tf.tasks.spans import decode_answers
 from electra_tf.tasks.windows import make_features
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from serving.test_windows_graph import columns, pairs
 
 RULE = tiny.windows(16, 5, 4)
@@ -25,7 +25,7 @@ DECODING = TaskModelConfig(n_best=4, max_answer_length=6)
 
 @pytest.fixture(scope="module")
 def tokenizer(vocabulary):
-    return Tokenizer(vocabulary)
+    return WordPieceTokenizer(vocabulary)
 
 
 @pytest.fixture(scope="module")

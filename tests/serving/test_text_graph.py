@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from electra_tf.serving.text_graph import GraphInputs, GraphMasks
 from electra_tf.tasks.classifier import encode_texts
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
 
 WORDS = ["the", "file", "configuration", "ΟΔΟΣ", "中文", "café", "x", ",", "\u200b"]
@@ -21,7 +21,7 @@ def texts(count, seed=0):
 
 @pytest.mark.parametrize("max_length", [8, 16, 128])
 def test_single_texts_and_pairs_equal_the_python_encoding(vocabulary, max_length):
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = WordPieceTokenizer(vocabulary)
     encode = tf.function(GraphInputs(tokenizer, max_length).__call__)
     first, second = texts(200), texts(200, seed=1)
     for rows in (first, list(zip(first, second, strict=True))):
@@ -54,7 +54,7 @@ def masked_ids(tokenizer, text, max_length):
 
 @pytest.mark.parametrize("max_length", [4, 16])
 def test_masks_are_special_tokens(vocabulary, max_length):
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = WordPieceTokenizer(vocabulary)
     encode = tf.function(GraphMasks(tokenizer, max_length).__call__)
     inputs, cut_B = encode(tf.constant(MASKED))
     lengths = [len(masked_ids(tokenizer, text, 99)) for text in MASKED]
@@ -71,7 +71,7 @@ def test_masks_are_special_tokens(vocabulary, max_length):
 
 @pytest.mark.parametrize(("graph", "word"), [(GraphInputs, "the "), (GraphMasks, MASK)])
 def test_too_many_positions_are_an_error(vocabulary, graph, word):
-    encode = tf.function(graph(Tokenizer(vocabulary), 64).__call__)
+    encode = tf.function(graph(WordPieceTokenizer(vocabulary), 64).__call__)
     few, many = (tf.constant([(word * 70).encode()] * rows) for rows in (1024, 1025))
     assert encode(few)[0]["token_ids"].shape == [1024, 64]
     with pytest.raises(tf.errors.InvalidArgumentError) as error:

@@ -11,7 +11,7 @@ from electra_tf.serving.export_options import RequestLimits
 from electra_tf.serving.spans_graph import GraphWindows
 from electra_tf.tasks.data.squad_json import Question
 from electra_tf.tasks.windows import make_features, split_words
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 WORDS = (
     *("the", "file,", "configuration", "(ΟΔΟΣ)", "中文", "cafe\u0301", "\u0301"),
@@ -60,7 +60,7 @@ def piece_ranges(context, tokenizer):
 
 @pytest.fixture(scope="module")
 def tokenizer(vocabulary):
-    return Tokenizer(vocabulary)
+    return WordPieceTokenizer(vocabulary)
 
 
 # Room for one wordpiece; overlap; more overlap; a stride greater than the room; a last
@@ -125,7 +125,9 @@ def test_invalid_utf8_is_dropped(tokenizer):
 
 def test_too_many_windows_raise_before_encoding(vocabulary):
     settings, limits = tiny.windows(16, 8, 1), RequestLimits(positions=800)
-    encode = tf.function(GraphWindows(Tokenizer(vocabulary), settings, limits).__call__)
+    encode = tf.function(
+        GraphWindows(WordPieceTokenizer(vocabulary), settings, limits).__call__
+    )
     few, many = (columns([["", "the " * (16 - 3 + extra)]]) for extra in (49, 50))
     assert len(encode(*few)[0]["token_ids"]) == 50  # of 16 positions
     with pytest.raises(tf.errors.InvalidArgumentError) as error:

@@ -8,9 +8,10 @@ import tensorflow as tf
 import tiny
 
 from electra_tf.serving.export_options import LIMITS, RequestLimits
-from electra_tf.serving.words_graph import GraphSpans, GraphWords, split_words
+from electra_tf.serving.words_graph import GraphWords, split_words
+from electra_tf.tasks.span_metric import GraphSpans
 from electra_tf.tasks.tagger import TokenClassifier
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 TAGS = ("A", "B", "C", "D")
 WORDS = (
@@ -96,7 +97,7 @@ def test_empty_requests_and_invalid_bytes_have_outputs():
 
 
 def test_a_too_large_response_is_an_error(vocabulary):
-    pack = GraphWords(Tokenizer(vocabulary), 16, 0)
+    pack = GraphWords(WordPieceTokenizer(vocabulary), 16, 0)
     words = tf.function(lambda text_B: pack(split_words(text_B)))
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         words(tf.constant([""] * 2000 + ["the " * 8000]))
@@ -108,7 +109,7 @@ def test_a_too_large_response_is_an_error(vocabulary):
 
 def test_a_request_of_too_many_parts_is_an_error(vocabulary):
     limits = RequestLimits(positions=300)
-    pack = GraphWords(Tokenizer(vocabulary), 16, 0, limits)
+    pack = GraphWords(WordPieceTokenizer(vocabulary), 16, 0, limits)
     words = tf.function(lambda text_B: pack(split_words(text_B)))
     assert len(words(tf.constant(["the"] * 100))[0]["token_ids"]) == 100
     with pytest.raises(tf.errors.InvalidArgumentError, match="300 positions"):

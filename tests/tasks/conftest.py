@@ -9,7 +9,7 @@ import tiny
 from conftest import GOLDEN
 
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def write(tmp_path):
 
 @pytest.fixture(scope="session")
 def tokenizer(vocabulary):
-    return Tokenizer(vocabulary)
+    return WordPieceTokenizer(vocabulary)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from electra_tf.tasks.entities import find_entities, split_sentence, split_text
 from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.text.normalization import SPACES, UNIT, CharacterTable
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 
 SETTINGS = {
@@ -33,7 +33,7 @@ TAGS = ("O", *(f"{mark}-{kind}" for kind in ("PER", "LOC") for mark in "BIES"))
 
 def tokenizer(name):
     tokens = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "don't", "№5")
-    return Tokenizer(Vocabulary(tokens), SETTINGS[name])
+    return WordPieceTokenizer(Vocabulary(tokens), SETTINGS[name])
 
 
 @pytest.mark.parametrize(

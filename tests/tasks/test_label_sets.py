@@ -15,7 +15,7 @@ import electra_tf
 from electra_tf import TextClassifier
 from electra_tf.errors import InputError
 from electra_tf.runs.conversion import convert_checkpoint
-from electra_tf.serving.export import load_exportable
+from electra_tf.runs.exporting import load_exportable
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.evaluation import evaluate_model

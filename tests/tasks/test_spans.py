@@ -16,7 +16,7 @@ from electra_tf.tasks.spans import Candidate, QAPrediction, decode_answers
 from electra_tf.tasks.squad_metrics import normalize
 from electra_tf.tasks.windows import make_features
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 
 LONG = tiny.windows(512, 64, 128)
@@ -293,7 +293,7 @@ def test_null_odds_of_joint_prediction_without_answerability(tokenizer):
 def test_gold_spans_of_public_files_decode_to_gold_answers(
     data, tmp_path, file, vocabulary
 ):
-    tokenizer = Tokenizer(Vocabulary.read(data / "vocab" / vocabulary))
+    tokenizer = WordPieceTokenizer(Vocabulary.read(data / "vocab" / vocabulary))
     log = DataErrorLog("report", tmp_path / "problems.txt")
     questions = [q for q in read_squad(data / file, log) if q.trainable]
     questions = [item for item in questions if not item.impossible][::20]

@@ -20,7 +20,7 @@ from electra_tf.tasks.tagger import (
     tag_vocabulary,
 )
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 
 TAGS = ("A", "B", "C")
@@ -36,7 +36,7 @@ CLS, SEP, UNK = 2, 3, 1
 @pytest.fixture(scope="module")
 def tokenizer():
     special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    return Tokenizer(Vocabulary(special + PIECES), TokenizationConfig())
+    return WordPieceTokenizer(Vocabulary(special + PIECES), TokenizationConfig())
 
 
 def sentence(words, tags):
@@ -128,7 +128,7 @@ def test_conll_2000_is_restored_from_its_inputs(tmp_path, data):
     assert "E-LST" not in {tag for one in train for tag in to_scheme(one.tags)}
     assert "E-LST" in {tag for one in test for tag in to_scheme(one.tags)}
     assert "E-LST" in names
-    tokenizer = Tokenizer(Vocabulary.read(data / "vocab/bert_uncased_en.txt"))
+    tokenizer = WordPieceTokenizer(Vocabulary.read(data / "vocab/bert_uncased_en.txt"))
     num_split = 0
     for one in test:
         gold = [names.index(tag) for tag in to_scheme(one.tags)]

@@ -9,7 +9,7 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.squad_json import Answer, Question
 from electra_tf.tasks.windows import make_features, split_words
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 SMALL, LONG = tiny.windows(48, 10, 16), tiny.windows(512, 64, 128)
 ASKED = (  # questions and answers of tests/golden/squad_train.npz
@@ -207,7 +207,7 @@ def test_context_without_wordpieces_is_one_window(tokenizer):
 
 
 def test_target_is_case_sensitive_with_a_cased_tokenizer(vocabulary):
-    cased = Tokenizer(vocabulary, TokenizationConfig(lower_case=False))
+    cased = WordPieceTokenizer(vocabulary, TokenizationConfig(lower_case=False))
     one = question("the File is a file", "file")
     window, text = training_target(one, cased)
     assert text == "file"

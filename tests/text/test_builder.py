@@ -12,7 +12,7 @@ from tiny import build_records
 from electra_tf.errors import InputError
 from electra_tf.text import builder, chunks
 from electra_tf.text.records import Manifest, shard_names
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
 
 
@@ -56,7 +56,7 @@ def test_records_equal_those_of_the_original(tmp_path, vocabulary):
 def test_the_manifest_matches_the_records(folder, corpus_file, vocabulary):
     manifest = Manifest.parse((folder / "manifest.json").read_text(), "m")
     lines = [line for line in corpus_file.read_text().split("\n") if line.strip()]
-    ids = [Tokenizer(vocabulary).encode(line) for line in lines]
+    ids = [WordPieceTokenizer(vocabulary).encode(line) for line in lines]
     tokens = sum(map(len, ids))
     assert manifest.sentences == len(lines)
     assert manifest.tokens == tokens
@@ -74,7 +74,9 @@ def test_the_manifest_matches_the_records(folder, corpus_file, vocabulary):
             len(data),
             hashlib.sha256(data).hexdigest(),
         )
-    assert manifest.tokenizer == json.loads(Tokenizer(vocabulary).identity_text)
+    assert manifest.tokenizer == json.loads(
+        WordPieceTokenizer(vocabulary).identity_text
+    )
     assert Vocabulary.read(folder / "vocab.txt") == vocabulary
     assert not (folder / "_building").exists()
 

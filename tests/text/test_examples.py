@@ -6,7 +6,7 @@ import pytest
 from conftest import GOLDEN
 
 from electra_tf.text.examples import document_order, original_order
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 
 GOLDEN_BUILDER = json.loads((GOLDEN / "dataset_builder.json").read_text())
 
@@ -21,7 +21,7 @@ def documents_of(lines, blanks_separate):
 
 @pytest.mark.parametrize("case", GOLDEN_BUILDER["cases"], ids=lambda c: c["seed"])
 def test_examples_equal_those_of_the_original(vocabulary, case):
-    encode = Tokenizer(vocabulary).wordpieces
+    encode = WordPieceTokenizer(vocabulary).wordpieces
     documents = [
         [encode(line) for line in document]
         for document in documents_of(

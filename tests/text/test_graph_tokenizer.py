@@ -9,7 +9,7 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text.graph_tokenizer import GraphTokenizer, compile_table
 from electra_tf.text.normalization import CharacterTable
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 from text.plain_tokenizer import tokenize
 
@@ -20,7 +20,7 @@ def wide(vocabulary):
     letters = "ασς中x5.,"
     pieces = [*letters, *(f"##{letter}" for letter in letters)]
     tokens = dict.fromkeys([*vocabulary.tokens, *pieces])
-    tokenizer = Tokenizer(Vocabulary(tuple(tokens)))
+    tokenizer = WordPieceTokenizer(Vocabulary(tuple(tokens)))
     return tokenizer, tokenizer.graph()
 
 
@@ -61,7 +61,7 @@ def test_offsets_of_wordpieces(wide):
 @pytest.mark.parametrize("strip_accents", ["always", "never"])
 def test_offsets_equal_those_of_the_python_tokenizer(wide, lower_case, strip_accents):
     settings = TokenizationConfig(lower_case=lower_case, strip_accents=strip_accents)
-    tokenizer = Tokenizer(wide[0].vocabulary, settings)
+    tokenizer = WordPieceTokenizer(wide[0].vocabulary, settings)
     texts = random_texts(400, seed=3)
     # Characters that become none, two, or two words.
     texts += ["İßŉ≠ǅ豈각\u0903\u200b\u0488", "x" * 201 + "\u0301x"]

@@ -20,7 +20,7 @@ from electra_tf.text.record_set import (
     reraise_bad_records,
 )
 from electra_tf.text.records import FEATURES, MANIFEST, records_lock
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 
 
@@ -68,7 +68,7 @@ def write(path, *examples):
 
 
 def test_records_with_a_manifest(folder, vocabulary):
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = WordPieceTokenizer(vocabulary)
     record_set = open_any(folder, tokenizer=tokenizer, vocabulary_size=0)
     assert len(record_set.paths) == 5
     assert record_set.total == record_set.manifest.records == sum(record_set.counts)
@@ -104,8 +104,8 @@ def test_records_without_a_manifest_are_counted(without_manifest, folder):
 
 
 def _settings(vocabulary):
-    cased = Tokenizer(vocabulary, TokenizationConfig(lower_case=False))
-    other = Tokenizer(Vocabulary((*vocabulary.tokens[:-1], "another")))
+    cased = WordPieceTokenizer(vocabulary, TokenizationConfig(lower_case=False))
+    other = WordPieceTokenizer(Vocabulary((*vocabulary.tokens[:-1], "another")))
     return {
         r"lower_case True \(here False\)": {"tokenizer": cased},
         "vocabulary_sha256": {"tokenizer": other},

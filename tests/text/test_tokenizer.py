@@ -16,7 +16,7 @@ from generated_texts import PARTS, random_bytes, random_texts
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text import wordpieces
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from text.plain_tokenizer import tokenize
@@ -43,7 +43,7 @@ ALL = [*ORIGINAL, (CASED_WITHOUT_ACCENTS, None), (SPLIT, None)]
 
 def pairs_of(vocabulary):
     """Return for each setting the Python tokenizer and the graph tokenizer."""
-    tokenizers = [Tokenizer(vocabulary, settings) for settings, _ in ALL]
+    tokenizers = [WordPieceTokenizer(vocabulary, settings) for settings, _ in ALL]
     return {t.settings: (t, t.graph()) for t in tokenizers}
 
 
@@ -111,7 +111,7 @@ def test_a_letter_of_an_unspaced_script_and_its_marks_are_a_word(vocabulary):
     pieces = ("ที่", "ก", "##ก")
     wide = Vocabulary((*vocabulary.tokens, *pieces))
     long = "ที่ก" * 300  # 1,200 characters without a space
-    split, whole = Tokenizer(wide, SPLIT), Tokenizer(wide)
+    split, whole = WordPieceTokenizer(wide, SPLIT), WordPieceTokenizer(wide)
     assert split.encode(long) == [wide.ids[pieces[0]], wide.ids["ก"]] * 300
     assert split.too_long == (0, 0)
     assert whole.encode(f"{long} the {long}").count(wide.ids["[UNK]"]) == 2
@@ -120,12 +120,12 @@ def test_a_letter_of_an_unspaced_script_and_its_marks_are_a_word(vocabulary):
 
 
 def test_artefacts_of_versions_without_a_setting_are_accepted(vocabulary, tmp_path):
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = WordPieceTokenizer(vocabulary)
     stored = tokenizer.identity()
     del stored["split_unspaced"]
     tokenizer.check_identity(stored, "records")
     with pytest.raises(InputError, match="split_unspaced 'none'"):
-        Tokenizer(vocabulary, SPLIT).check_identity(stored, "records")
+        WordPieceTokenizer(vocabulary, SPLIT).check_identity(stored, "records")
     tokenizer.save(tmp_path / "vocab.txt")
     (tmp_path / "vocab.txt.settings.json").write_text(json.dumps(stored))
     read = open_tokenizer(tmp_path / "vocab.txt")
@@ -157,9 +157,9 @@ def test_encode_rejects_other_types(pairs):
 
 def test_the_cache_is_bounded_and_does_not_change_ids(vocabulary, monkeypatch):
     monkeypatch.setattr(wordpieces, "_CACHED_CHARACTERS", 100)
-    bounded = Tokenizer(vocabulary)
+    bounded = WordPieceTokenizer(vocabulary)
     for text in [*random_texts(300, 7), "user-" * 100]:
-        assert bounded.encode(text) == Tokenizer(vocabulary).encode(text)
+        assert bounded.encode(text) == WordPieceTokenizer(vocabulary).encode(text)
         assert bounded._units._size <= 100
         assert max(map(len, bounded._words), default=0) <= 64
 
@@ -178,7 +178,7 @@ def compare_corpus(data, last, every):
     seen = 0
     for path in corpus_files(data):
         name = "bert_chinese" if path.parent.name == "zh" else "bert_uncased_en"
-        tokenizer = Tokenizer(Vocabulary.read(data / "vocab" / f"{name}.txt"))
+        tokenizer = WordPieceTokenizer(Vocabulary.read(data / "vocab" / f"{name}.txt"))
         pair = tokenizer, tokenizer.graph()
         with open_text(path) as file:
             lines = itertools.islice(file, 0, last, every)
@@ -201,7 +201,7 @@ def test_settings_are_stored_with_the_vocabulary(tmp_path, vocabulary):
     path = tmp_path / "vocab.txt"
     whole = {"keep_whole": ("the",), "keep_whole_normalized": ("of",)}
     settings = TokenizationConfig(lower_case=False, strip_accents="always", **whole)
-    Tokenizer(vocabulary, settings).save(path)
+    WordPieceTokenizer(vocabulary, settings).save(path)
     stored = open_tokenizer(path)
     stored.check(settings)
     assert stored.tokenizer().settings == settings
@@ -214,7 +214,7 @@ def test_settings_are_stored_with_the_vocabulary(tmp_path, vocabulary):
 
 
 def test_a_call_frames_and_pads_texts(vocabulary):
-    tokenizer, ids = Tokenizer(vocabulary), vocabulary.ids
+    tokenizer, ids = WordPieceTokenizer(vocabulary), vocabulary.ids
     cls, sep = ids["[CLS]"], ids["[SEP]"]
     a, b, c = ([ids[letter]] for letter in "abc")
     single = tokenizer(["a b", "c"])
@@ -248,7 +248,7 @@ def test_a_call_frames_and_pads_texts(vocabulary):
 )
 def test_calls_that_are_errors(vocabulary, arguments, keywords, words):
     with pytest.raises(InputError, match=words):
-        Tokenizer(vocabulary)(*arguments, **keywords)
+        WordPieceTokenizer(vocabulary)(*arguments, **keywords)
 
 
 def test_decoded_ids_equal_those_of_the_library(vocabulary):
@@ -258,7 +258,7 @@ def test_decoded_ids_equal_those_of_the_library(vocabulary):
     )
     theirs.decoder = tokenizers.decoders.WordPiece()
     theirs.add_special_tokens([*SPECIAL_TOKENS])
-    ours = Tokenizer(vocabulary)
+    ours = WordPieceTokenizer(vocabulary)
     rows = ours([text, "a"])["token_ids"]
     for skip in (False, True):
         expected = theirs.decode_batch(rows.tolist(), skip_special_tokens=skip)

@@ -15,8 +15,8 @@ from electra_tf.errors import InputError
 from electra_tf.interop.huggingface import write_tokenizer
 from electra_tf.storage.objects import ObjectFolder
 from electra_tf.text.huggingface_tokenizer import write_json
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import (
-    Tokenizer,
     find_tokenizer,
     local_vocabulary,
     open_tokenizer,
@@ -174,7 +174,7 @@ def test_files_that_contradict_each_other_are_refused(tmp_path):
 def test_own_settings_come_first(tmp_path):
     path, _ = write_fast(tmp_path / "m", lower=True)
     cased = TokenizationConfig(lower_case=False)
-    Tokenizer(Vocabulary(WORDS), cased).save(path.with_name("vocab.txt"))
+    WordPieceTokenizer(Vocabulary(WORDS), cased).save(path.with_name("vocab.txt"))
     assert open_tokenizer(path.parent).settings == cased
 
 
@@ -233,7 +233,7 @@ def test_the_vocabulary_of_a_json_is_read_with_its_settings(tmp_path):
     path, fast = write_fast(tmp_path / "m")
     with pytest.raises(InputError, match=r"tokenizer\.json"):
         Vocabulary.read(path)
-    assert Tokenizer.read(path).encode(TEXT) == ids_of(fast, TEXT)
+    assert open_tokenizer(path).tokenizer().encode(TEXT) == ids_of(fast, TEXT)
 
 
 def test_the_name_of_a_preset_is_its_vocabulary(tmp_path, monkeypatch):
@@ -355,7 +355,7 @@ def test_a_written_json_has_the_ids_of_the_library(lower_case, accents, tmp_path
         lower_case=lower_case, strip_accents=accents, keep_whole=("The",)
     )
     vocabulary = Vocabulary((*Vocabulary.read(GOLDEN / "vocab.txt").tokens, "The"))
-    tokenizer = Tokenizer(vocabulary, settings)
+    tokenizer = WordPieceTokenizer(vocabulary, settings)
     path = str(tmp_path / "tokenizer.json")
     write_json(tokenizer, path)
     theirs = FastTokenizer.from_file(path)
@@ -365,13 +365,13 @@ def test_a_written_json_has_the_ids_of_the_library(lower_case, accents, tmp_path
         "\u4e2d\u6587 caf\u00e9",
     ):
         assert ids_of(theirs, text) == tokenizer.encode(text)
-        assert Tokenizer.read(path).encode(text) == tokenizer.encode(text)
+        assert open_tokenizer(path).tokenizer().encode(text) == tokenizer.encode(text)
 
 
 def test_a_setting_that_the_library_lacks_is_an_error(tmp_path):
     settings = TokenizationConfig(split_unspaced="characters")
     tokens = (*SPECIAL_TOKENS, "\u0e20", "\u0e32", "\u0e20\u0e32")
-    tokenizer = Tokenizer(Vocabulary(tokens), settings)
+    tokenizer = WordPieceTokenizer(Vocabulary(tokens), settings)
     with pytest.raises(InputError, match="other ids than in the library"):
         write_json(tokenizer, str(tmp_path / "tokenizer.json"))
     assert not any(tmp_path.iterdir())

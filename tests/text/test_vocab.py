@@ -4,7 +4,7 @@ import pytest
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 
 GOOD = [*SPECIAL_TOKENS, "a", "##a"]
@@ -42,7 +42,7 @@ def test_a_file_is_saved_byte_for_byte(tmp_path, name):
     first.write_bytes(text.encode())
     vocabulary = Vocabulary.read(first)
     second.parent.mkdir()
-    Tokenizer(vocabulary).save(second)
+    WordPieceTokenizer(vocabulary).save(second)
     assert second.read_bytes() == first.read_bytes()
     again = Vocabulary.read(second)
     assert again == vocabulary
@@ -58,7 +58,10 @@ def test_no_text_is_tokenized_to_an_entry_of_white_space():
     plain = Vocabulary(tuple(plain))
     texts = [f"a{space}b ab {space}" for space in spaces] + spaces
     for settings in (TokenizationConfig(), TokenizationConfig(lower_case=False)):
-        odd, even = Tokenizer(vocabulary, settings), Tokenizer(plain, settings)
+        odd, even = (
+            WordPieceTokenizer(vocabulary, settings),
+            WordPieceTokenizer(plain, settings),
+        )
         assert [odd.encode(t) for t in texts] == [even.encode(t) for t in texts]
         assert odd.graph()(texts).to_list() == [even.encode(t) for t in texts]
 

@@ -6,7 +6,7 @@ import pytest
 
 from electra_tf.config.data import TokenizationConfig, VocabularyConfig
 from electra_tf.text import vocab_training
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS
 from electra_tf.text.vocab_training import (
     VocabStats,
@@ -72,7 +72,7 @@ def test_order_of_special_tokens_characters_and_wordpieces():
     }
     characters = [t for t in vocabulary.tokens[5:] if len(t.removeprefix("##")) == 1]
     assert vocabulary.tokens[5 + len(characters)] in best
-    tokenizer = Tokenizer(vocabulary)
+    tokenizer = WordPieceTokenizer(vocabulary)
     assert all(len(tokenizer.encode(word)) < len(word) for word in TEXT.split())
 
 
@@ -103,14 +103,16 @@ def test_a_word_with_a_rare_character_is_unknown():
     vocabulary = train_wordpieces(
         words, VocabularyConfig(size=30, character_coverage=0.99)
     )
-    tokenizer = Tokenizer(vocabulary, TokenizationConfig(strip_accents="never"))
+    tokenizer = WordPieceTokenizer(
+        vocabulary, TokenizationConfig(strip_accents="never")
+    )
     assert tokenizer.encode("aéb ab") == [1, vocabulary.ids["ab"]]
 
 
 def test_stats_count_words_wordpieces_and_unknown(vocabulary):
     stats = VocabStats()
-    stats.add(Tokenizer(vocabulary), ["The user's 中 name, the", "QUICK"])
-    ids = Tokenizer(vocabulary).encode("The user's 中 name, the QUICK")
+    stats.add(WordPieceTokenizer(vocabulary), ["The user's 中 name, the", "QUICK"])
+    ids = WordPieceTokenizer(vocabulary).encode("The user's 中 name, the QUICK")
     assert stats.words == 9
     assert stats.wordpieces == len(ids)
     assert stats.unknown == ids.count(1)

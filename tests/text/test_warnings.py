@@ -7,7 +7,7 @@ import pytest
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text import warnings
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 
 UNCASED = Vocabulary((*SPECIAL_TOKENS, "the", "of"))
@@ -37,7 +37,7 @@ def manifest(**numbers):
     ],
 )
 def test_each_statistic_has_its_warning(numbers, words):
-    lines = warnings.record_warnings(manifest(**numbers), Tokenizer(UNCASED))
+    lines = warnings.record_warnings(manifest(**numbers), WordPieceTokenizer(UNCASED))
     assert len(lines) == bool(words)
     assert all(word in lines[0] for word in words)
 
@@ -48,7 +48,7 @@ def test_each_statistic_has_its_warning(numbers, words):
 def test_a_single_document_may_be_meant(sentences, documents):
     settings = {"corpus": {"documents": documents}}
     single = manifest(documents=1, sentences=sentences, settings=settings)
-    assert warnings.record_warnings(single, Tokenizer(UNCASED)) == []
+    assert warnings.record_warnings(single, WordPieceTokenizer(UNCASED)) == []
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_a_single_document_may_be_meant(sentences, documents):
     ],
 )
 def test_the_cause_of_many_unknown_tokens_is_named(vocabulary, settings, long, words):
-    tokenizer = Tokenizer(vocabulary, TokenizationConfig(**settings))
+    tokenizer = WordPieceTokenizer(vocabulary, TokenizationConfig(**settings))
     (line,) = warnings.unknown_warnings(0.2, tokenizer, long)
     assert words in line
 
 
 def unknown_lines(*texts):
-    tokenizer = Tokenizer(UNCASED)
+    tokenizer = WordPieceTokenizer(UNCASED)
     counter = warnings.UnknownCounter(tokenizer)
     ids = UNCASED.ids
     rows = [[ids["[CLS]"], *tokenizer.encode(t), ids["[SEP]"]] for t in texts]
@@ -91,7 +91,7 @@ def test_unknown_wordpieces_of_texts_are_counted_without_special_tokens():
 
 
 def test_stripped_letters_and_over_long_words_are_reported():
-    tokenizer = Tokenizer(UNCASED)
+    tokenizer = WordPieceTokenizer(UNCASED)
     assert warnings.text_lines(0.00009, "x", 0, 0, tokenizer) == []
     stripped, long = warnings.text_lines(0.5, "'a' -> 'b'", 3, 900, tokenizer)
     for word in ("50.00%", "'a' -> 'b'", "--strip_accents=never"):
@@ -116,7 +116,9 @@ MIXED = Vocabulary((*SPECIAL_TOKENS, "[unused1]", "The", "##S", "é", "a", "b", 
     ],
 )
 def test_entries_that_can_never_occur_are_counted(settings, words):
-    lines = warnings.entry_warnings(Tokenizer(MIXED, TokenizationConfig(**settings)))
+    lines = warnings.entry_warnings(
+        WordPieceTokenizer(MIXED, TokenizationConfig(**settings))
+    )
     assert len(lines) == bool(words)
     assert all(word in lines[0] for word in words)
 
@@ -124,7 +126,7 @@ def test_entries_that_can_never_occur_are_counted(settings, words):
 def test_published_vocabularies_cause_no_warning(data):
     for name in ("bert_uncased_en", "bert_chinese"):
         vocabulary = Vocabulary.read(data / "vocab" / f"{name}.txt")
-        assert warnings.entry_warnings(Tokenizer(vocabulary)) == []
+        assert warnings.entry_warnings(WordPieceTokenizer(vocabulary)) == []
 
 
 def accent_loss_of(text, **settings):

@@ -6,7 +6,7 @@ from tokenizers import AddedToken
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text.huggingface_tokenizer import STRIP_ACCENTS
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from text.test_tokenizer_files import library_tokenizer
 
@@ -51,7 +51,7 @@ def tokenizer_of(lower, strip, exact, normalized):
         keep_whole=exact,
         keep_whole_normalized=normalized,
     )
-    return Tokenizer(VOCABULARY, settings)
+    return WordPieceTokenizer(VOCABULARY, settings)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -93,11 +93,11 @@ def test_the_graph_finds_the_same_entries_at_the_same_places(case):
 )
 def test_entries_that_cannot_be_kept_whole_are_refused(entries, words):
     with pytest.raises(InputError, match=words):
-        Tokenizer(VOCABULARY, TokenizationConfig(keep_whole=entries))
+        WordPieceTokenizer(VOCABULARY, TokenizationConfig(keep_whole=entries))
 
 
 def test_entries_that_are_equal_in_any_case_are_refused():
     vocabulary = Vocabulary((*VOCABULARY.tokens, "[user]"))
     entries = TokenizationConfig(keep_whole_normalized=("[USER]", "[user]"))
     with pytest.raises(InputError, match=r"\[USER\].*\[user\]"):
-        Tokenizer(vocabulary, entries)
+        WordPieceTokenizer(vocabulary, entries)

@@ -42,8 +42,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=200_000)
     options = parser.parse_args()
+    from electra_tf.tasks.tokenizer import Tokenizer
     from electra_tf.text.record_set import open_records
-    from electra_tf.text.tokenizer_files import Tokenizer
 
     length, limit = options.length, "bare TFRecordDataset"
     with tempfile.TemporaryDirectory() as name:

@@ -85,10 +85,10 @@ def original_builder(text: Text, checkout: str, tokens: int) -> float:
 
 def bare_tokenizer(lines: list[str], vocab: str) -> tuple[int, float]:
     """Return tokens and seconds of `Tokenizer.encode`, with an empty cache."""
-    from electra_tf.text.tokenizer import Tokenizer
+    from electra_tf.text.tokenizer import WordPieceTokenizer
     from electra_tf.text.vocab import Vocabulary
 
-    tokenizer = Tokenizer(Vocabulary.read(vocab))
+    tokenizer = WordPieceTokenizer(Vocabulary.read(vocab))
     start = time.perf_counter()
     tokens = sum(len(tokenizer.encode(line)) for line in lines)
     return tokens, time.perf_counter() - start

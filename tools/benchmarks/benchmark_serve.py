@@ -93,11 +93,11 @@ def write_formats(options: argparse.Namespace, formats: list[str]) -> None:
     from electra_tf.serving.task_models import task_export
     from electra_tf.sources import PretrainedEncoder
     from electra_tf.tasks.classifier import TextClassifier
-    from electra_tf.text.tokenizer import Tokenizer
+    from electra_tf.text.tokenizer import WordPieceTokenizer
     from electra_tf.text.vocab import Vocabulary
 
     keras.utils.set_random_seed(0)
-    tokenizer = Tokenizer(Vocabulary.read(options.vocab))
+    tokenizer = WordPieceTokenizer(Vocabulary.read(options.vocab))
     sets = [f"model.vocabulary_size={len(tokenizer.vocabulary)}", *options.set]
     shape = load_config(options.config, sets).model.encoder
     overrides = {"data.max_length": max(options.lengths)}

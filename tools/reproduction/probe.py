@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.model.encoder import Encoder
+from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.data.conll import Sentence, read_conll
 from electra_tf.tasks.data.splits import find_splits
@@ -150,7 +150,7 @@ def _accuracies(
 
 
 def _encode(
-    encoder: Encoder,
+    encoder: TransformerEncoder,
     pretrained: PretrainedEncoder,
     sentences: Sequence[tuple[Sentence, Sentence]],
     name: str,

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from electra_tf.model.electra import Electra
+from electra_tf.model.electra import ElectraPair
 from electra_tf.model.transformer import DELTA
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 
@@ -28,7 +28,7 @@ class TwoStageObjective(ElectraObjective):
         return self.stage == 2
 
 
-def copy_encoder(model: Electra) -> None:
+def copy_encoder(model: ElectraPair) -> None:
     """Give the discriminator's encoder the values of the generator's."""
     sources = {_name(v): v for v in model.generator.encoder.weights}
     for target in model.encoder.weights:

@@ -24,7 +24,7 @@ from electra_tf.tasks.data.splits import warn_of_unused_splits
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES, begins_json, describe_json
-from electra_tf.text.tokenizer import Tokenizer
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 
 COLUMN_SUFFIXES = (".conll", ".conllu", ".bio", ".iob", ".iob2")
@@ -104,7 +104,7 @@ def read_sentences(
     settings: DataConfig,
     log: DataErrorLog,
     notify: Notify = print,
-    tokenizer: Tokenizer | None = None,
+    tokenizer: WordPieceTokenizer | None = None,
 ) -> list[Sentence]:
     """Read a labelled file of columns or JSON.
 
@@ -373,7 +373,7 @@ def _read_json_sentences(
     settings: DataConfig,
     log: DataErrorLog,
     notify: Notify,
-    tokenizer: Tokenizer | None,
+    tokenizer: WordPieceTokenizer | None,
 ) -> list[Sentence]:
     values = list(read_json(path, log))
     records = [record for _, record in values if isinstance(record, dict)]
@@ -418,7 +418,7 @@ def _read_spans(
     form: SpanForm,
     log: DataErrorLog,
     notify: Notify,
-    tokenizer: Tokenizer | None,
+    tokenizer: WordPieceTokenizer | None,
 ) -> list[Sentence]:
     """Read texts with spans of characters."""
     accepted = [(line, value) for line, value in values if not is_rejected(value)]
@@ -428,7 +428,7 @@ def _read_spans(
     if several := sum(len(complete_annotations(v)) > 1 for _, v in accepted):
         notify(f"{path}: {several:,} tasks with several annotations; the first is used")
     remedy, sentences = "Correct the span, or leave the text out", []
-    split = tokenizer or Tokenizer(Vocabulary(SPECIAL_TOKENS, "BERT's rules"))
+    split = tokenizer or WordPieceTokenizer(Vocabulary(SPECIAL_TOKENS, "BERT's rules"))
     for line, record in accepted:
         sentence = _span_sentence(record, form, split, path, line)
         if isinstance(sentence, str):
@@ -440,7 +440,7 @@ def _read_spans(
 
 
 def _span_sentence(
-    record: Any, form: SpanForm, tokenizer: Tokenizer, path: str, line: int
+    record: Any, form: SpanForm, tokenizer: WordPieceTokenizer, path: str, line: int
 ) -> Sentence | str:
     """Return the words and tags of a text with spans, or why there are none."""
     parts = form.parse(record)

@@ -1,0 +1,225 @@
+"""The encoder with its tokenizer, from any source, and vectors of texts."""
+
+import itertools
+import numbers
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf import sources
+from electra_tf.errors import InputError
+from electra_tf.model.encoder import TransformerEncoder
+from electra_tf.model.saving import PACKAGE
+from electra_tf.tasks.examples import EncodedExamples
+from electra_tf.tasks.inference import INPUTS, compiled, outputs_by_row
+from electra_tf.tasks.text_inputs import check_input, to_single_texts
+from electra_tf.tasks.tokenizer import Tokenizer
+from electra_tf.text.encoding import encode_rows, to_rows
+
+Pooling = Literal["mean", "cls"]
+_SMOOTHING = 0.01
+_PRETRAINED_ONLY = (
+    "the encoder was only pre-trained, so the cosines of its vectors say little about "
+    "meaning. Use a sentence encoder such as all-MiniLM-L6-v2, or pass whiten; see the "
+    "page Use the encoder, Embeddings"
+)
+BATCH_SIZES = range(1, 2**31)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class Encoder(TransformerEncoder):
+    """Transformer encoder (BERT; ELECTRA paper, section 2).
+
+    Embeddings whose width differs from that of the hidden states are projected after
+    their layer norm and dropout.
+
+    Args:
+        shape: Depth, widths, tables and dropout.
+        seed: Seed of the initial values.
+        embeddings: Another encoder's embeddings to share; None creates new ones.
+        name: Name of the layer, with which the paths of its weights begin.
+        dtype: Keras dtype policy.
+        trainable: Whether the weights are trained.
+
+    Example:
+        import electra_tf
+        import numpy as np
+
+        encoder = electra_tf.Encoder.from_preset("run")  # a run's newest checkpoint
+        encoder.embed(["a fine film", "a dull film"])  # float32 [2, D]
+        ids, mask = np.array([[2, 9, 3, 0]]), np.array([[1, 1, 1, 0]])
+        encoder(ids, segment_ids=np.zeros_like(ids), padding_mask=mask)  # [1, 4, D]
+    """
+
+    tokenizer: Tokenizer | None = None
+    """The tokenizer of `from_preset`, which is not part of the config; None: none."""
+    has_pretraining_head = False
+    """True if its weights come from pre-training alone; `embed` then warns."""
+
+    @classmethod
+    def from_preset(
+        cls,
+        path_or_name: str | os.PathLike,
+        vocabulary: str | None = None,
+        seed: int = 0,
+        name: str = "encoder",
+        dtype: Any = None,
+        trainable: bool = True,
+    ) -> "Encoder":
+        """Load an encoder, or create one with random weights from a config.
+
+        Args:
+            path_or_name: Folder of a checkpoint or of a run (its newest checkpoint), a
+                saved model, another library's model, or the name or path of a config.
+            vocabulary: Path of the vocabulary; only for a config or another library.
+            seed: Seed of random weights and of dropout.
+            name: Name of the layer.
+            dtype: Keras dtype policy.
+            trainable: Whether the weights are trained.
+
+        Returns:
+            A built encoder, with its tokenizer.
+
+        Raises:
+            InputError: The source is damaged, or its kind is unknown.
+        """
+        source = sources.open_source(path_or_name, vocabulary)
+        start = source.encoder
+        encoder = start.build_encoder(
+            seed, cls, name=name, dtype=dtype, trainable=trainable
+        )
+        encoder.tokenizer = Tokenizer.of(start.tokenizer)
+        encoder.has_pretraining_head = source.has_pretraining_head
+        return encoder
+
+    def embed(
+        self,
+        texts: Sequence[Any],
+        pooling: Pooling = "mean",
+        layer: int = -1,
+        batch_size: int = 32,
+        max_length: int | None = None,
+        whiten: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return a vector for each text, for search and clustering.
+
+        Texts of similar lengths are computed together. A text's vector does not depend
+        on the others, except for rounding.
+
+        Args:
+            texts: Strings, or pairs of strings: a list, an array or a column.
+            pooling: `mean` of the states of all tokens, [CLS] and [SEP] included; or
+                `cls`, the state of [CLS].
+            layer: Index of the states: 0 below the first layer, 1 after it, -1 after
+                the last one.
+            batch_size: Texts that are computed together.
+            max_length: Positions of a text, at most; None: those of the encoder. Longer
+                texts are truncated, with a warning.
+            whiten: Vectors [M, D] of other texts of the kind, with the same `pooling`
+                and `layer`: their mean is removed, and all directions in which they
+                vary get about the same length. It improves the cosines of an encoder
+                that was only pre-trained. More texts than D are needed.
+
+        Returns:
+            float32 [N, D], in the order of the texts.
+
+        Raises:
+            InputError: An argument is not valid, or the encoder has no tokenizer.
+
+        A warning is given for an encoder that was only pre-trained, without `whiten`.
+        """
+        if whiten is not None:
+            _check_sample(whiten, self.shape.width)
+        elif self.has_pretraining_head:
+            warnings.warn(_PRETRAINED_ONLY, stacklevel=2)
+        states = self.shape.depth + 1
+        limit = self.shape.max_positions if max_length is None else max_length
+        check_argument("pooling", pooling, get_args(Pooling))
+        check_argument("layer", layer, range(-states, states))
+        check_argument("max_length", limit, range(5, self.shape.max_positions + 1))
+        check_argument("batch_size", batch_size, BATCH_SIZES)
+        tokenizer = require_tokenizer(self)
+        rows = to_rows(check_input(texts))
+        encoded = encode_rows(tokenizer.encode, tokenizer.vocabulary, rows, limit)
+        if encoded.truncated:
+            warnings.warn(
+                f"{encoded.truncated:,} of {len(rows):,} texts were truncated to "
+                f"{limit} positions",
+                stacklevel=2,
+            )
+        examples = EncodedExamples(encoded.ids, encoded.segments, limit)
+        layer %= states
+
+        def pool(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+            all_states = self.states(**inputs, training=False)
+            x_BLD = next(itertools.islice(all_states, layer, None))
+            x_BLD = tf.cast(x_BLD, tf.float32)
+            if pooling == "cls":
+                return x_BLD[:, 0]
+            real_BL1 = tf.cast(inputs["padding_mask"], tf.float32)[..., None]
+            return tf.reduce_sum(x_BLD * real_BL1, 1) / tf.reduce_sum(real_BL1, 1)
+
+        pool = compiled(self, (pooling, layer), pool, INPUTS)
+        vectors = outputs_by_row(examples, batch_size, lambda inputs, _: pool(inputs))
+        vectors = np.array(vectors, np.float32).reshape(-1, self.shape.width)
+        return vectors if whiten is None else _whitened(vectors, whiten)
+
+
+def _whitened(vectors_ND: np.ndarray, sample_MD: np.ndarray) -> np.ndarray:
+    """Divide the principal components of a sample by their standard deviations.
+
+    A share of the largest variance is added to all, so that directions in which the
+    sample hardly varies do not become the longest.
+    """
+    mean_D = np.mean(sample_MD, axis=0, dtype=np.float64)
+    variances_D, axes_DD = np.linalg.eigh(np.cov(sample_MD, rowvar=False))
+    scales_D = np.sqrt(variances_D + _SMOOTHING * variances_D[-1])
+    return ((vectors_ND - mean_D) @ axes_DD / scales_D).astype(np.float32)
+
+
+def _check_sample(whiten: Any, width: int) -> None:
+    shape = np.shape(whiten)
+    if len(shape) != 2 or shape[1] != width or shape[0] <= width:
+        raise InputError(
+            f"whiten must be vectors of the encoder's width {width}, of more than "
+            f"{width} texts, not an array of shape {list(shape)}; pass the result of "
+            "embed for a larger sample"
+        )
+
+
+def require_tokenizer(encoder: Encoder) -> Tokenizer:
+    """Return the tokenizer of an encoder that is to take texts."""
+    if encoder.tokenizer is None:
+        raise InputError(
+            f"{encoder.name!r} has no tokenizer, so it takes ids only; create it with "
+            "from_preset, or set encoder.tokenizer = Tokenizer.read(PATH)"
+        )
+    return encoder.tokenizer
+
+
+def check_argument(name: str, value: Any, allowed: Sequence[Any]) -> None:
+    """Raise an error unless a value is one of some strings, or in a range."""
+    is_range = isinstance(allowed, range)
+    if value not in allowed or (is_range and not isinstance(value, numbers.Integral)):
+        choices = f"{allowed[0]} to {allowed[-1]}" if is_range else " or ".join(allowed)
+        raise InputError(f"{name} must be {choices}, not {value!r}")
+
+
+def encode_single(
+    encoder: Encoder, texts: Any, encode: Callable[[str], list[int]]
+) -> tuple[EncodedExamples, list[str]]:
+    """Encode single texts, none of which may be too long."""
+    rows, limit = to_single_texts(texts), encoder.shape.max_positions
+    encoded = encode_rows(encode, encoder.tokenizer.vocabulary, rows, None)
+    for index, ids in enumerate(encoded.ids):
+        if len(ids) > limit:
+            raise InputError(
+                f"The text at index {index}, {rows[index]!r:.60}, has {len(ids) - 2} "
+                f"tokens, more than the model's {limit - 2}; split it"
+            )
+    return EncodedExamples(encoded.ids, encoded.segments, limit), rows
