@@ -210,8 +210,8 @@ def test_networks_load_from_a_run_and_from_other_libraries(electra, masked_lm):
 
 @pytest.mark.parametrize(
     ("texts", "named"),
-    [("[mask]", "'.mask.' at index 0"), (["[MASK]", 3], "3 at index 1"),
-     ("[MASK] " * 999, "999, at index 0")],
+    [("[mask]", "index 0, '.mask.'"), (["[MASK]", 3], "3 at index 1"),
+     ("[MASK] " * 999, "index 0.*999")],
 )  # fmt: skip
 def test_invalid_texts_with_masks_are_errors(masked_lm, texts, named):
     with pytest.raises(InputError, match=named):
