@@ -9,8 +9,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from electra_tf.errors import InputError
-
 _VARIABLE = "KERAS_BACKEND"
 _FILE = "keras.json"
 
@@ -23,17 +21,14 @@ def check() -> None:
     name = imported.backend() if imported else variable or _stored_backend(path)
     if name == "tensorflow":
         return
-    if name == variable:
-        source = f"{_VARIABLE}={name}"
-        remedy = f"Run `unset {_VARIABLE}` or `export {_VARIABLE}=tensorflow`"
-    elif imported:
-        source = f"keras is already imported with the backend {name!r}"
-        remedy = f"Set {_VARIABLE}=tensorflow before the first import of keras"
+    if imported:
+        cause = f"keras is already imported with {name!r}; set {_VARIABLE}=tensorflow"
+    elif name == variable:
+        cause = f"{_VARIABLE}={name}; run `unset {_VARIABLE}`"
     else:
-        source = f"the backend {name!r} in {path}"
-        remedy = f"Run `export {_VARIABLE}=tensorflow`, or edit the file"
-    required = "The backend of Keras must be TensorFlow"
-    raise ImportError(str(InputError(required, source, remedy)), name="keras")
+        cause = f"{name!r} in {path}; run `export {_VARIABLE}=tensorflow`"
+    text = f"The backend of Keras must be TensorFlow, but it is {cause}."
+    raise ImportError(text, name="keras")
 
 
 @contextlib.contextmanager

@@ -105,14 +105,12 @@ def define_config_flags(
 
 def define_runner_flags(flag_values: flags.FlagValues) -> None:
     """Define flags for the processes or machines that read the text."""
-    flags.DEFINE_enum(
-        "runner",
-        "local",
-        ["local", "beam"],
+    text = (
         "`local`: processes of this machine. `beam`: a pipeline of Apache Beam, on one "
-        "or many machines (extra `beam`).",
-        flag_values=flag_values,
+        "or many machines (extra `beam`)."
     )
+    names = ["local", "beam"]
+    flags.DEFINE_enum("runner", names[0], names, text, flag_values=flag_values)
     flags.DEFINE_string(
         "beam_options",
         "",
@@ -125,33 +123,23 @@ def define_runner_flags(flag_values: flags.FlagValues) -> None:
 def uses_beam(flag_values: flags.FlagValues, *local_flags: str) -> bool:
     """Return whether --runner=beam is set."""
     is_beam = flag_values.runner == "beam"
-    unused = local_flags if is_beam else ["beam_options"]
-    for name in unused:
+    for name in local_flags if is_beam else ["beam_options"]:
         if flag_values[name].present:
             raise InputError(
-                f"--{name} needs --runner={'local' if is_beam else 'beam'}",
-                f"--{name}={flag_values[name].value} with "
-                f"--runner={flag_values.runner}",
-                f"Remove --{name} or change --runner",
+                f"--{name}={flag_values[name].value} needs "
+                f"--runner={'local' if is_beam else 'beam'}, not {flag_values.runner}"
             )
     return is_beam
 
 
-_STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
-
-
 def define_device_flags(flag_values: flags.FlagValues) -> None:
     """Define flags for the devices."""
-    flags.DEFINE_enum(
-        "strategy", _STRATEGIES[0], _STRATEGIES, "Distribution strategy.",
-        flag_values=flag_values,
-    )  # fmt: skip
-    flags.DEFINE_flag(
-        _OptionalValueFlag(
-            "tpu", "local", "A TPU: --tpu=NAME, or --tpu for the TPU of this machine."
-        ),
-        flag_values=flag_values,
-    )
+    names = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
+    text = "Distribution strategy."
+    flags.DEFINE_enum("strategy", names[0], names, text, flag_values=flag_values)
+    text = "A TPU: --tpu=NAME, or --tpu for the TPU of this machine."
+    tpu = _OptionalValueFlag("tpu", "local", text)
+    flags.DEFINE_flag(tpu, flag_values=flag_values)
     flags.DEFINE_integer(
         "cpu_replicas",
         1,
@@ -238,10 +226,7 @@ def require(flag_values: flags.FlagValues, *names: str) -> None:
     missing = [f"--{name}" for name in names if not flag_values[name].value]
     if missing:
         raise InputError(
-            f"{', '.join(f'--{name}' for name in names)} must be set",
-            f"no {' and no '.join(missing)}",
-            f"Pass {' and '.join(f'{flag}=...' for flag in missing)}; --help describes "
-            "them",
+            f"{' and '.join(missing)} must be set; --help describes all flags"
         )
 
 
@@ -252,43 +237,30 @@ def check_paths(flag_values: flags.FlagValues, *names: str) -> None:
         for path in [value] if os.path.exists(value) else value.split(","):
             is_remote = "://" in path or path.startswith("tfds:")
             if not (path == "" or is_remote or os.path.exists(path) or glob.glob(path)):
-                raise InputError(
-                    f"--{name} must name what exists",
-                    f"{path!r}, which does not exist",
-                    "Check the path",
-                )
+                raise InputError(f"--{name}: {path!r} does not exist")
 
 
 def check_output(flag: str, path: str | None, overwrite: bool = True) -> None:
     """Raise an InputError for a flag whose file cannot be written, or replaced."""
-    remedy = f"Pass another --{flag}"
     if path is None or is_url(path):
         if not overwrite:
-            check_new(path, f"--{flag}", f"{remedy}, or --overwrite")
+            check_new(path, f"--{flag}", "pass another, or --overwrite")
         return
     parent = os.path.dirname(path) or "."
     if os.path.isdir(path):
-        reason = "a folder"
+        reason = "is a folder"
     elif os.path.exists(path) and not overwrite:
-        reason = "which exists"
-        remedy += ", or --overwrite to replace it"
+        reason = "exists; pass another, or --overwrite"
     elif not os.path.isdir(parent):
-        reason = f"in {parent!r}, which does not exist"
-        remedy = f"Create the folder, or pass another --{flag}"
-    elif not (reason := _write_error(parent)):
-        return
-    kind = "a file" if overwrite else "a new file"
-    rule = f"--{flag} must be {kind} in a folder that exists and can be written to"
-    raise InputError(rule, f"{path!r}, {reason}", remedy)
-
-
-def _write_error(folder: str) -> str:
-    """Return why no file can be written to a folder; empty: one can."""
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return ""
-    except OSError as error:
-        return f"in a folder that cannot be written to: {error.strerror or error}"
+        reason = f"is in {parent!r}, which does not exist"
+    else:
+        try:
+            with tempfile.TemporaryFile(dir=parent):
+                return
+        except OSError as error:
+            cause = error.strerror or error
+            reason = f"is in a folder that cannot be written to: {cause}"
+    raise InputError(f"--{flag} must be a file to write: {path!r} {reason}")
 
 
 @contextlib.contextmanager
@@ -323,69 +295,65 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
     signal.signal(signal.SIGTERM, _raise_terminated)
     warnings.formatwarning = _format_warning
     try:
-        rest = flag_values(sys.argv)
-        if len(rest) > 1:
+        if rest := flag_values(sys.argv)[1:]:
             raise InputError(
-                "Every argument must be --flag=value",
-                f"{' '.join(rest[1:])!r}",
-                "Write it as --flag=value, in quotes if the value has spaces or shell "
-                "wildcards",
+                f"{' '.join(rest)!r} must be written as --flag=value, in quotes if the "
+                "value has spaces or shell wildcards"
             )
         main()
     except flags.Error as error:
-        rule, received = "Flags and their values must be those of --help", str(error)
-        remedy = None
+        message = f"{str(error).rstrip('.')}; run with --help"
         if isinstance(error, flags.UnrecognizedFlagError):
-            remedy = _flag_remedy(error.flagname, error.flagvalue, flag_values)
-            received = received.partition(". Did")[0] if remedy else received
-        sys.exit(f"error: {InputError(rule, received, remedy or 'Run with --help')}")
+            message = _unknown_flag(error, flag_values) or message
+        sys.exit(f"error: {InputError(message)}")
     except InputError as error:
         sys.exit(f"error: {error}")
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
-        rule = "Files must be readable and writable"
-        remedy = "Check the path and the disk"
-        sys.exit(f"error: {InputError(rule, str(error), remedy)}")
+        sys.exit(f"error: {InputError(f'A file cannot be read or written: {error}')}")
     except KeyboardInterrupt:
         sys.exit("interrupted; nothing was overwritten")
 
 
-def _flag_remedy(name: str, argument: str, flag_values: flags.FlagValues) -> str | None:
+def _unknown_flag(
+    error: flags.UnrecognizedFlagError, flag_values: flags.FlagValues
+) -> str | None:
     """Return what to pass in place of an unknown flag, or None."""
+    argument, name = error.flagvalue, error.flagname.replace("-", "_")
     _, equals, value = argument.partition("=")
     if not equals:
         rest = sys.argv[sys.argv.index(argument) + 1 :] if argument in sys.argv else []
         value = next((v for v in rest[:1] if not v.startswith("-")), "VALUE")
     root = flag_values["set"].root if "set" in flag_values else None
-    name = name.replace("-", "_")
+    unknown = f"Unknown flag --{error.flagname}"
     if value in loader.installed():
-        return _pass("config", value)
+        return f"{unknown}; {_pass('config', value)}"
     if name in flag_values:
-        return _pass(name, value)
+        return f"{unknown}; {_pass(name, value)}"
     if setting := root and loader.setting_named(name, root):
-        return _set(setting, value)
+        return f"{unknown}; {_set(setting, value)}"
     found = old_names.find(name, root, flag_values)
     if found is None:
         return None
     row, ours = found
     answer = row.answer(f"--{name}", ours)
     if ours is None:
-        return f"{answer}. Leave it out"
+        return f"{answer}; leave it out"
     value = value if ours.value is None else ours.value
     if ours.is_command:
-        return f"{answer}. Run {ours.text}"
+        return f"{answer}; run {ours.text}"
     remedy = _pass(ours.flag, value) if ours.flag else _set(ours.text, value)
-    return f"{answer}. {remedy}"
+    return f"{answer}; {remedy}"
 
 
 def _pass(flag: str, value: str) -> str:
-    return f"Pass {shlex.quote(f'--{flag}={value}')}"
+    return f"pass {shlex.quote(f'--{flag}={value}')}"
 
 
 def _set(setting: str, value: str) -> str:
-    return f"Set it with --set {shlex.quote(f'{setting}={value}')}"
+    return f"set it with --set {shlex.quote(f'{setting}={value}')}"
 
 
 class Terminated(KeyboardInterrupt):

@@ -80,9 +80,8 @@ def check_type(argument: str, value: object, kind: type, remedy: str) -> None:
     """Raise an InputError for an argument of another type."""
     if not isinstance(value, kind):
         raise InputError(
-            f"{argument} must be of the type {kind.__name__}",
-            f"{value!r:.80}",
-            remedy,
+            f"{argument} must be of the type {kind.__name__}, not {value!r:.80}; "
+            f"{remedy}"
         )
 
 
@@ -101,10 +100,10 @@ def unknown_arguments(
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"Leave {name} out"
         hints.append(remedies.get(name, hint))
+    names = ", ".join(f"{name}={value!r:.40}" for name, value in given.items())
     return InputError(
-        f"The arguments of {function} must be among {', '.join(known)}",
-        ", ".join(f"{name}={value!r:.40}" for name, value in given.items()),
-        ". ".join(dict.fromkeys(hints)),
+        f"{function} does not take {names}; {'; '.join(dict.fromkeys(hints))}; its "
+        f"arguments: {', '.join(known)}"
     )
 
 

@@ -104,11 +104,7 @@ def main() -> None:
 
 def _score_predictions() -> dict[str, Any]:
     if FLAGS.na_prob and FLAGS.task != "squad2":
-        raise InputError(
-            "--na_prob must be used with --task=squad2",
-            f"--task={FLAGS.task}",
-            "Leave it out",
-        )
+        raise InputError(f"--na_prob needs --task=squad2, not {FLAGS.task}")
     files = map(local_path, (FLAGS.data, FLAGS.predictions, FLAGS.na_prob))
     return registry.named(FLAGS.task).score_file(FLAGS.task, *files, print_note)
 
@@ -150,12 +146,8 @@ def _mode() -> str:
     cli.require(FLAGS, needed, "data")
     for name in (*_MODES, *(flag for flags_ in _MODES.values() for flag in flags_)):
         if FLAGS[name].present and name not in (mode, *_MODES[mode]):
-            raise InputError(
-                f"--{mode} must be used with its own flags: "
-                + ", ".join(f"--{flag}" for flag in _MODES[mode]),
-                f"--{name} with --{mode}",
-                f"Remove --{name}",
-            )
+            known = ", ".join(f"--{flag}" for flag in _MODES[mode])
+            raise InputError(f"--{name} must not be used with --{mode}, as {known} are")
     return mode
 
 

@@ -100,10 +100,8 @@ def _check_column_flags() -> None:
     ]
     if wrong:
         raise InputError(
-            f"The flags of columns with --task={FLAGS.task} must be "
-            + (", ".join(f"--{name}" for name in known) or "left out"),
-            ", ".join(wrong),
-            f"Remove {', '.join(wrong)}, or set another --task",
+            f"--task={FLAGS.task} does not have {', '.join(wrong)}; its flags of "
+            f"columns: {', '.join(f'--{name}' for name in known) or 'none'}"
         )
 
 

@@ -50,11 +50,7 @@ def main() -> None:
     source = local_path(FLAGS.input)
     check_input_file(source)
     if source and os.path.realpath(source) == os.path.realpath(FLAGS.output or ""):
-        raise InputError(
-            "--output must be another file than --input",
-            f"{FLAGS.output!r} for both",
-            "Pass another --output",
-        )
+        raise InputError(f"--output {FLAGS.output!r} must be no --input file")
     cli.check_output("output", FLAGS.output, FLAGS.overwrite)
     with staged(FLAGS.output) as output:
         model_names.check_exists(FLAGS.model)

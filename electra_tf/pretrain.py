@@ -112,16 +112,13 @@ def _check_folders() -> None:
     """Raise an error unless the run directory is local and its backup at a URL."""
     if is_url(FLAGS.model_dir):
         raise InputError(
-            "--model_dir must be a local folder",
-            FLAGS.model_dir,
-            f"Pass --model_dir=run --backup={FLAGS.model_dir}",
+            f"--model_dir must be a local folder, not {FLAGS.model_dir}; pass "
+            f"--model_dir=run --backup={FLAGS.model_dir}"
         )
     if FLAGS.backup and not is_url(FLAGS.backup):
         raise InputError(
-            "--backup must be a URL",
-            FLAGS.backup,
-            "Write s3://BUCKET/NAME or gs://BUCKET/NAME; for a folder "
-            f"--backup=file://{os.path.abspath(FLAGS.backup)}",
+            "--backup must be a URL such as s3://BUCKET/NAME, or for a folder "
+            f"--backup=file://{os.path.abspath(FLAGS.backup)}"
         )
 
 

@@ -48,13 +48,9 @@ def main() -> None:
     """Print the rule, then write the scores."""
     cli.require(FLAGS, "checkpoint")
     if FLAGS["weight"].present and not FLAGS.nbest:
-        raise InputError(
-            "--weight must be used with --nbest", "--weight alone", "Add --nbest"
-        )
+        raise InputError("--weight must be used with --nbest")
     if not math.isfinite(FLAGS.weight):
-        raise InputError(
-            "--weight must be a finite number", f"{FLAGS.weight}", "Pass another weight"
-        )
+        raise InputError(f"--weight must be a finite number, not {FLAGS.weight}")
     cli.check_paths(FLAGS, "input")
     cli.check_output("output", FLAGS.output)
     model_names.check_exists(FLAGS.checkpoint)

@@ -105,15 +105,18 @@ SPECIAL = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 # Changes of the flags, and words of the message.
 BAD = {
     "no_glob": ({"input": "nothing/*.txt"}, "'nothing/*.txt'"),
-    "empty_glob": ({"input": ""}, "no --input"),
-    "no_vocab": ({"vocab": None}, "no --vocab"),
+    "empty_glob": ({"input": ""}, "--input must be set"),
+    "no_vocab": ({"vocab": None}, "--vocab must be set"),
     "vocab_path": ({"vocab": "missing.txt"}, "missing.txt"),
     "special": (lambda p: _vocabulary(p, "a"), " ".join(SPECIAL)),
     "double": (lambda p: _vocabulary(p, *SPECIAL, "a", "a"), "lines 6 and 7"),
     "flag": ({"max_lenght": 64}, "max_lenght"),
     "workers": ({"workers": 0}, "--workers"),
-    "beam_options": ({"beam_options": "--runner=X"}, "--beam_options needs --runner"),
-    "beam": ({"workers": 2, "runner": "beam"}, "--workers needs --runner=local"),
+    "beam_options": (
+        {"beam_options": "--runner=X"},
+        "--beam_options=--runner=X needs --runner",
+    ),
+    "beam": ({"workers": 2, "runner": "beam"}, "--workers=2 needs --runner=local"),
     "tfds": ({"input": "tfds:wikipedia/20230601.en"}, "tfds build wikipedia"),
     "file": (lambda p: {"output": p / "v.txt", **_vocabulary(p, *SPECIAL)}, "v.txt"),
     "below": (lambda p: {"output": p / "v.txt/o", **_vocabulary(p, *SPECIAL)}, "v.txt"),

@@ -46,7 +46,7 @@ def test_a_vocabulary_is_trained_and_reported(command, text, tmp_path):
 
 # Changes of the flags, and words of the message; {p} is the folder.
 BAD = {
-    "existing": ({}, "vocab.txt', which exists"),
+    "existing": ({}, "vocab.txt' exists"),
     "size": ({"size": 9, "overwrite": True}, "--size=9"),
     "below": ({"output": "{p}/text.txt/v", "overwrite": True}, "another --output"),
     "folder": ({"output": "{p}", "overwrite": True}, "another --output"),

@@ -50,7 +50,7 @@ def test_only_present_flags_override_the_config(tmp_path):
 
 def test_missing_flags_are_listed_together():
     values = parse("--field=")
-    with pytest.raises(InputError, match=r"no --shards.*no --field"):
+    with pytest.raises(InputError, match="--shards and --field must be set"):
         cli.require(values, "max_length", "shards", "field")
 
 
@@ -61,12 +61,12 @@ def test_an_output_that_cannot_be_written_or_replaced_is_named(tmp_path):
     cli.check_output("to", str(tmp_path / "new.txt"), overwrite=False)
     cli.check_output("to", str(existing))
     for path, overwrite, words in (
-        (existing, False, "a new file.*existing.txt', which exists.*--overwrite"),
+        (existing, False, "existing.txt' exists; .*--overwrite"),
         (existing.as_uri(), False, "--overwrite"),
         (tmp_path, True, "a folder"),
         (tmp_path / "none" / "x", True, "none', which does not exist"),
     ):
-        with pytest.raises(InputError, match=f"(?s)--to must .*{words}"):
+        with pytest.raises(InputError, match=f"(?s)--to .*{words}"):
             cli.check_output("to", str(path), overwrite)
 
 
@@ -93,11 +93,7 @@ def run(monkeypatch, error, *arguments):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (
-            InputError("Rule", "this", "Do that"),
-            "error: Rule. Received: this. Do that.",
-        ),
-        (InputError("Rule.", "it.", "Do."), "error: Rule. Received: it. Do."),
+        (InputError("X must be Y,\n  not Z"), "error: X must be Y, not Z."),
         (OSError(28, "No space left on device"), "No space left on device"),
         (KeyboardInterrupt(), "interrupted"),
     ],
@@ -136,59 +132,59 @@ def test_a_misspelt_flag_gets_a_suggestion(monkeypatch):
 @pytest.mark.parametrize(
     ("command", "argument", "remedy"),
     [
-        ("finetune", "--epochs=2", "Set it with --set training.epochs=2"),
-        ("finetune", "--num_train_epochs=2", "Set it with --set training.epochs=2"),
-        ("finetune", "--lr=1e-4", "Set it with --set optimizer.learning_rate=1e-4"),
-        ("finetune", "--batch-size=8", "Set it with --set training.batch_size=8"),
-        ("finetune", "--max_length=64", "Set it with --set data.max_length=64"),
-        ("finetune", "--max_seq_length=64", "Set it with --set data.max_length=64"),
-        ("finetune", "--seed=3", "Set it with --set training.seed=3"),
-        ("finetune", "--output_dir=my run", "Pass '--output=my run'"),
-        ("finetune", "--model=bert", "Pass --checkpoint=bert"),
-        ("finetune", "--model=finetune_small", "Pass --config=finetune_small"),
-        ("finetune", "--text-columns=a", "Pass --text_columns=a"),
-        ("finetune", "--fp16", "Set it with --set training.precision=mixed_bfloat16"),
+        ("finetune", "--epochs=2", "set it with --set training.epochs=2"),
+        ("finetune", "--num_train_epochs=2", "set it with --set training.epochs=2"),
+        ("finetune", "--lr=1e-4", "set it with --set optimizer.learning_rate=1e-4"),
+        ("finetune", "--batch-size=8", "set it with --set training.batch_size=8"),
+        ("finetune", "--max_length=64", "set it with --set data.max_length=64"),
+        ("finetune", "--max_seq_length=64", "set it with --set data.max_length=64"),
+        ("finetune", "--seed=3", "set it with --set training.seed=3"),
+        ("finetune", "--output_dir=my run", "pass '--output=my run'"),
+        ("finetune", "--model=bert", "pass --checkpoint=bert"),
+        ("finetune", "--model=finetune_small", "pass --config=finetune_small"),
+        ("finetune", "--text-columns=a", "pass --text_columns=a"),
+        ("finetune", "--fp16", "set it with --set training.precision=mixed_bfloat16"),
         (
             "pretrain",
             "--learning_rate=1",
-            "Set it with --set optimizer.learning_rate=1",
+            "set it with --set optimizer.learning_rate=1",
         ),
-        ("pretrain", "--batch_size=8", "Set it with --set input.batch_size=8"),
-        ("pretrain", "--seed=3", "Set it with --set training.seed=3"),
-        ("pretrain", "--epochs=3", "Set it with --set training.steps=VALUE"),
-        ("pretrain", "--output_dir=run", "Pass --model_dir=run"),
-        ("predict", "--checkpoint=m", "Pass --model=m"),
-        ("predict", "--data=lines.txt", "Pass --input=lines.txt"),
-        ("export", "--epochs=3", "Run with --help"),
+        ("pretrain", "--batch_size=8", "set it with --set input.batch_size=8"),
+        ("pretrain", "--seed=3", "set it with --set training.seed=3"),
+        ("pretrain", "--epochs=3", "set it with --set training.steps=VALUE"),
+        ("pretrain", "--output_dir=run", "pass --model_dir=run"),
+        ("predict", "--checkpoint=m", "pass --model=m"),
+        ("predict", "--data=lines.txt", "pass --input=lines.txt"),
+        ("export", "--epochs=3", "run with --help"),
         (
             "pretrain",
             "--use_tpu",
             "`--use_tpu` is `--tpu`. Without a value: the TPU of "
-            "this machine. Pass --tpu=local",
+            "this machine; pass --tpu=local",
         ),
         (
             "pretrain",
             "--num_train_steps=9",
-            "`--num_train_steps` is `training.steps`. "
-            "Set it with --set training.steps=9",
+            "`--num_train_steps` is `training.steps`; "
+            "set it with --set training.steps=9",
         ),
-        ("pretrain", "--mask_prob=0.2", "Set it with --set masking.rate=0.2"),
-        ("pretrain", "--model_size=base", "Pass --config=base"),
-        ("pretrain", "--save_total_limit=2", "Set it with --set training.keep=2"),
-        ("pretrain", "--do_eval", "Pass --evaluation_data=VALUE"),
-        ("build_records", "--max-seq-length=64", "Pass --max_length=64"),
+        ("pretrain", "--mask_prob=0.2", "set it with --set masking.rate=0.2"),
+        ("pretrain", "--model_size=base", "pass --config=base"),
+        ("pretrain", "--save_total_limit=2", "set it with --set training.keep=2"),
+        ("pretrain", "--do_eval", "pass --evaluation_data=VALUE"),
+        ("build_records", "--max-seq-length=64", "pass --max_length=64"),
         ("build_records", "--no-lower-case", "--set tokenization.lower_case=false"),
-        ("build_records", "--corpus-dir=texts", "Pass --input=texts"),
-        ("finetune", "--load_best_model_at_end", "Pass --keep=best"),
+        ("build_records", "--corpus-dir=texts", "pass --input=texts"),
+        ("finetune", "--load_best_model_at_end", "pass --keep=best"),
         ("finetune", "--warmup_ratio=0.1", "--set optimizer.warmup_share=0.1"),
-        ("finetune", "--do_predict", "Run electra-tf predict"),
-        ("finetune", "--save_total_limit=2", "Run with --help"),
+        ("finetune", "--do_predict", "run electra-tf predict"),
+        ("finetune", "--save_total_limit=2", "run with --help"),
         (
             "finetune",
             "--use_tfrecords_if_existing=false",
             "`--use_tfrecords_if_existing"
             "` has no counterpart. There is no cache of features: they are made in "
-            "seconds. Leave it out",
+            "seconds; leave it out",
         ),
     ],
 )

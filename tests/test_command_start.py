@@ -15,7 +15,7 @@ TYPO = "--set=training.epoch=2"
 # By the words of the error, arguments of commands that are right but for one.
 WRONG = {
     "nosuch": {name: ["--nosuch=1"] for name in COMMANDS},
-    "no --": {name: [] for name in COMMANDS if name != "presets"},
+    "must be set": {name: [] for name in COMMANDS if name != "presets"},
     "gone": {
         "build_vocab": ["--input=gone", "--output=OUT"],
         "build_records": ["--input=gone", f"--vocab={VOCAB}", "--output=OUT"],

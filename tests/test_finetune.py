@@ -175,7 +175,7 @@ def test_evaluate_counts_the_texts_of_training(whole, table, here, tmp_path):
 def test_invalid_input_is_an_error(pretrained, table, whole, tmp_path, here):
     output = tmp_path / "run"
     for arguments, words in (
-        (["--task=csv"], ["no --data", "no --checkpoint", "no --output"]),
+        (["--task=csv"], ["--data and --checkpoint and --output must be set"]),
         (
             given(pretrained, table, output, task="rte"),
             ["--text_columns, --label_column", "--task=rte"],

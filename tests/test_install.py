@@ -199,4 +199,4 @@ def test_the_wheel_runs_in_an_empty_environment(
     dry_run = ("pretrain", "--data=records", "--model_dir=run2", "--dry_run")
     command(*dry_run, "--config=tiny")
     arguments = (environment / "electra-tf", *dry_run, "--config=tinny")
-    assert "Did you mean 'tiny'?" in failure(run(*arguments, cwd=tmp_path, check=False))
+    assert "did you mean 'tiny'?" in failure(run(*arguments, cwd=tmp_path, check=False))

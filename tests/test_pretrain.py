@@ -157,7 +157,7 @@ def test_a_damaged_newest_checkpoint_needs_the_fallback(
     given = arguments(folder, run, evaluation_data=folder)
     with unchanged(run):
         message = failure(here("pretrain", *given))
-    assert f"{damaged}/weights.safetensors must have the" in message
+    assert f"{damaged}/weights.safetensors is damaged" in message
     assert "--fallback" in message
     planned = here("pretrain", *given, "--fallback", "--dry_run")
     assert planned.returncode == 0, planned.stderr
@@ -447,7 +447,7 @@ def test_a_signal_before_the_first_step(
 def test_a_second_run_in_a_run_directory_is_an_error(folder, whole, here):
     with run_lock(str(whole)), unchanged(whole):
         message = failure(here("pretrain", *arguments(folder, whole)))
-    assert f"{whole}, locked by a running process" in message
+    assert f"{whole} is locked by a running process" in message
 
 
 FROZEN = (

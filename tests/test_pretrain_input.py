@@ -12,12 +12,12 @@ from electra_tf.training.checkpoint import open_checkpoint
 from electra_tf.training.metric_logger import read_metrics
 
 BAD = {
-    "a typo": (["training.stpes=3"], {}, "Did you mean `training.steps`?"),
+    "a typo": (["training.stpes=3"], {}, "did you mean `training.steps`?"),
     "no steps": (["training.steps=0"], {}, "`training.steps` must be greater than 0"),
     "a missing config": ([], {"config": "gone.yaml"}, "gone.yaml"),
     "missing records": ([], {"data": "gone"}, "'gone'"),
-    "no records": ([], {"data": None}, "no --data"),
-    "no run directory": ([], {"model_dir": None}, "no --model_dir"),
+    "no records": ([], {"data": None}, "--data must be set"),
+    "no run directory": ([], {"model_dir": None}, "--model_dir must be set"),
     "missing evaluation records": ([], {"evaluation_data": "gone"}, "'gone'"),
     "a vocabulary of another size": (
         ["model.vocabulary_size=30522"],
@@ -35,7 +35,7 @@ BAD = {
     "a run directory at a URL": (
         [],
         {"model_dir": "gs://bucket/run"},
-        "Pass --model_dir=run --backup=gs://bucket/run",
+        "pass --model_dir=run --backup=gs://bucket/run",
     ),
     "an unknown store": ([], {"backup": "nowhere://bucket/run"}, "nowhere://"),
     "a backup that is no URL": ([], {"backup": "backup"}, "--backup=file://"),

@@ -238,7 +238,7 @@ def test_settings_of_from_preset():
 def test_unknown_arguments_of_from_preset_get_a_suggestion(name, argument, words):
     with pytest.raises(electra_tf.InputError, match=words) as caught:
         getattr(electra_tf, name).from_preset("anything", **{argument: 3})
-    assert caught.value.received == f"{argument}=3"
+    assert f" {argument}=3; " in str(caught.value)
 
 
 def test_a_model_of_another_task_is_an_error():
@@ -325,7 +325,7 @@ def small():
     [
         (
             lambda c: electra_tf.Electra(c),
-            "ModelConfig.*Received: Pretr.*config.model",
+            "ModelConfig, not Pretr.*config.model",
         ),
         (lambda c: electra_tf.Encoder("tiny"), r"EncoderConfig.*'tiny'.*model.encoder"),
         (lambda c: electra_tf.MaskedLanguageModel("tiny"), "Encoder.from_preset"),

@@ -54,7 +54,7 @@ _TABLE = (
      ("/ tf.maximum(norm, settings.clip_norm)", "/ norm"),
      ("tf.math.is_finite(norm), clip, math.nan", "tf.math.is_finite(norm), clip, 0.0")),
     ("resume", "training/loop.py", "training/test_loop.py",
-     ("self._make_batches(step,", "self._make_batches(0,"),
+     ("first_batch=step,", "first_batch=0,"),
      ("window = MetricWindow.parse(sums)", "window = MetricWindow()")),
     ("resume", "training/checkpoint.py", "training/test_checkpoint.py",
      ("assign(_slots(trainer), slots, checkpoint.path)", "pass")),

@@ -6,7 +6,6 @@ in its `extends`. Configs are given by path, or by name if installed with this p
 
 import dataclasses
 import difflib
-import functools
 import json
 import os
 import pathlib
@@ -33,10 +32,8 @@ _KINDS = {
 }
 _PACKAGE = pathlib.Path(__file__).parents[1]
 # A wheel contains configs inside the package, a checkout beside it.
-_INSTALLED = next(
-    (f for f in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if f.is_dir()),
-    _PACKAGE / "configs",
-)
+_FOLDERS = _PACKAGE / "configs", _PACKAGE.parent / "configs"
+_INSTALLED = next(filter(pathlib.Path.is_dir, _FOLDERS), _FOLDERS[0])
 
 
 def installed(root: type | None = None) -> list[str]:
@@ -84,40 +81,33 @@ def load_config(
         config = electra_tf.load_config("small", ["records.max_length=128"])
         tuning = electra_tf.load_config("finetune_small")  # a FinetuningConfig
     """
-    tree: dict[str, Any] = {}
     if isinstance(sets, Mapping):
         sets, overrides = (), flatten(sets) | dict(overrides or {})
-    path = None if path is None else _checked_path(path)
+    if not isinstance(path, str | os.PathLike | None):
+        raise InputError(
+            "path must be the name of a config or the path of a file, not "
+            f"{type(path).__name__} {path!r:.60}"
+        )
+    tree: dict[str, Any] = {}
     for name, value in (base or {}).items():
         _put(tree, name, value)
-    file = _read_file(_find(path), ()) if path else {}
-    if root is not None:
-        _check_kind(file, path, root)
-    tree = _merge(tree, file)
+    if path:
+        file = _read_file(_find(os.fspath(path)), ())
+        if root is not None:
+            _check_kind(file, path, root)
+        tree = _merge(tree, file)
     for item in sets:
         name, equals, value = item.partition("=")
         if not equals:
-            raise InputError(
-                "--set must be NAME=VALUE", repr(item), "Pass --set records.seed=1"
-            )
+            raise InputError(f"--set must be NAME=VALUE, not {item!r}")
         _put(tree, name.strip(), _parse(value, f"--set {item}"))
     for name, value in (overrides or {}).items():
         _put(tree, name, value)
-    sources = [path] if path else []
+    sources = [str(path)] if path else []
     sources += ["the command line"] if sets or overrides or not path else []
     if root is None:
-        root = min(_KINDS, key=functools.partial(_count_unknown, tree))
+        root = min(_KINDS, key=lambda kind: _count_unknown(tree, kind))
     return _validate(tree, " and ".join(sources), root)
-
-
-def _checked_path(path: Any) -> str:
-    if not isinstance(path, str | os.PathLike):
-        raise InputError(
-            "path must be the name of a config or the path of a file",
-            f"{type(path).__name__} {path!r:.60}",
-            'Pass for example load_config("small", {"training.steps": 1000})',
-        )
-    return os.fspath(path)
 
 
 def to_config(
@@ -143,13 +133,11 @@ def to_config(
     if isinstance(settings, Mapping):
         overrides = flatten(settings) | dict(overrides or {})
     elif settings is not None:
-        name = root.__name__
+        purpose, example = _KINDS[root]
         raise InputError(
-            f"settings must be a dictionary by names, the name or path of a config of "
-            f"{_KINDS[root][0]}, or a {name}",
-            f"{type(settings).__name__} {settings!r:.60}",
-            'Pass for example settings={"training.epochs": 3} or '
-            f'settings="{_KINDS[root][1]}"',
+            f"settings must be a dictionary by names, a config of {purpose} such as "
+            f"{example!r}, its path, or a {root.__name__}, not "
+            f"{type(settings).__name__} {settings!r:.60}"
         )
     tree: dict[str, Any] = {}
     for name, value in (values | dict(overrides or {})).items():
@@ -178,45 +166,10 @@ def flatten(tree: Mapping[Any, Any]) -> dict[str, Any]:
     return values
 
 
-def _unknown_names(tree: Mapping[str, Any], root: type) -> list[str]:
-    """Return the dotted names of the settings in a tree that a class does not have."""
-    sections = root.__dataclass_fields__
-    return [
-        name
-        for name in flatten(tree)
-        if (section := name.partition(".")[0]) not in sections
-        or name.partition(".")[2] not in sections[section].type.__dataclass_fields__
-    ]
-
-
-def _count_unknown(tree: Mapping[str, Any], root: type) -> tuple[int, int]:
-    """Return the numbers of unknown settings and of unknown sections."""
-    unknown = _unknown_names(tree, root)
-    sections = {name.partition(".")[0] for name in unknown}
-    return len(unknown), len(sections - {*root.__dataclass_fields__})
-
-
-def _check_kind(tree: Mapping[str, Any], path: str | None, root: type) -> None:
-    """Raise an error for a file that has all its settings in another class alone."""
-    unknown = _unknown_names(tree, root)
-    for kind, (purpose, _) in _KINDS.items():
-        if unknown and kind is not root and not _unknown_names(tree, kind):
-            wanted, example = _KINDS[root]
-            raise InputError(
-                f"{path} must be a config of {wanted}",
-                f"a config of {purpose}, with {format_list(unknown, 3)}",
-                f"Name a config of {wanted}, such as {example}",
-            )
-
-
 def given_names(path: str | None, sets: Iterable[str] = ()) -> set[str]:
     """Return the dotted names of the settings that a file and `--set` contain."""
     tree = _read_file(_find(path), ()) if path else {}
-    names = {item.partition("=")[0].strip() for item in sets}
-    for section, values in tree.items():
-        if isinstance(values, Mapping):
-            names |= {f"{section}.{name}" for name in values}
-    return names
+    return {item.partition("=")[0].strip() for item in sets} | {*flatten(tree)}
 
 
 def parse_config(text: str, source: str, root: type[Root] = PretrainingConfig) -> Root:
@@ -230,21 +183,49 @@ def describe_field(
     """Return the type, the choices (if any), the description and the default."""
     section, name = dotted.split(".")
     holder = root.__dataclass_fields__[section].type
-    field = holder.__pydantic_fields__[name]
     schema = pydantic.TypeAdapter(holder).json_schema()["properties"][name]
     # `int | None` is an `anyOf` whose first member is the type.
     schema = schema["anyOf"][0] if "anyOf" in schema else schema
     types = {"boolean": bool, "integer": int, "number": float, "string": str}
-    types["array"] = tuple
-    default = getattr(holder(), name)
-    description = " ".join(field.description.split())
-    return types[schema["type"]], schema.get("enum", []), description, default
+    kind = types.get(schema["type"], tuple)
+    description = " ".join(holder.__pydantic_fields__[name].description.split())
+    return kind, schema.get("enum", []), description, getattr(holder(), name)
 
 
 def dump_config(config: Any) -> str:
     """Return all settings as YAML, which `parse_config` reads to an equal config."""
     tree = pydantic.TypeAdapter(type(config)).dump_python(config, mode="json")
     return yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
+
+
+def _unknown_names(tree: Mapping[str, Any], root: type) -> list[str]:
+    """Return the dotted names of the settings in a tree that a class does not have."""
+    known = {section: f.type for section, f in root.__dataclass_fields__.items()}
+    parts = {name: name.partition(".") for name in flatten(tree)}
+    return [
+        name
+        for name, (section, _, key) in parts.items()
+        if section not in known or key not in known[section].__dataclass_fields__
+    ]
+
+
+def _count_unknown(tree: Mapping[str, Any], root: type) -> tuple[int, int]:
+    """Return the numbers of unknown settings and of unknown sections."""
+    unknown = _unknown_names(tree, root)
+    sections = {name.partition(".")[0] for name in unknown}
+    return len(unknown), len(sections - {*root.__dataclass_fields__})
+
+
+def _check_kind(tree: Mapping[str, Any], path: object, root: type) -> None:
+    """Raise an error for a file that has all its settings in another class alone."""
+    unknown = _unknown_names(tree, root)
+    for kind, (purpose, _) in _KINDS.items():
+        if unknown and kind is not root and not _unknown_names(tree, kind):
+            wanted, example = _KINDS[root]
+            raise InputError(
+                f"{path} must be a config of {wanted}, such as {example}, not of "
+                f"{purpose}, with {format_list(unknown, 3)}"
+            )
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -254,15 +235,13 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """
 
     def construct_mapping(self, node, deep=False):
-        merge = "tag:yaml.org,2002:merge"
-        nodes = [key for key, _ in node.value if key.tag != merge]
         keys = set()
-        for key_node in nodes:
+        for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, Hashable):
-                raise yaml.YAMLError(f"a list or mapping as key{node.start_mark}")
+                raise yaml.YAMLError(f"a list or mapping as key{key_node.start_mark}")
             if key in keys:
-                raise yaml.YAMLError(f"duplicate key {key!r}{node.start_mark}")
+                raise yaml.YAMLError(f"duplicate key {key!r}{key_node.start_mark}")
             keys.add(key)
         return super().construct_mapping(node, deep)
 
@@ -287,74 +266,60 @@ for _class in (_Loader, _Dumper):
     )
 
 
-def _check_tree(text: str) -> None:
-    """Raise an error for a text that could take all memory or the whole stack.
+def _parse(text: str, source: str) -> Any:
+    """Parse YAML, unless it could take all memory or the whole stack.
 
     A few lines of aliases can describe a tree of billions of values. `yaml.load` in C
     descends recursively, without a limit of its own; `yaml.parse` does not.
     """
-    if len(text) > _MAX_CHARACTERS:
-        raise ValueError(f"more than {_MAX_CHARACTERS:,} characters")
-    depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.AliasEvent):
-            raise ValueError(f"an alias (*){event.start_mark}")
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > _MAX_DEPTH:
-            raise ValueError(f"more than {_MAX_DEPTH} levels{event.start_mark}")
-
-
-def _parse(text: str, source: str) -> Any:
     try:
-        _check_tree(text)
+        if len(text) > _MAX_CHARACTERS:
+            raise ValueError(f"more than {_MAX_CHARACTERS:,} characters")
+        depth = 0
+        for event in yaml.parse(text, Loader=_Loader):
+            if isinstance(event, yaml.AliasEvent):
+                raise ValueError(f"an alias (*){event.start_mark}")
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MAX_DEPTH:
+                raise ValueError(f"more than {_MAX_DEPTH} levels{event.start_mark}")
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(
-            f"{source} must be valid YAML",
-            str(error),
-            "Correct it there, and quote texts with : or # in them",
-        ) from error
+        raise InputError(f"{source} must be valid YAML: {error}") from error
 
 
 def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, Any]:
     """Read a file and merge it into the file that it extends."""
     resolved = pathlib.Path(os.path.realpath(path)) if "\0" not in str(path) else path
     if resolved in seen:
-        raise InputError(
-            "`extends` must not form a cycle",
-            " -> ".join(map(str, [*seen, path])),
-            "Remove one of these lines",
-        )
+        files = " -> ".join(map(str, [*seen, path]))
+        raise InputError(f"`extends` must not form a cycle: {files}")
     try:
         if os.path.exists(path) and not path.is_file():
             raise OSError("no regular file")  # a pipe or a device may never end
         with path.open(encoding="utf-8") as file:
             text = file.read(_MAX_CHARACTERS + 1)
     except (OSError, ValueError) as error:  # not UTF-8, or a NUL in the path
+        name = path.name.removesuffix(".yaml")
+        near = difflib.get_close_matches(name, installed(), n=1)
+        local = pathlib.Path("configs", f"{path}.yaml")
+        if os.path.exists(local):  # False for a name that is too long
+            near = [str(local)]
+        hint = f"did you mean {near[0]!r}?" if near else ", ".join(installed())
         raise InputError(
-            "A config must be a readable YAML file or the name of an installed config",
-            f"{str(path)!r} ({error})",
-            "Save it in UTF-8"
-            if isinstance(error, UnicodeDecodeError)
-            else _hint(path),
+            f"{str(path)!r} must be a YAML file in UTF-8 or the name of an installed "
+            f"config ({error}): {hint}"
         ) from error
     tree = _parse(text, str(path)) or {}
     if not isinstance(tree, dict):
         raise InputError(
-            f"{path} must hold `section: {{name: value}}`",
-            f"a {type(tree).__name__}",
-            "Write for example `training: {steps: 1000}`",
+            f"{path} must hold `section: {{name: value}}`, not a {type(tree).__name__}"
         )
     base = tree.pop("extends", None)
     if base is None:
         return tree
     if not isinstance(base, str):
-        raise InputError(
-            f"{path}: `extends` must be one path or name",
-            repr(base),
-            "Write `extends: NAME`",
-        )
+        raise InputError(f"{path}: `extends` must be one path or name, not {base!r}")
     return _merge(_read_file(_find(base, path.parent), (*seen, resolved)), tree)
 
 
@@ -365,17 +330,6 @@ def _find(name: str, folder: pathlib.Path | None = None) -> pathlib.Path:
     if not is_file and name in installed():
         return _INSTALLED / f"{name}.yaml"
     return path
-
-
-def _hint(path: pathlib.Path) -> str:
-    """Return a remedy for a path that cannot be read."""
-    local = pathlib.Path("configs", f"{path}.yaml")
-    if os.path.exists(local):  # False for a name that is too long
-        return f"Did you mean {local}?"
-    near = difflib.get_close_matches(path.name.removesuffix(".yaml"), installed(), n=1)
-    if near:
-        return f"Did you mean {near[0]!r}?"
-    return f"Check the path, or use one of {', '.join(installed())}"
 
 
 def _merge(base: dict[str, Any], difference: dict[str, Any]) -> dict[str, Any]:
@@ -402,34 +356,27 @@ def _validate(tree: dict[str, Any], source: str, root: type[Root]) -> Root:
         text = json.dumps(tree)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(
-            f"{source}: settings must be numbers, strings, lists and booleans",
-            str(error),
-            "Put quotes around the value",
+            f"{source}: settings must be numbers, strings, lists and booleans: {error}"
         ) from error
     try:
         return pydantic.TypeAdapter(root).validate_json(text)
     except pydantic.ValidationError as error:
         items = error.errors(include_url=False)
         descriptions = [_describe(item, root) for item in items[:_MAX_ERRORS]]
-        more = len(items) - len(descriptions)
-        raise InputError(
-            f"{source}: every setting must be known and valid",
-            "; ".join(received for received, _ in descriptions)
-            + f"; and {more:,} more" * (more > 0),
-            ". ".join(dict.fromkeys(remedy for _, remedy in descriptions)),
-        ) from error
+        if more := len(items) - len(descriptions):
+            descriptions.append(f"and {more:,} more")
+        raise InputError(f"{source}: {'; '.join(descriptions)}") from error
 
 
-def _describe(item: Mapping[str, Any], root: type) -> tuple[str, str]:
-    """Return a validation error as (received value, remedy)."""
+def _describe(item: Mapping[str, Any], root: type) -> str:
+    """Return what is wrong with a setting, and the name that may be meant."""
     *path, name = [str(part) for part in item["loc"]] or ["(the whole file)"]
     dotted = ".".join([*path, name])
     if item["type"] == "value_error":  # two settings contradict each other
-        prefix = f"`{dotted}`: " if item["loc"] else ""
-        return prefix + str(item["ctx"]["error"]), "Change one of the named settings"
+        return (f"`{dotted}`: " if item["loc"] else "") + str(item["ctx"]["error"])
     if item["type"] != "unexpected_keyword_argument":
         message = item["msg"].replace("Input should", "must")
-        return f"`{dotted}` {message}, not {item['input']!r}", "Change the value"
+        return f"`{dotted}` {message}, not {item['input']!r}"
     section: Any = root
     for part in path:
         section = section.__dataclass_fields__[part].type
@@ -437,7 +384,7 @@ def _describe(item: Mapping[str, Any], root: type) -> tuple[str, str]:
     near = difflib.get_close_matches(name, known, n=1)
     guess = ".".join([*path, *near]) if near else setting_named(name, root)
     found = old_names.find(name, root)
+    hint = f"did you mean `{guess}`?" if guess else f"known: {', '.join(known)}"
     if found and getattr(found[1], "text", "") != guess:
-        return f"unknown key `{dotted}`", found[0].answer(name, found[1])
-    hint = f"Did you mean `{guess}`?" if guess else f"Known: {', '.join(known)}"
-    return f"unknown key `{dotted}`", hint
+        hint = found[0].answer(name, found[1])
+    return f"unknown key `{dotted}`: {hint}"

@@ -106,12 +106,9 @@ class ModelConfig:
             more = max(0, self.vocabulary_size - entries)
             spare = f", or model.spare_rows={more} for rows without an entry"
             raise InputError(
-                "model.vocabulary_size must be the entries of the vocabulary and "
-                "model.spare_rows",
-                f"{self.vocabulary_size}, with {entries} entries in {source} and "
-                f"{self.spare_rows} spare rows",
-                "Use records of the other vocabulary, or set "
-                f"model.vocabulary_size={rows} or null{spare if more else ''}",
+                f"model.vocabulary_size is {self.vocabulary_size}, with {entries} "
+                f"entries in {source} and {self.spare_rows} spare rows; set "
+                f"model.vocabulary_size={rows} or null{spare if more else ''}"
             )
         return dataclasses.replace(self, vocabulary_size=rows)
 

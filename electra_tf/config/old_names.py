@@ -5,9 +5,8 @@ and the page "Coming from ..." is made from it.
 """
 
 import functools
-import itertools
 import pathlib
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container
 from typing import NamedTuple
 
 import yaml
@@ -17,7 +16,6 @@ from electra_tf.config.pretraining import PretrainingConfig
 
 _TABLE = pathlib.Path(__file__).with_suffix(".yaml")
 _ROOTS = {"pretrain": PretrainingConfig, "finetune": FinetuningConfig}
-_COMMAND = "electra-tf "
 
 
 class OurName(NamedTuple):
@@ -38,16 +36,7 @@ class OurName(NamedTuple):
     @property
     def is_command(self) -> bool:
         """Whether it is a command."""
-        return self.text.startswith(_COMMAND)
-
-    @property
-    def is_of_commands(self) -> bool:
-        """Whether it is a command or a flag."""
-        return self.is_command or self.flag is not None
-
-    def applies_to(self, flags: Container[str]) -> bool:
-        """Return whether it is one of the flags, or a command."""
-        return self.is_command or self.flag in flags
+        return self.text.startswith("electra-tf ")
 
     def is_setting(self, root: type | None) -> bool:
         """Return whether it is a setting of a class."""
@@ -82,10 +71,16 @@ def sections() -> tuple[Section, ...]:
     """Return the table."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     tables = yaml.load(_TABLE.read_text(encoding="utf-8"), Loader=loader)
-    return tuple(
-        Section(table["title"], table["text"], tuple(map(_row, table["rows"])))
-        for table in tables
-    )
+    found = []
+    for table in tables:
+        rows = []
+        for old, ours, difference in table["rows"]:
+            names = [ours] if isinstance(ours, str) else ours or ()
+            rows.append(
+                Row(tuple(old.split()), tuple(map(_our_name, names)), difference)
+            )
+        found.append(Section(table["title"], table["text"], tuple(rows)))
+    return tuple(found)
 
 
 def find(
@@ -103,30 +98,28 @@ def find(
         The row without a name of ours if there is nothing to set, or None if the name
         is unknown or applies to other commands only.
     """
-    rows = [row for row in _rows() if _plain(name) in map(_plain, row.old)]
-    found = [(row, ours) for row in rows for ours in row.ours]
-    found = [(row, ours) for row, ours in found if ours.root in (None, root)]
-    settings = [pair for pair in found if pair[1].is_setting(root)]
+    rows = [
+        row
+        for section in sections()
+        for row in section.rows
+        if _plain(name) in map(_plain, row.old)
+    ]
+    found = [(row, n) for row in rows for n in row.ours if n.root in (None, root)]
     if flags is None:
-        found = settings + [(row, ours) for row, ours in found if ours.is_of_commands]
+        found = [pair for pair in found if pair[1].is_setting(root)] + [
+            (row, n) for row, n in found if n.is_command or n.flag is not None
+        ]
     else:
-        found = [p for p in found if p in settings or p[1].applies_to(flags)]
-    without = ((row, None) for row in rows if not row.ours)
-    return next(itertools.chain(found, without), None)
-
-
-def _rows() -> Iterator[Row]:
-    return (row for section in sections() for row in section.rows)
+        found = [
+            (row, n)
+            for row, n in found
+            if n.is_setting(root) or n.is_command or n.flag in flags
+        ]
+    return next(iter([*found, *((row, None) for row in rows if not row.ours)]), None)
 
 
 def _plain(name: str) -> str:
     return name.strip("-").replace("-", "_")
-
-
-def _row(cells: Sequence) -> Row:
-    old, ours, difference = cells
-    ours = [ours] if isinstance(ours, str) else ours or ()
-    return Row(tuple(old.split()), tuple(map(_our_name, ours)), difference)
 
 
 def _our_name(text: str) -> OurName:

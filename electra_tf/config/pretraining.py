@@ -5,19 +5,15 @@ Types are strict and unknown keys are errors. Derived values are properties.
 """
 
 import fractions
+import itertools
 import math
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import pydantic
 from pydantic import Field
 
-from electra_tf.config.data import (
-    CorpusConfig,
-    InputConfig,
-    RecordsConfig,
-    TokenizationConfig,
-    VocabularyConfig,
-)
+from electra_tf.config import data
 from electra_tf.config.fields import (
     Count,
     Pattern,
@@ -147,35 +143,33 @@ class ObjectiveConfig:
             return ("loss",)
         return ("masked_lm_loss",) if self.freeze_generator else ()
 
-    def _unused(self) -> dict[str, tuple[str, str]]:
-        """Return settings that must keep their defaults, with cause and reason."""
+    def _unused(self) -> Iterator[tuple[str, str, str]]:
+        """Yield settings that must keep their defaults, with cause and reason."""
         cause = f"name: {self.name}"
-        unused = {name: (cause, why) for name, why in self.facts.unused.items()}
-        own = {name for facts in FACTS.values() for name in facts.own}
-        for name in sorted(own - {*self.facts.own}):
+        for name, why in self.facts.unused.items():
+            yield name, cause, why
+        for name in {n for f in FACTS.values() for n in f.own} - {*self.facts.own}:
             owners = " or ".join(n for n, facts in FACTS.items() if name in facts.own)
-            unused[name] = cause, f"only `name: {owners}` has it"
+            yield name, cause, f"only `name: {owners}` has it"
         if not self.facts.generator or self.facts.generator_loss == "reward":
-            unused["freeze_generator"] = cause, "no masked-LM generator is trained"
+            yield "freeze_generator", cause, "no masked-LM generator is trained"
         for kind in ("uniform_generator", "unigram_generator"):
             if getattr(self, kind):
-                cause = f"{kind}: true"
-                unused["freeze_generator"] = cause, "there is none"
-                unused["discriminator_start"] = cause, "nothing would be trained"
+                yield "freeze_generator", f"{kind}: true", "there is none"
+                yield "discriminator_start", f"{kind}: true", "nothing would be trained"
         if self.uniform_generator:
-            uniform = "uniform_generator: true", "all tokens are equally likely"
-            for name in ("temperature", "temperature_schedule", "unigram_generator"):
-                unused.setdefault(name, uniform)
+            cause, why = "uniform_generator: true", "all tokens are equally likely"
+            yield "temperature", cause, why
+            yield "temperature_schedule", cause, why
+            yield "unigram_generator", cause, why
         if self.freeze_generator:
-            frozen = "freeze_generator: true", "the generator is not trained"
-            unused.setdefault("generator_weight", frozen)
-            unused.setdefault("discriminator_start", frozen)
-        return unused
+            cause, why = "freeze_generator: true", "the generator is not trained"
+            yield "generator_weight", cause, why
+            yield "discriminator_start", cause, why
 
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "ObjectiveConfig":
-        unused = self._unused()
-        for name, (cause, why) in unused.items():
+        for name, cause, why in self._unused():
             if getattr(self, name) != type(self).__pydantic_fields__[name].default:
                 raise ValueError(f"`{name}` must be left out with `{cause}`: {why}")
         if not all(factor for _, factor in self.temperature_schedule):
@@ -292,11 +286,11 @@ class PretrainingConfig:
         config.training.steps
     """
 
-    tokenization: TokenizationConfig = TokenizationConfig()
-    corpus: CorpusConfig = CorpusConfig()
-    vocabulary: VocabularyConfig = VocabularyConfig()
-    records: RecordsConfig = RecordsConfig()
-    input: InputConfig = InputConfig()
+    tokenization: data.TokenizationConfig = data.TokenizationConfig()
+    corpus: data.CorpusConfig = data.CorpusConfig()
+    vocabulary: data.VocabularyConfig = data.VocabularyConfig()
+    records: data.RecordsConfig = data.RecordsConfig()
+    input: data.InputConfig = data.InputConfig()
     model: ModelConfig = ModelConfig()
     masking: MaskingConfig = MaskingConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
@@ -306,31 +300,10 @@ class PretrainingConfig:
 
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "PretrainingConfig":
-        self._check_sharing()
-        self._check_starts()
-        if self.objective.facts.stages > 1:
-            self._check_stages()
-        if self.records.max_length > self.model.max_positions:
-            raise ValueError(
-                f"records.max_length {self.records.max_length} must not exceed "
-                f"model.max_positions {self.model.max_positions}"
-            )
-        self._check_generator_rate()
-        if self.objective.facts.towers > 1:
-            self._check_noise()
-        for _, end, rows in self.input.phases:
-            if rows % self.training.accumulation:
-                name = "input.batch_size" + "_ramp" * (end is not None)
-                raise ValueError(
-                    f"{name} {rows} must be a multiple of "
-                    f"training.accumulation {self.training.accumulation}"
-                )
-        last = max(self.input.phase_starts, default=0)
-        if last >= self.training.steps:
-            raise ValueError(
-                f"input.batch_size_ramp must end before training.steps "
-                f"{self.training.steps}, not at {last}"
-            )
+        for problem in itertools.chain(
+            self._problems_of_networks(), self._problems_of_sizes()
+        ):
+            raise ValueError(problem)
         return self
 
     @property
@@ -363,78 +336,77 @@ class PretrainingConfig:
         """Share of the steps that train the generator alone."""
         return sum(self.stage_starts) / self.training.steps
 
-    def _check_sharing(self) -> None:
-        objective, sharing = self.objective, self.model.sharing
-        if not objective.has_generator:
-            if sharing == "gdes":
-                raise ValueError(
-                    "model.sharing must not be gdes without a generator network, whose "
-                    "tables the discriminator would use"
-                )
-            return
-        allowed, cause = objective.facts.sharing, f"objective.name: {objective.name}"
+    def _problems_of_networks(self) -> Iterator[str]:
+        objective, facts, sharing = (
+            self.objective,
+            self.objective.facts,
+            self.model.sharing,
+        )
+        allowed, cause = facts.sharing, f"objective.name: {objective.name}"
         if objective.freeze_generator and sharing in allowed:
             allowed = tuple(name for name in allowed if name in ("none", "gdes"))
             cause = "objective.freeze_generator: true"
-        if sharing not in allowed:
-            raise ValueError(
-                f"model.sharing must be {' or '.join(allowed)} with `{cause}`, not "
-                f"{sharing}"
+        if objective.has_generator and sharing not in allowed:
+            names = " or ".join(allowed)
+            yield f"model.sharing must be {names} with `{cause}`, not {sharing}"
+        if not objective.has_generator and sharing == "gdes":
+            yield (
+                "model.sharing must not be gdes without a generator network, whose "
+                "tables the discriminator would use"
             )
-
-    def _check_generator_rate(self) -> None:
-        objective = self.objective
-        if self.optimizer.generator_learning_rate is None:
-            return
-        if objective.freeze_generator:
-            raise ValueError(
-                "optimizer.generator_learning_rate must be null with "
-                "`objective.freeze_generator: true`: the generator is not trained"
-            )
-        if not objective.has_generator or self.model.sharing == "all":
-            raise ValueError(
+        if self.optimizer.generator_learning_rate is not None and (
+            objective.freeze_generator
+            or not objective.has_generator
+            or sharing == "all"
+        ):
+            yield (
                 "optimizer.generator_learning_rate must be null where the generator "
-                "has no weights of its own"
+                "has no weights of its own that are trained"
             )
-
-    def _check_noise(self) -> None:
-        cause = f"objective.name: {self.objective.name}"
-        if self.masking.rate >= 1:
-            raise ValueError(
+        if facts.towers > 1 and self.masking.rate >= 1:
+            yield (
                 f"masking.rate must be below 1 with `{cause}`: the discriminator "
                 "compares noise with text that is left"
             )
-        if self.masking.replacement != "mask":
-            raise ValueError(
+        if facts.towers > 1 and self.masking.replacement != "mask":
+            yield (
                 f"masking.replacement must be left out with `{cause}`: its generator "
                 "reads the text without masks"
             )
+        ours, theirs = vars(self.model.generator), vars(self.model.encoder)
+        different = [name for name in theirs if ours[name] != theirs[name]]
+        if facts.stages > 1 and different:
+            found = ", ".join(f"{n} {ours[n]} and {theirs[n]}" for n in different)
+            settings = ", ".join(
+                f"model.generator_{n}={1 if n in ('width', 'depth') else theirs[n]}"
+                for n in different
+            )
+            yield (
+                f"generator and discriminator must have one shape with `{cause}`, not "
+                f"{found}; set {settings}"
+            )
 
-    def _check_starts(self) -> None:
-        steps = self.training.steps
-        if any(not 0 < start < steps for start in self.stage_starts):
-            is_staged = self.restart is not None
-            name = "first_stage" if is_staged else "discriminator_start"
-            raise ValueError(
+    def _problems_of_sizes(self) -> Iterator[str]:
+        steps, length = self.training.steps, self.records.max_length
+        if not all(0 < start < steps for start in self.stage_starts):
+            name = "discriminator_start" if self.restart is None else "first_stage"
+            yield (
                 f"objective.{name} {getattr(self.objective, name)} must leave steps "
                 f"for both networks, of training.steps {steps}"
             )
-
-    def _check_stages(self) -> None:
-        cause = self.objective.name
-        ours, theirs = self.model.generator, self.model.encoder
-        different = {
-            name: (getattr(ours, name), size)
-            for name, size in vars(theirs).items()
-            if getattr(ours, name) != size
-        }
-        if different:
-            found = ", ".join(f"{n} {a} and {b}" for n, (a, b) in different.items())
-            flags = ", ".join(
-                f"model.generator_{n}={1 if n in ('width', 'depth') else size}"
-                for n, (_, size) in different.items()
+        if length > (limit := self.model.max_positions):
+            yield (
+                f"records.max_length {length} must not exceed model.max_positions "
+                f"{limit}"
             )
-            raise ValueError(
-                "generator and discriminator must have one shape with "
-                f"`objective.name: {cause}`, not {found}; set {flags}"
+        for _, end, rows in self.input.phases:
+            if rows % (count := self.training.accumulation):
+                name = "input.batch_size" + "_ramp" * (end is not None)
+                yield (
+                    f"{name} {rows} must be a multiple of training.accumulation {count}"
+                )
+        if (last := max(self.input.phase_starts, default=0)) >= steps:
+            yield (
+                f"input.batch_size_ramp must end before training.steps {steps}, not "
+                f"at {last}"
             )

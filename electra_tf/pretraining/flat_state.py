@@ -157,15 +157,15 @@ class FlatState:
         )
         for path, variable in self._variables.items():
             self._tensors[path] = scope.get_current_value(variable)
-        compute = self._pretrainer._compute_gradients
-        self._pretrainer._compute_gradients = self._pretrainer._loss_and_gradients
+        compute = self._pretrainer.compute_gradients
+        self._pretrainer.compute_gradients = self._pretrainer.loss_and_gradients
         self._optimizer.flat_state = self
         try:
             with scope, device_kernels(self):
                 yield
         finally:
             self._optimizer.flat_state = None
-            self._pretrainer._compute_gradients = compute
+            self._pretrainer.compute_gradients = compute
             self._tensors = {}
 
     def update(self, gradients: Sequence[tf.Tensor | None]) -> tf.Tensor:
@@ -180,7 +180,7 @@ class FlatState:
         with tf.name_scope("update"):
             flat = {g: self._flat_gradient(g, by_path) for g in self._scales}
             norm = tf.linalg.global_norm(list(flat.values()))
-            scalars = self._optimizer._scalars(norm)
+            scalars = self._optimizer.scalars(norm)
             for group, gradient in flat.items():
                 self._update_group(group, gradient, scalars)
         return norm

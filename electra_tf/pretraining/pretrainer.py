@@ -154,10 +154,10 @@ class Pretrainer(keras.Model):
         """Prepare for the update that follows `step` completed ones."""
         self.objective.begin(step)
         # The functions that contain the steps are traced anew in each stage.
-        self._compute_gradients = self._loss_and_gradients
+        self.compute_gradients = self.loss_and_gradients
         if uses_jit(self.config.training.xla):
-            self._compute_gradients = tf.function(
-                self._loss_and_gradients, jit_compile=True
+            self.compute_gradients = tf.function(
+                self.loss_and_gradients, jit_compile=True
             )
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
@@ -271,7 +271,7 @@ class Pretrainer(keras.Model):
         """
         count = self.config.training.accumulation
         if count == 1:
-            return self._compute_gradients(masked, weights, rng, progress)
+            return self.compute_gradients(masked, weights, rng, progress)
         rows = masked.input_ids_BL.shape[0] // count
         micro_batches = tf.nest.map_structure(
             lambda t: tf.reshape(t, [count, rows, *t.shape[1:]]), masked
@@ -280,7 +280,7 @@ class Pretrainer(keras.Model):
         def compute(index):
             micro_batch = tf.nest.map_structure(lambda t: t[index], micro_batches)
             micro_rng = RngStream(rng.seed, rng.first_row + index * rows)
-            loss, gradients, metrics = self._compute_gradients(
+            loss, gradients, metrics = self.compute_gradients(
                 micro_batch, weights, micro_rng, progress
             )
             # Weights that are not trained have no gradient, which cannot be summed.
@@ -300,7 +300,7 @@ class Pretrainer(keras.Model):
         gradients = [present.get(i) for i in range(len(self.trainable_variables))]
         return loss, gradients, metrics
 
-    def _loss_and_gradients(
+    def loss_and_gradients(
         self,
         masked: MaskedBatch,
         weights: Weights,

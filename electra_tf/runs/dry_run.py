@@ -43,11 +43,26 @@ def describe(
     load_weights: Callable[[Pretrainer], str | None],
 ) -> str:
     """Return config, sizes, FLOPs, and measured memory and time of a run as text."""
-    shapes = variable_shapes(experiment)
-    lines = [loader.dump_config(experiment.config).rstrip(), ""]
-    lines += [*_describe_sizes(experiment, shapes), *_describe_flops(experiment)]
-    needed = _BYTES_PER_PARAMETER * num_parameters(shapes)
-    summary = None
+    config, shapes = experiment.config, variable_shapes(experiment)
+    lines = [loader.dump_config(config).rstrip(), ""]
+    encoders = {config.objective.facts.main_network: config.model.encoder}
+    if config.objective.has_generator:
+        encoders["generator"] = config.model.generator
+    lines += (
+        f"{name}: {shape.depth} layers of width {shape.width}, heads: {shape.heads}, "
+        f"feed-forward: {shape.feed_forward}, embeddings: {shape.embedding}"
+        for name, shape in encoders.items()
+    )
+    counts = parameter_counts(shapes)
+    lines += (f"{name}: {n:,} parameters" for name, n in counts.items())
+    total, flops = sum(counts.values()), experiment.step_flops
+    paper = original_flops.training_flops(config)
+    lines += [
+        f"all: {total:,} parameters, {len(shapes)} weights",
+        f"{flops:.4g} FLOPs per step, {flops * _full_steps(experiment):.4g} in "
+        f"{config.training.steps:,} steps; {paper:.4g} by the paper's rule of counting",
+    ]
+    needed, summary = _BYTES_PER_PARAMETER * total, None
     try:
         available = _kernel_bytes(_MACHINE, "MemAvailable")
         if runs_on_cpu(strategy) and available is not None and needed > available:
@@ -140,8 +155,7 @@ def _compile(
     pretrainer: Pretrainer, strategy: tf.distribute.Strategy, rows: int
 ) -> Callable[[], Any]:
     """Return a function that runs one compiled step on a batch of synthetic text."""
-    batch = _synthetic_batch(pretrainer, rows)
-    dataset = tf.data.Dataset.from_tensors(batch)
+    dataset = tf.data.Dataset.from_tensors(_synthetic_batch(pretrainer, rows))
     runner = train_runner(strategy, pretrainer)
     iterator = runner.iterate(lambda *_: dataset)
     runner(iterator, 0)
@@ -214,39 +228,6 @@ def parameter_counts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         name = "/".join(names[: depth + (names[depth] == "embeddings")])
         counts[name] = counts.get(name, 0) + math.prod(shape)
     return counts
-
-
-def num_parameters(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Return the total number of parameters."""
-    return sum(map(math.prod, shapes.values()))
-
-
-def _describe_sizes(
-    experiment: Experiment, shapes: Mapping[str, tuple[int, ...]]
-) -> list[str]:
-    model, objective = experiment.config.model, experiment.config.objective
-    encoders = {objective.facts.main_network: model.encoder}
-    if objective.has_generator:
-        encoders["generator"] = model.generator
-    return [
-        *(
-            f"{name}: {shape.depth} layers of width {shape.width}, heads: "
-            f"{shape.heads}, feed-forward: {shape.feed_forward}, embeddings: "
-            f"{shape.embedding}"
-            for name, shape in encoders.items()
-        ),
-        *(f"{name}: {n:,} parameters" for name, n in parameter_counts(shapes).items()),
-        f"all: {num_parameters(shapes):,} parameters, {len(shapes)} weights",
-    ]
-
-
-def _describe_flops(experiment: Experiment) -> list[str]:
-    steps, flops = experiment.config.training.steps, experiment.step_flops
-    paper = original_flops.training_flops(experiment.config)
-    return [
-        f"{flops:.4g} FLOPs per step, {flops * _full_steps(experiment):.4g} in "
-        f"{steps:,} steps; {paper:.4g} by the paper's rule of counting"
-    ]
 
 
 def _describe_estimate(

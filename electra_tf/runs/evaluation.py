@@ -98,17 +98,14 @@ def _check_complete(experiment: Experiment, names: Collection[str], path: str) -
     """Reject an encoder, and a discriminator without its generator."""
     if not any("/head/" in name for name in names):
         raise InputError(
-            "A model to evaluate must have the head that it was pre-trained with",
-            f"{path!r}, an encoder without a head",
-            "Fine-tune it with electra-tf finetune, and pass the --output as --model",
+            f"{path!r} is an encoder without the head that it was pre-trained with; "
+            "fine-tune it, and pass the --output of finetune as --model"
         )
     needed = experiment.config.objective.facts.generator
     if needed and not any("/generator/" in name for name in names):
         raise InputError(
-            "A model to evaluate must have the generator, which fills the masked "
-            "positions",
-            f"{path!r}, a discriminator alone",
-            "Pass both: DISCRIMINATOR,GENERATOR",
+            f"{path!r} is a discriminator alone, without the generator that fills the "
+            "masked positions; pass both: DISCRIMINATOR,GENERATOR"
         )
 
 
@@ -119,33 +116,29 @@ def _check_generator(run: _Run, other: _Run) -> None:
     if facts.head != "replaced_token" or facts.towers > 1 or run.pretrainer.stage == 1:
         raise InputError(
             "--checkpoint must have a trained discriminator of replaced tokens with "
-            "--generator",
-            f"{run.name}: objective.name: {ours.objective.name}, step {run.step:,}",
-            "Remove --generator, or name a checkpoint with a discriminator",
+            f"--generator, not {run.name}: objective.name: {ours.objective.name}, step "
+            f"{run.step:,}"
         )
     facts = theirs.objective.facts
     if not facts.generator or facts.towers > 1:
         raise InputError(
-            "--generator must have a generator of masked tokens",
-            f"{other.name}: objective.name: {theirs.objective.name}",
-            "Name a run of objective.name=electra",
+            f"--generator must have a generator of masked tokens, not {other.name}: "
+            f"objective.name: {theirs.objective.name}"
         )
     tokens, others = (
         one.experiment.tokenizer.vocabulary.tokens for one in (run, other)
     )
     if tokens != others:
         raise InputError(
-            "--generator must have the vocabulary of --checkpoint",
-            f"{len(others):,} entries in {other.name}, {len(tokens):,} in {run.name}, "
-            f"{len(set(tokens) & set(others)):,} of them in both",
-            "Name a run that was trained on the same records",
+            f"--generator must have the vocabulary of --checkpoint: {other.name} has "
+            f"{len(others):,} entries, {run.name} {len(tokens):,}, and "
+            f"{len(set(tokens) & set(others)):,} are in both"
         )
     length, limit = ours.records.max_length, theirs.model.max_positions
     if length > limit:
         raise InputError(
-            f"--generator must have the {length} positions of the records",
-            f"model.max_positions: {limit} in {other.name}",
-            "Name a run with as many positions",
+            f"--generator must have the {length} positions of the records, not "
+            f"model.max_positions: {limit} as {other.name}"
         )
 
 
@@ -155,10 +148,8 @@ def _with_length_of(experiment: Experiment, data: str, path: str) -> Experiment:
     length = record_length(data) or config.records.max_length
     if length > config.model.max_positions:
         raise InputError(
-            f"Records must have the {config.model.max_positions} positions of the "
-            "model, at most",
-            f"{data}: {length}; model {path!r}",
-            "Build shorter records",
+            f"{data}: records of {length} positions are longer than the "
+            f"{config.model.max_positions} of the model {path!r}"
         )
     shape = dataclasses.replace(config.records, max_length=length)
     return dataclasses.replace(

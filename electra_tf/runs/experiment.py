@@ -130,16 +130,14 @@ class Experiment:
         """
         if pretrainer.config != self.config:
             raise InputError(
-                "pretrainer must have the config of the experiment",
-                "a pretrainer with another config",
-                "Call save_checkpoint of the experiment that created it",
+                "pretrainer has another config than this experiment; call "
+                "save_checkpoint of the experiment that created it"
             )
         step = int(pretrainer.optimizer.iterations.numpy())
-        if step in saved_steps(folder):
+        if (steps := saved_steps(folder)).get(step):
             raise InputError(
-                f"{folder!r} must not contain a checkpoint of step {step:,}",
-                saved_steps(folder)[step],
-                "Choose another folder, or delete that checkpoint",
+                f"{folder!r} has a checkpoint of step {step:,}: {steps[step]}; choose "
+                "another folder, or delete it"
             )
         weights, slots = training_state(pretrainer)
         metadata = {"vocabulary": self.tokenizer.vocabulary.sha256}

@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import os
+import pathlib
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -126,21 +127,6 @@ def _section(task: str, trials: list[Trial], folder: str) -> Section:
     )
 
 
-def _warn_of_length(trained: int | None, max_length: int, limit: int) -> None:
-    """Warn if texts may be longer than the records of pre-training.
-
-    Above `limit`, the rows of the position table, an error follows.
-    """
-    if trained is not None and trained < max_length <= limit:
-        print(
-            f"warning: the encoder was trained on records of {trained} positions, and "
-            f"data.max_length is {max_length}: the rows of its position table for "
-            f"later positions have their initial values. Set data.max_length={trained},"
-            " or pre-train with longer records.",
-            file=sys.stderr,
-        )
-
-
 def describe_model(task: str, output: str) -> str:
     """Return a line about the path of the model, and how to use it."""
     folder = output.rstrip("/") + "/TASK" * (task == "glue")
@@ -162,9 +148,7 @@ def _run_glue(
     ]
     if not tasks:
         raise InputError(
-            "--data must contain train and dev of one of GLUE's tasks or more",
-            f"{data!r}, without any of them",
-            "Download GLUE, or name the folder that contains CoLA, SST-2, ...",
+            f"--data {data!r} must contain train and dev of one of GLUE's tasks or more"
         )
     missing = ", ".join(task for task in stems if task not in tasks) or "none"
     print(f"tasks with data: {', '.join(tasks)}; without: {missing}")
@@ -176,8 +160,7 @@ def _run_glue(
         predictions |= _best_test_predictions(task, trials_by_task[task], folder)
     table = _format_glue_table(trials_by_task)
     print(table)
-    with open(os.path.join(output, _GLUE_TABLE), "w", encoding="utf-8") as file:
-        file.write(table + "\n")
+    pathlib.Path(output, _GLUE_TABLE).write_text(table + "\n", encoding="utf-8")
     path = os.path.join(output, _SUBMISSION)
     placeholders = glue.write_submission(path, predictions)
     print(f"leaderboard submission: {path}")
@@ -209,8 +192,16 @@ def run_task(
     """Fine-tune and evaluate on one task; write the scores."""
     settings = make_config(_task_defaults(name, pretrained))
     print(f"{name}: {describe_settings(pretrained, settings)}")
-    limit = pretrained.shape.max_positions
-    _warn_of_length(pretrained.trained_length, settings.data.max_length, limit)
+    length, trained = settings.data.max_length, pretrained.trained_length
+    # Above `max_positions`, the rows of the position table, an error follows.
+    if trained is not None and trained < length <= pretrained.shape.max_positions:
+        print(
+            f"warning: the encoder was trained on records of {trained} positions, and "
+            f"data.max_length is {length}: the rows of its position table for later "
+            "positions have their initial values. Set data.max_length="
+            f"{trained}, or pre-train with longer records.",
+            file=sys.stderr,
+        )
     os.makedirs(output, exist_ok=True)
     path = os.path.join(output, _DATA_ERRORS)
     log = DataErrorLog(settings.data.on_error, path, _DATA_RULE)
@@ -250,9 +241,7 @@ def _check_test_sets(data: str, tasks: Sequence[str]) -> None:
         path = glue.find(data, task, stem) if is_scored else None
         if path and (number := len(glue.read(path, task, log))) != rows:
             raise InputError(
-                f"The test file of {name} must have {rows} rows",
-                f"{path}, with {number}",
-                "Use the complete test file, or remove it",
+                f"{path}: the test file of {name} must have {rows} rows, not {number}"
             )
 
 

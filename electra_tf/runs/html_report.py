@@ -1,14 +1,13 @@
 """Report of a fine-tuned model as one HTML file: curves, classes, worst mistakes.
 
-The file has no script and loads nothing. Elements are built as a tree, which escapes
-every text.
+The file has no script and loads nothing.
 """
 
 import dataclasses
+import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from xml.etree import ElementTree as ET
 
 from electra_tf import durable_files
 from electra_tf.tasks.class_report import ClassReport, confused_pairs, has_matrix
@@ -18,7 +17,6 @@ Points = Sequence[tuple[float, float]]
 
 _MAX_TEXT = 2000  # characters of a text
 _MAX_PAIRS = 30
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 380, 210, 48, 24, 10  # of a chart
 _STYLE = """
 :root { color-scheme: light dark; --line: light-dark(#ccc, #444);
@@ -45,6 +43,14 @@ svg polyline { fill: none; stroke: var(--ink); stroke-width: 2 }
 svg circle { fill: var(--ink) }
 .note { opacity: .75 }
 """
+_PAGE = """<!DOCTYPE html>
+<html><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy"
+content="default-src 'none'; style-src 'unsafe-inline'"><meta name="viewport"
+content="width=device-width, initial-scale=1"><title>{title}</title>
+<style>{style}</style></head><body><h1>{title}</h1>
+{body}
+</body></html>
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,20 +71,10 @@ class Section:
 
 def write_report(path: str, title: str, sections: Iterable[Section]) -> None:
     """Write a report as one HTML file."""
-    attributes = (
-        {"charset": "utf-8"},
-        {"http-equiv": "Content-Security-Policy", "content": _POLICY},
-        {"name": "viewport", "content": "width=device-width, initial-scale=1"},
-    )
-    style = _element("style", _STYLE)
-    metas = (ET.Element("meta", one) for one in attributes)
-    head = _element("head", *metas, _element("title", title), style)
-    body = _element("body", _element("h1", title))
-    for section in sections:
-        body.extend(_section(section))
-    page = ET.tostring(_element("html", head, body), "unicode", method="html")
+    body = "\n".join(part for section in sections for part in _section(section))
+    page = _PAGE.format(title=html.escape(title), style=_STYLE, body=body)
     with durable_files.replacing(path, errors="backslashreplace") as file:
-        file.write(f"<!DOCTYPE html>\n{page}\n")
+        file.write(page)
 
 
 def write_evaluation(
@@ -97,130 +93,95 @@ def write_evaluation(
     write_report(path, f"Evaluation on {report['data']}", [section])
 
 
-def _element(tag: str, *children: Any, **attributes: Any) -> ET.Element:
-    """Create an element; children are elements or texts, `class_` is its class."""
-    names = {n.rstrip("_"): str(v) for n, v in attributes.items() if v != ""}
-    element, last = ET.Element(tag, names), None
-    for child in children:
-        if isinstance(child, ET.Element):
-            element.append(child)
-            last = child
-        elif last is None:
-            element.text = (element.text or "") + str(child)
-        else:
-            last.tail = (last.tail or "") + str(child)
-    return element
-
-
-def _section(section: Section) -> list[ET.Element]:
-    parts = [_element("h2", section.title)]
+def _section(section: Section) -> Iterator[str]:
+    yield f"<h2>{html.escape(section.title)}</h2>"
     if section.note:
-        parts.append(_element("p", section.note, class_="note"))
-    rows = [[(str(cell), "name") if n == 0 else (str(cell), "")
-             for n, cell in enumerate(row)] for row in section.rows]  # fmt: skip
-    parts.append(_table(section.header, rows))
+        yield f'<p class="note">{html.escape(section.note)}</p>'
+    yield _table(section.header, section.rows)
     charts = [_chart(name, points) for name, points in section.curves.items() if points]
     if charts:
-        parts += [
-            _element("h3", "Training, by step"),
-            _element("div", *charts, class_="charts"),
-        ]
+        yield f'<h3>Training, by step</h3><div class="charts">{"".join(charts)}</div>'
     for name, (classes, mistakes) in section.splits.items():
         if classes:
-            parts.append(_element("h3", f"Classes of {name}, in percent"))
-            parts += [_classes(classes), *_confusion(classes)]
-        parts += _mistakes(name, mistakes)
-    return parts
+            yield f"<h3>Classes of {html.escape(name)}, in percent</h3>"
+            yield _classes(classes)
+            yield from _confusion(classes)
+        yield f"<h3>Worst mistakes on {html.escape(name)}</h3>"
+        if not mistakes:
+            yield "<p>None.</p>"
+            continue
+        header = ["text", "gold", "predicted", mistakes[0].measure]
+        rows = [
+            [_shorten(m.text), m.gold, m.predicted, f"{m.size:.3f}" if m.size else ""]
+            for m in mistakes
+        ]
+        yield _table(header, rows, ("text", "name", "name"))
 
 
 def _table(
-    header: Sequence[str], rows: Iterable[Sequence[Any]], names: int = 1
-) -> ET.Element:
-    """Create a table of rows of cells (text, class), or of elements."""
-    head = [
-        _element("th", name, class_="name" if n < names else "")
-        for n, name in enumerate(header)
-    ]
-    body = [
-        _element(
-            "tr",
-            *(
-                cell
-                if isinstance(cell, ET.Element)
-                else _element("td", cell[0], class_=cell[1], dir=cell[1] and "auto")
-                for cell in row
-            ),
-        )
-        for row in rows
-    ]
-    table = _element("table", _element("tr", *head), *body)
-    return _element("div", table, class_="scroll")
+    header: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    kinds: Sequence[str] = ("name",),
+    styles: Mapping[tuple[int, int], str] | None = None,
+    totals: Sequence[int] = (),
+) -> str:
+    """Return a table whose first columns are texts, of the classes `kinds`.
+
+    `styles` are those of cells by row and column; a line is above the rows `totals`.
+    """
+    lines = []
+    for number, row in enumerate([header, *rows], -1):
+        tag, cells = "th" if number < 0 else "td", []
+        for column, cell in enumerate(row):
+            kind = kinds[column] if column < len(kinds) else ""
+            names = f"{kind} total".strip() if number in totals else kind
+            attributes = f' class="{names}"' if names else ""
+            attributes += ' dir="auto"' if kind and number >= 0 else ""
+            if style := (styles or {}).get((number, column)):
+                attributes += f' style="{style}"'
+            cells.append(f"<{tag}{attributes}>{html.escape(str(cell))}</{tag}>")
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return f'<div class="scroll"><table>{"".join(lines)}</table></div>'
 
 
-def _classes(report: ClassReport) -> ET.Element:
-    def row(name: str, rates: Mapping[str, float], more: str = "") -> list[Any]:
-        cells = [f"{rates[rate]:.2f}" for rate in ("precision", "recall", "f1")]
-        numbers = [(cell, more) for cell in (*cells, f"{rates['support']:,}")]
-        return [(name, f"name {more}"), *numbers]
-
-    rows = [row(name, rates) for name, rates in report["classes"].items()]
-    averages, more = report["averages"], "total"
+def _classes(report: ClassReport) -> str:
+    averages = report["averages"]
+    rows = []
+    for name, rates in {**report["classes"], **averages}.items():
+        shares = [f"{rates[share]:.2f}" for share in ("precision", "recall", "f1")]
+        rows.append([name, *shares, f"{rates['support']:,}"])
+    number = len(report["classes"])
     if "accuracy" in report:
-        support = averages["macro avg"]["support"]
-        cells = ("accuracy", "name total"), ("", more), ("", more)
-        rows.append(
-            [*cells, (f"{report['accuracy']:.2f}", more), (f"{support:,}", more)]
-        )
-        more = ""
-    for name, rates in averages.items():
-        rows.append(row(name, rates, more))
-        more = ""
-    return _table(["class", "precision", "recall", "f1", "support"], rows)
+        support = f"{averages['macro avg']['support']:,}"
+        rows.insert(number, ["accuracy", "", "", f"{report['accuracy']:.2f}", support])
+    header = ["class", "precision", "recall", "f1", "support"]
+    return _table(header, rows, totals=[number])
 
 
-def _confusion(report: ClassReport) -> list[ET.Element]:
+def _confusion(report: ClassReport) -> Iterator[str]:
     confusion = report["confusion"]
     if not confusion:  # of texts with several classes
-        return []
+        return
     of = "" if "accuracy" in report else " of words"
+    sums = {gold: sum(counts.values()) or 1 for gold, counts in confusion.items()}
     if not has_matrix(confusion):
         rows = [
-            [(gold, "name"), (predicted, "name"), (f"{count:,}", ""),
-             (f"{100 * count / sum(confusion[gold].values()):.0f}", "")]
+            [gold, predicted, f"{count:,}", f"{100 * count / sums[gold]:.0f}"]
             for count, gold, predicted in confused_pairs(confusion)[:_MAX_PAIRS]
-        ]  # fmt: skip
-        header = ["gold", "predicted", "count", "percent of gold"]
-        title = f"Most confused classes{of}"
-        return [_element("h3", title), _table(header, rows, names=2)]
-    rows = []
-    for gold, counts in confusion.items():
-        total = sum(counts.values()) or 1
-        row: list[Any] = [(gold, "name")]
-        for predicted in confusion:
-            count = counts.get(predicted, 0)
-            color = "--good" if gold == predicted else "--bad"
-            style = f"background: rgba(var({color}), {0.6 * count / total:.3f})"
-            row.append(_element("td", f"{count:,}", style=style))
-        rows.append(row)
-    title = f"Confusion matrix{of}: rows gold, columns predicted"
-    return [_element("h3", title), _table(["", *confusion], rows)]
-
-
-def _mistakes(split: str, mistakes: Sequence[Mistake]) -> list[ET.Element]:
-    title = _element("h3", f"Worst mistakes on {split}")
-    if not mistakes:
-        return [title, _element("p", "None.")]
-    rows = [
-        [
-            (_shorten(mistake.text), "text"),
-            (mistake.gold, "name"),
-            (mistake.predicted, "name"),
-            (f"{mistake.size:.3f}" if mistake.size else "", ""),
         ]
-        for mistake in mistakes
-    ]
-    header = ["text", "gold", "predicted", mistakes[0].measure]
-    return [title, _table(header, rows, names=3)]
+        yield f"<h3>Most confused classes{of}</h3>"
+        header = ["gold", "predicted", "count", "percent of gold"]
+        yield _table(header, rows, ("name", "name"))
+        return
+    rows, styles = [], {}
+    for number, (gold, counts) in enumerate(confusion.items()):
+        rows.append([gold, *(f"{counts.get(name, 0):,}" for name in confusion)])
+        for column, predicted in enumerate(confusion, 1):
+            color = "--good" if gold == predicted else "--bad"
+            share = 0.6 * counts.get(predicted, 0) / sums[gold]
+            styles[number, column] = f"background: rgba(var({color}), {share:.3f})"
+    yield f"<h3>Confusion matrix{of}: rows gold, columns predicted</h3>"
+    yield _table(["", *confusion], rows, styles=styles)
 
 
 def _shorten(text: str) -> str:
@@ -229,44 +190,43 @@ def _shorten(text: str) -> str:
     return f"{text[:_MAX_TEXT]} … ({len(text):,} characters)"
 
 
-def _chart(name: str, points: Points) -> ET.Element:
+def _chart(name: str, points: Points) -> str:
     """Draw values over steps, those that are finite."""
     points = [(x, y) for x, y in points if math.isfinite(y)]
-    svg = _element("svg", viewBox=f"0 0 {_WIDTH} {_HEIGHT}", width=_WIDTH, role="img")
-    figure = _element("figure", _element("figcaption", name), svg)
-    if not points:
-        svg.append(_element("text", "no finite value", x=_LEFT, y=_HEIGHT // 2))
-        return figure
-    xs, ys = zip(*points, strict=True)
-    low, high = min(ys), max(ys)
-    if low == high:
-        low, high = min(low, 0.0), max(high, 0.0)
-    y_ticks, x_ticks = _ticks(low, high), _ticks(0, max(xs))
-    low, high = y_ticks[0], y_ticks[-1]
+    parts = [] if points else [f'<text x="{_LEFT}" y="99">no finite value</text>']
+    if points:
+        xs, ys = zip(*points, strict=True)
+        low, high, last = min(ys), max(ys), max(xs) or 1
+        if low == high:
+            low, high = min(low, 0.0), max(high, 0.0)
+        y_ticks = _ticks(low, high)
+        low, high = y_ticks[0], y_ticks[-1]
+        width, height = _WIDTH - _LEFT - 10, _HEIGHT - _BOTTOM - _TOP
 
-    def x_of(x: float) -> float:
-        return round(_LEFT + (_WIDTH - _LEFT - 10) * x / (max(xs) or 1), 1)
+        def place(x: float, y: float) -> tuple[float, float]:
+            down = height * (high - y) / ((high - low) or 1)
+            return round(_LEFT + width * x / last, 1), round(_TOP + down, 1)
 
-    def y_of(y: float) -> float:
-        height = _HEIGHT - _BOTTOM - _TOP
-        return round(_TOP + height * (high - y) / ((high - low) or 1), 1)
+        for tick in y_ticks:
+            _, y = place(0, tick)
+            parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{y}" y2="{y}"/>')
+            parts.append(_label(f"{tick:g}", _LEFT - 5, y + 4, "end"))
+        for tick in _ticks(0, max(xs)):
+            if tick <= max(xs):
+                x, _ = place(tick, low)
+                parts.append(_label(f"{tick:g}", x, _HEIGHT - 6, "middle"))
+        line = " ".join("{},{}".format(*place(x, y)) for x, y in points)
+        parts.append(f'<polyline points="{line}"/>')
+        for x, y in points if len(points) <= 20 else ():
+            circle = '<circle cx="{}" cy="{}" r="3">'.format(*place(x, y))
+            parts.append(f"{circle}<title>step {x:g}: {y:.5g}</title></circle>")
+    size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}"'
+    svg = f'<svg {size} role="img">{"".join(parts)}</svg>'
+    return f"<figure><figcaption>{html.escape(name)}</figcaption>{svg}</figure>"
 
-    for tick in y_ticks:
-        y = y_of(tick)
-        svg.append(_element("line", x1=_LEFT, x2=_WIDTH - 10, y1=y, y2=y))
-        label = _element("text", f"{tick:g}", x=_LEFT - 5, y=y + 4)
-        label.set("text-anchor", "end")
-        svg.append(label)
-    for tick in (tick for tick in x_ticks if tick <= max(xs)):
-        label = _element("text", f"{tick:g}", x=x_of(tick), y=_HEIGHT - 6)
-        label.set("text-anchor", "middle")
-        svg.append(label)
-    line = " ".join(f"{x_of(x)},{y_of(y)}" for x, y in points)
-    svg.append(_element("polyline", points=line))
-    for x, y in points if len(points) <= 20 else ():
-        tip = _element("title", f"step {x:g}: {y:.5g}")
-        svg.append(_element("circle", tip, cx=x_of(x), cy=y_of(y), r=3))
-    return figure
+
+def _label(text: str, x: float, y: float, anchor: str) -> str:
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>'
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -33,7 +33,7 @@ def score_lines(
     """Score each line of a file; yield a line for each."""
     kind = inner_suffix(source) if source else ""
     if kind in _OTHER:
-        raise _no_lines(f"{source!r}, a {kind} file")
+        raise InputError(f"--input {source!r} must be lines of text, not a {kind} file")
     iterator = _lines(source)
     while lines := list(itertools.islice(iterator, scorer.window)):
         places, texts = zip(*lines, strict=True)
@@ -75,13 +75,10 @@ def _lines(source: str | None) -> Iterator[tuple[str, str]]:
     """Yield place and text of each line."""
     for number, (place, text) in enumerate(read_lines(source)):
         if not number and begins_json(text):
-            raise _no_lines(f"{place}, which begins JSON: {text!r:.60}")
+            raise InputError(
+                f"{place} begins JSON, and --input must be lines of text: {text!r:.60}"
+            )
         yield place, text
-
-
-def _no_lines(received: str) -> InputError:
-    remedy = "Write its texts to a .txt file, one on each line"
-    return InputError("--input must be lines of text", received, remedy)
 
 
 def _parse(place: str, line: str) -> Hypothesis:
@@ -92,9 +89,7 @@ def _parse(place: str, line: str) -> Hypothesis:
         first = math.nan
     if len(fields) not in (2, 3) or not math.isfinite(first):
         raise InputError(
-            "A line of an n-best list must be: id, tab, text, and optionally a tab and "
-            "a number",
-            f"{place}: {line[:80]!r}",
-            "Correct the line, or leave --nbest out to score plain lines",
+            f"{place} of an n-best list must be id, tab, text, and optionally a tab "
+            f"and a number, not {line[:80]!r}"
         )
     return Hypothesis(fields[0], fields[1], first)

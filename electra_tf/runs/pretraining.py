@@ -2,10 +2,10 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -50,7 +50,7 @@ from electra_tf.training.run_directory import (
 from electra_tf.training.speed import measure_peak_flops
 from electra_tf.training.strategy import is_chief
 from electra_tf.training.watchdog import Watchdog, no_limit
-from electra_tf.training.worker_sync import WorkerSync, reraise_worker_errors
+from electra_tf.training.workers import WorkerSync, reraise_worker_errors
 
 _INTACT = "intact_records"  # of a run directory: copies of files with bad records
 
@@ -118,11 +118,16 @@ class Run:
         is_frozen = config.objective.freeze_generator
         if is_frozen and newest is None and not self.init_checkpoint:
             raise InputError(
-                "With objective.freeze_generator a run must start from a generator",
-                "no --init_checkpoint",
-                "Pass --init_checkpoint=GENERATOR or DISCRIMINATOR,GENERATOR",
+                "With objective.freeze_generator a run must start from a generator; "
+                "pass --init_checkpoint=GENERATOR or DISCRIMINATOR,GENERATOR"
             )
-        source = _open_initial(newest, self.init_checkpoint)
+        source = None
+        if self.init_checkpoint:
+            try:
+                source = sources.open_source(self.init_checkpoint)
+            except InputError:
+                if newest is None:  # a run that is resumed does without
+                    raise
         metadata = {
             **data_fingerprint(self.record_set, self.experiment.tokenizer),
             **_init_metadata(newest, source),
@@ -139,88 +144,88 @@ class Run:
         return newest_intact(folder) if self.fallback else (open_checkpoint(folder), {})
 
     def _train(self) -> tuple[int, str]:
-        experiment, devices = self.experiment, self.devices
+        experiment, chief = self.experiment, is_chief(self.devices)
         settings, record_set = experiment.config.training, self.record_set
         with contextlib.ExitStack() as stack:
             stack.enter_context(reraise_worker_errors())
-            workers = WorkerSync(devices)
-            backup, notes = self._restore_backup(workers)
-            checkpoints = self._checkpoint_manager(backup)
+            workers = WorkerSync(self.devices)
+            checkpoints, backup, notes = self._open_checkpoints(workers)
             newest, damaged = self._open_newest()
             metadata, source = self.check(newest)
-            if is_chief(devices):
-                notes += _set_aside(checkpoints, damaged)
-            if backup is not None:
-                notes += backup.update()
-            first_step = newest.step if newest else 0
-            for folder in sorted({os.path.dirname(path) for path in record_set.paths}):
-                stack.enter_context(records_lock(folder))
-            pretrainer = experiment.pretrainer(devices)
-            if is_chief(devices):
+            for path, error in damaged.items() if chief else ():
+                aside = checkpoints.set_aside(path, "damaged")
+                notes.append(f"{error} Set aside as {aside}")
+            notes += backup.update() if backup else []
+            for parent in sorted({os.path.dirname(path) for path in record_set.paths}):
+                stack.enter_context(records_lock(parent))
+            pretrainer = experiment.pretrainer(self.devices)
+            if chief:
                 _check_space(pretrainer, self.model_dir)
             expect = no_limit
-            if isinstance(devices, tf.distribute.MultiWorkerMirroredStrategy):
+            if isinstance(self.devices, tf.distribute.MultiWorkerMirroredStrategy):
                 watchdog = stack.enter_context(Watchdog(settings.worker_timeout))
                 expect = watchdog.expect
+            first_step = newest.step if newest else 0
             with expect("the start of the other workers"):
                 workers.check(first_step, lock_token(self.model_dir))
             if experiment.config.input.on_error == "skip":
                 folder = os.path.join(self.model_dir, _INTACT)
-                if is_chief(devices):
+                if chief:
                     replace_bad_records(record_set, folder, notes.append)
                 workers.all_gather(0)  # the chief has written the copies
                 record_set = replace_bad_records(record_set, folder, lambda line: None)
             stack.enter_context(reraise_bad_records(record_set))
-            summary = self._load_weights(pretrainer, newest, source, record_set)
-            outputs, evaluate = None, None
-            if is_chief(devices):
-                notes += [summary, *self._explain_changed_steps(newest)]
+            notes.append(self._load_weights(pretrainer, newest, source, record_set))
+            outputs = None
+            if chief:
+                notes += self._explain_changed_steps(newest)
                 notes += [*experiment.config_warnings(), *checkpoints.clean()]
                 logger = stack.enter_context(self._open_logger(first_step, notes))
-                outputs = ChiefOutputs(
-                    checkpoints,
-                    logger,
-                    self._health_check(),
-                    metadata,
-                    experiment.files(),
-                )
-            if self.evaluation_records is not None:
-                stack.enter_context(reraise_bad_records(self.evaluation_records))
-                evaluate = self._evaluation(pretrainer)
-            loop = self._training_loop(
-                pretrainer, record_set, evaluate, outputs, expect
+                health = self._health_check().check
+                files = experiment.files()
+                outputs = ChiefOutputs(checkpoints, logger, health, metadata, files)
+            evaluate = self._evaluation(pretrainer, stack)
+            config = experiment.config
+            loop = TrainingLoop(
+                pretrainer,
+                self.devices,
+                config,
+                functools.partial(training_batches, record_set, config.input),
+                metrics.compute_metrics,
+                experiment.step_flops,
+                measure_peak_flops(self.devices, config.training.precision),
+                evaluate,
+                outputs,
+                expect,
             )
             stop_signal = loop.run()
         return stop_signal, newest_path(checkpoints.folder)
 
-    def _restore_backup(self, workers: WorkerSync) -> tuple[Backup | None, list[str]]:
-        """Fill an empty run directory; return the chief's backup, and lines to log."""
-        backup, lines = None, []
+    def _open_checkpoints(
+        self, workers: WorkerSync
+    ) -> tuple[CheckpointManager, Backup | None, list[str]]:
+        """Fill an empty run directory; return its writer, the backup, and a log."""
+        settings, notes = self.experiment.config.training, []
+        folder = os.path.join(self.model_dir, CHECKPOINTS)
+        is_writer = self.backup and is_chief(self.devices)
+        backup = Backup(self.backup, self.model_dir) if is_writer else None
+        if backup is not None:
+            notes += CheckpointManager(folder).clean() + backup.restore()
         if self.backup:
-            if is_chief(self.devices):
-                lines = CheckpointManager(
-                    os.path.join(self.model_dir, CHECKPOINTS)
-                ).clean()
-                backup = Backup(self.backup, self.model_dir)
-                lines += backup.restore()
             workers.all_gather(0)  # the chief has restored the run directory
-        return backup, lines
+        # Milestones of an earlier training.steps are kept too.
+        permanent = steps_at_shares(settings.keep_at, settings.steps)
+        permanent |= permanent_steps(self.model_dir, settings.keep_at)
+        manager = CheckpointManager(folder, settings.keep, permanent, backup=backup)
+        return manager, backup, notes
 
-    def _open_logger(self, first_step: int, lines: Iterable[str]) -> MetricLogger:
+    def _open_logger(self, first_step: int, lines: list[str]) -> MetricLogger:
         """Return a logger that has logged some lines."""
         steps = self.experiment.config.training.steps
         logger = MetricLogger(self.model_dir, steps=steps, resumed_at=first_step)
         for line in lines:
             logger.log(line)
         return logger
-
-    def _checkpoint_manager(self, backup: Backup | None) -> CheckpointManager:
-        """Return a manager that also keeps milestones of an earlier training.steps."""
-        settings = self.experiment.config.training
-        permanent = steps_at_shares(settings.keep_at, settings.steps)
-        permanent |= permanent_steps(self.model_dir, settings.keep_at)
-        folder = os.path.join(self.model_dir, CHECKPOINTS)
-        return CheckpointManager(folder, settings.keep, permanent, backup=backup)
 
     def _load_weights(
         self,
@@ -234,14 +239,11 @@ class Run:
         steps = config.training.steps
         if newest is not None:
             restore(pretrainer, newest)
+            done = f"all {steps:,} steps are completed; set a greater training.steps to"
             if newest.step == steps:
-                return (
-                    f"all {steps:,} steps are completed; set a greater training.steps "
-                    "to train on"
-                )
-            return (
-                f"resuming after step {newest.step:,} of {steps:,}, from {newest.path}"
-            )
+                return f"{done} train on"
+            place = f"step {newest.step:,} of {steps:,}"
+            return f"resuming after {place}, from {newest.path}"
         if source is not None:
             return warm_start.load_weights(
                 pretrainer, source.pretrained, source.own_checkpoint, config, tokenizer
@@ -278,7 +280,7 @@ class Run:
             f"{completed + 1:,}"
         ]
 
-    def _health_check(self) -> Callable[[int, Mapping[str, float]], Iterable[str]]:
+    def _health_check(self) -> HealthCheck:
         """Return a health check with the history of the run's logged metrics."""
         config = self.experiment.config
         health = HealthCheck(
@@ -291,52 +293,19 @@ class Run:
         for line in read_metrics(self.model_dir):
             if line["kind"] == TRAIN:
                 health.check(line["step"], line)
-        return health.check
+        return health
 
-    def _evaluation(self, pretrainer: Pretrainer) -> Evaluation:
+    def _evaluation(
+        self, pretrainer: Pretrainer, stack: contextlib.ExitStack
+    ) -> Evaluation | None:
         """Read the evaluation records once, and return the evaluation on them."""
-        records = self.evaluation_records
-        batches = self.experiment.config.training.evaluation_batches
-        self.experiment.read_evaluation(records, batches)
-        return self.experiment.evaluation(pretrainer, self.devices, records, batches)
-
-    def _training_loop(
-        self,
-        pretrainer: Pretrainer,
-        record_set: RecordSet,
-        evaluate: Evaluation | None,
-        outputs: ChiefOutputs | None,
-        expect: Callable[..., contextlib.AbstractContextManager],
-    ) -> TrainingLoop:
-        config = self.experiment.config
-
-        def batches(first: int, host: int, hosts: int) -> tf.data.Dataset:
-            return training_batches(
-                record_set, config.input, first_batch=first, host=host, hosts=hosts
-            )
-
-        return TrainingLoop(
-            pretrainer,
-            self.devices,
-            config,
-            batches,
-            metrics.compute_metrics,
-            self.experiment.step_flops,
-            measure_peak_flops(self.devices, config.training.precision),
-            evaluate,
-            outputs,
-            expect,
-        )
-
-
-def _set_aside(
-    checkpoints: CheckpointManager, damaged: Mapping[str, InputError]
-) -> list[str]:
-    """Rename damaged checkpoints; return lines to log."""
-    return [
-        f"{error} Set aside as {checkpoints.set_aside(path, 'damaged')}"
-        for path, error in damaged.items()
-    ]
+        records, experiment = self.evaluation_records, self.experiment
+        if records is None:
+            return None
+        stack.enter_context(reraise_bad_records(records))
+        batches = experiment.config.training.evaluation_batches
+        experiment.read_evaluation(records, batches)
+        return experiment.evaluation(pretrainer, self.devices, records, batches)
 
 
 def _check_space(pretrainer: Pretrainer, folder: str) -> None:
@@ -347,25 +316,9 @@ def _check_space(pretrainer: Pretrainer, folder: str) -> None:
     needed, free = 4 * sum(shapes.values()), shutil.disk_usage(folder).free
     if free < needed:
         raise InputError(
-            "The disk of --model_dir must have room for a checkpoint",
-            f"{folder}, with {free / 1e6:,.0f} MB free; a checkpoint has "
-            f"{needed / 1e6:,.0f} MB",
-            "Free some space, or pass another --model_dir",
+            f"The disk of --model_dir {folder}, with {free / 1e6:,.0f} MB free, must "
+            f"have room for a checkpoint of {needed / 1e6:,.0f} MB"
         )
-
-
-def _open_initial(
-    newest: Checkpoint | None, init_checkpoint: str | None
-) -> sources.Source | None:
-    """Open the model to begin from; a run that is resumed does without."""
-    if not init_checkpoint:
-        return None
-    try:
-        return sources.open_source(init_checkpoint)
-    except InputError:
-        if newest is None:
-            raise
-        return None
 
 
 def _init_metadata(

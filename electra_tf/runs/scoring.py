@@ -128,9 +128,8 @@ class TextScorer:
         ids = self.tokenizer.encode(text)
         if not 0 < len(ids) <= self.max_tokens:
             raise InputError(
-                f"Each text must have 1 to {self.max_tokens} tokens",
-                f"{name}: {len(ids)} tokens: {text[:60]!r}",
-                "Split or remove it; nothing is cut",
+                f"{name} must have 1 to {self.max_tokens} tokens, not {len(ids)}: "
+                f"{text[:60]!r}"
             )
         return ids
 

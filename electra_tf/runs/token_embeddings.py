@@ -34,7 +34,13 @@ def load_token_embeddings(
     A bias becomes the log of the token's count, minus the mean. Rows of tokens without
     neighbours, and of special tokens, stay random.
     """
-    _check_one_process(pretrainer.distribute_strategy)
+    if isinstance(
+        pretrainer.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy
+    ):  # whose rounding would differ
+        raise InputError(
+            "training.token_embeddings=counts must run in one process; train one step "
+            "there, and pass that run as --init_checkpoint"
+        )
     size = pretrainer.config.model.vocabulary_size
     special = [tokenizer.vocabulary.ids[token] for token in SPECIAL_TOKENS]
     counts_V = np.zeros(size, np.int64)
@@ -48,7 +54,11 @@ def load_token_embeddings(
     new = {}
     for path, weight in training_state(pretrainer)[0].items():
         if path.endswith("word_embeddings"):
-            new[path] = _with_vectors(np.asarray(weight), information_VV)
+            random_VE = np.asarray(weight)
+            vectors_VE = singular_vectors(information_VV, random_VE.shape[1])
+            vectors_VE *= np.median(np.linalg.norm(random_VE, axis=1))
+            known = vectors_VE.any(1, keepdims=True)
+            new[path] = np.where(known, vectors_VE, random_VE)
         elif path.endswith("output_bias"):
             logs_V = np.log(1 + counts_V[: len(np.asarray(weight))])
             new[path] = logs_V - logs_V.mean()
@@ -56,25 +66,6 @@ def load_token_embeddings(
     assign(variables, new, "the counts")
     count = min(records.total, _ROWS)
     return f"token embeddings from the neighbours in {count:,} records"
-
-
-def _check_one_process(devices: tf.distribute.Strategy) -> None:
-    """Raise an error for several workers, whose rounding would differ."""
-    if isinstance(devices, tf.distribute.MultiWorkerMirroredStrategy):
-        raise InputError(
-            "training.token_embeddings=counts must run in one process",
-            "several workers",
-            "Train one step in one process, and pass that run as --init_checkpoint",
-        )
-
-
-def _with_vectors(
-    random_VE: np.ndarray, information_VV: scipy.sparse.csr_array
-) -> np.ndarray:
-    """Return a table of vectors with the median norm of a random table."""
-    vectors_VE = singular_vectors(information_VV, random_VE.shape[1])
-    vectors_VE *= np.median(np.linalg.norm(random_VE, axis=1))
-    return np.where(vectors_VE.any(1, keepdims=True), vectors_VE, random_VE)
 
 
 def neighbours(

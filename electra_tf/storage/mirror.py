@@ -1,7 +1,4 @@
-"""Copy between object stores and local files, which the layers above read and write.
-
-What a manifest completes is pushed with the manifest last.
-"""
+"""Copy between object stores and local files, which the layers above read and write."""
 
 import contextlib
 import hashlib
@@ -17,7 +14,6 @@ from electra_tf.durable_files import PARTIAL, Path
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 
-_REMEDY = "Upload it again, or wait until the process that replaces it is done"
 _FETCHED, _OUTPUTS, _LOCK = "fetched", "outputs", ".lock"
 
 
@@ -42,50 +38,29 @@ def temporary_folder() -> tempfile.TemporaryDirectory:
     return tempfile.TemporaryDirectory(dir=cache_folder(_OUTPUTS))
 
 
-def pull(
-    source: ObjectFolder,
-    files: Mapping[str, Expected],
-    folder: Path,
-    remedy: str = _REMEDY,
-) -> None:
-    """Download objects to a folder; files that it has already are kept.
-
-    `remedy` is that of the error of an object with another size or checksum.
-    """
+def pull(source: ObjectFolder, files: Mapping[str, Expected], folder: Path) -> None:
+    """Download objects to a folder; files that it has already are kept."""
     folder = pathlib.Path(folder)
     for name, expected in files.items():
-        path = folder / name
+        path, url = folder / name, source.url_of(name)
         if folder.resolve() not in path.resolve().parents:
-            raise InputError(
-                "The name of an object must be a path inside its folder",
-                source.url_of(name),
-                "Rename the object",
-            )
+            raise InputError(f"The name of {url} must be a path inside its folder")
         if path.exists():  # of an interrupted download: it was checked
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(path.name + PARTIAL)
         try:
             source.download(name, partial)
-            _check(source.url_of(name), partial, expected, remedy)
-            os.replace(partial, path)
+            if (size := partial.stat().st_size) != expected.size:
+                damage = f"{size:,} bytes in place of {expected.size:,}"
+            elif expected.sha256 in (None, durable_files.sha256(partial)):
+                os.replace(partial, path)
+                continue
+            else:
+                damage = "another checksum than that of its manifest"
+            raise InputError(f"{url} is damaged, or being replaced: {damage}")
         finally:
             partial.unlink(missing_ok=True)
-
-
-def _check(url: str, path: pathlib.Path, expected: Expected, remedy: str) -> None:
-    size = path.stat().st_size
-    if size != expected.size:
-        received = f"{size:,} bytes"
-    elif expected.sha256 and durable_files.sha256(path) != expected.sha256:
-        received = "another checksum"
-    else:
-        return
-    raise InputError(
-        f"{url} must have {expected.size:,} bytes and the checksum of its manifest",
-        received,
-        remedy,
-    )
 
 
 def push(
@@ -116,7 +91,8 @@ def fetch(
     `sums`, are in its subfolder `folder`, by default the last part of the URL.
     """
     versions = {name: [i.size, i.version] for name, i in objects.items()}
-    final = cache_folder(_FETCHED) / _key(source.url, versions)
+    key = json.dumps([source.url, versions], sort_keys=True).encode()
+    final = cache_folder(_FETCHED) / hashlib.sha256(key).hexdigest()[:20]
     with durable_files.locked(f"{final}{_LOCK}"):
         if not final.exists():
             partial, sums = pathlib.Path(f"{final}{PARTIAL}"), sums or {}
@@ -124,12 +100,6 @@ def fetch(
             pull(source, expected, partial / (folder or split_url(source.url)[1]))
             durable_files.publish(partial, final)
     return str(final)
-
-
-def _key(url: str, *identity: object) -> str:
-    """Return a short hash of a URL and of what identifies its content."""
-    text = json.dumps([url.rstrip("/"), *identity], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def local_path(path: str | None) -> str | None:
@@ -142,11 +112,7 @@ def local_path(path: str | None) -> str | None:
     if (info := ObjectFolder(parent).info(name)) is not None:
         files = {name: info}
         return os.path.join(fetch(ObjectFolder(parent), files, folder="."), name)
-    raise InputError(
-        "A URL must name an object, or a folder of objects",
-        f"{path}, where nothing is",
-        "Check the URL",
-    )
+    raise InputError(f"{path} must name an object, or a folder of objects")
 
 
 def local_glob(pattern: str) -> list[str]:
@@ -156,23 +122,19 @@ def local_glob(pattern: str) -> list[str]:
     infos = {match: source.info(match) for match in source.glob(name)}
     files = {match: info for match, info in infos.items() if info is not None}
     if not files:
-        raise InputError(
-            "A URL must match objects, at least one",
-            f"{pattern}, which matches none",
-            "Check the URL; for a folder write 'FOLDER/*.txt' in quotes",
-        )
+        raise InputError(f"{pattern} matches no object; of a folder write 'FOLDER/*'")
     folder = fetch(source, files, folder=".")
     return [os.path.join(folder, file) for file in files]
 
 
-def check_new(output: str | None, flag: str, remedy: str) -> None:
+def check_new(output: str | None, flag: str, remedy: str = "pass another") -> None:
     """Raise an error if a URL of an output has objects."""
     if not is_url(output):
         return
     parent, name = split_url(output)
     is_object = ObjectFolder(parent).info(name) is not None
     if is_object or ObjectFolder(output).find():
-        raise InputError(f"{flag} must not exist", output, remedy)
+        raise InputError(f"{flag} {output} exists; {remedy}")
 
 
 @contextlib.contextmanager

@@ -22,10 +22,6 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 # Values of fsspec's `info` that change with the content, in order of preference.
 _VERSIONS = ("ETag", "etag", "generation", "md5Hash", "mtime", "created", "updated")
-_REMEDY = (
-    "Check the URL, the network and the credentials (the page Scaling, Object "
-    "storage), then run the same command again"
-)
 
 
 def is_url(path: str | os.PathLike | None) -> bool:
@@ -37,9 +33,7 @@ def split_url(url: str) -> tuple[str, str]:
     """Return the folder of a URL and its last part, without a slash at the end."""
     folder, _, name = url.rstrip("/").rpartition("/")
     if folder.endswith("/") or not name:
-        raise InputError(
-            "A URL must name something in a bucket", url, "Write s3://BUCKET/NAME"
-        )
+        raise InputError(f"{url} must name something in a bucket: s3://BUCKET/NAME")
     return folder, name
 
 
@@ -177,11 +171,11 @@ class ObjectFolder:
         except Exception as error:
             if isinstance(error, InputError) or not is_url(self.url):
                 raise
-            cause = str(error).strip().partition("\n")[0]
+            cause = f"{type(error).__name__}: {str(error).strip():.300}"
             raise InputError(
-                f"The object store must let this process {action} {url}",
-                f"{type(error).__name__}: {cause:.300}",
-                _REMEDY,
+                f"The object store does not let this process {action} {url}: "
+                f"{cause.splitlines()[0]}; check the network and the credentials, then "
+                "run the same command again"
             ) from error
 
 
@@ -189,21 +183,13 @@ def _open(url: str) -> tuple[Any, str]:
     """Return fsspec's file system of a URL, without a cache of listings."""
     import fsspec.core
 
-    protocol = url.partition("://")[0]
     try:
         return fsspec.core.url_to_fs(url, use_listings_cache=False)
-    except ImportError as error:
-        extra = _EXTRAS.get(protocol)
-        install = f"pip install 'electra_tf[{extra}]'" if extra else str(error)
-        raise InputError(
-            f"The package for {protocol}:// must be installed", url, install
-        ) from error
     except Exception as error:  # as in `_errors`
-        raise InputError(
-            "A URL must be one that fsspec or one of its packages can open",
-            f"{url}: {type(error).__name__}: {error}",
-            "Write a local path, s3://BUCKET/NAME or gs://BUCKET/NAME",
-        ) from error
+        cause, extra = error, _EXTRAS.get(url.partition("://")[0])
+        if isinstance(error, ImportError) and extra:
+            cause = f"pip install 'electra_tf[{extra}]'"
+        raise InputError(f"{url} cannot be opened: {cause}") from error
 
 
 def _object_info(info: dict[str, Any]) -> ObjectInfo:

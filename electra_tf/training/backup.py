@@ -24,7 +24,6 @@ from electra_tf.training.checkpoint import (
 from electra_tf.training.metric_logger import METRICS
 
 _OBJECT = re.compile(r"(step_\d+)/(.+)")
-_DAMAGED = "Upload it again, or delete the checkpoint there to begin from the others"
 
 
 class Backup:
@@ -32,6 +31,7 @@ class Backup:
 
     def __init__(self, url: str, folder: str | os.PathLike):
         self._folder, self._store = pathlib.Path(folder), ObjectFolder(url)
+        self._local = self._folder / CHECKPOINTS
         self._checkpoints = self._store / CHECKPOINTS
 
     def restore(self) -> list[str]:
@@ -45,31 +45,38 @@ class Backup:
                 lacks, so it is that of another run, or of a run that has gone on.
         """
         complete, _ = self._names()
-        if saved_steps(os.fspath(self._folder / CHECKPOINTS)):
-            for name in complete:
-                self._check(name)
+        manifests = {n: (self._checkpoints / n).read(MANIFEST) or b"" for n in complete}
+        if saved_steps(str(self._local)):
+            for name, content in manifests.items():
+                path = self._local / name / MANIFEST
+                if not path.exists() or path.read_bytes() != content:
+                    raise InputError(
+                        f"--backup has {self._checkpoints.url_of(name)}, which "
+                        f"{self._folder} does not have; pass another --backup, or a "
+                        "new --model_dir to begin from the backup"
+                    )
             return []
         if not complete:
             return []
         partial = self._folder / f"{CHECKPOINTS}{PARTIAL}"
         shutil.rmtree(partial, ignore_errors=True)  # of a killed process
-        for name in complete:
-            self._download(name, partial / name)
+        for name, content in manifests.items():
+            source = self._checkpoints / name
+            files = parse_manifest(content, source.url)["files"]
+            expected = {file: Expected(*values) for file, values in files.items()}
+            pull(source, expected, partial / name)
+            durable_files.write(partial / name / MANIFEST, content)
         if (metrics := self._store.read(METRICS)) is not None:
             durable_files.write(self._folder / METRICS, metrics)
-        (self._folder / CHECKPOINTS).mkdir(exist_ok=True)
+        self._local.mkdir(exist_ok=True)
         for name in complete:
-            durable_files.publish(partial / name, self._folder / CHECKPOINTS / name)
+            durable_files.publish(partial / name, self._local / name)
         partial.rmdir()
         return [f"{', '.join(complete)} restored from {self._store.url}"]
 
     def update(self) -> list[str]:
-        """Upload what the backup lacks, and delete interrupted uploads.
-
-        Returns:
-            Lines to log.
-        """
-        for path in saved_steps(os.fspath(self._folder / CHECKPOINTS)).values():
+        """Upload what the backup lacks, delete interrupted uploads; return a log."""
+        for path in saved_steps(str(self._local)).values():
             self.upload(path)
         _, incomplete = self._names()
         for name in incomplete:
@@ -100,21 +107,3 @@ class Backup:
         matches = [m for m in map(_OBJECT.fullmatch, self._checkpoints.find()) if m]
         complete = {match[1] for match in matches if match[2] == MANIFEST}
         return sorted(complete), sorted({match[1] for match in matches} - complete)
-
-    def _check(self, name: str) -> None:
-        path = self._folder / CHECKPOINTS / name / MANIFEST
-        content = (self._checkpoints / name).read(MANIFEST)
-        if not path.exists() or path.read_bytes() != content:
-            raise InputError(
-                "--backup must have no checkpoints but those of --model_dir",
-                f"{self._checkpoints.url_of(name)}, which {self._folder} does not have",
-                "Pass another --backup, or a new --model_dir to begin from the backup",
-            )
-
-    def _download(self, name: str, path: pathlib.Path) -> None:
-        source = self._checkpoints / name
-        content = source.read(MANIFEST) or b""
-        files = parse_manifest(content, source.url)["files"]
-        expected = {file: Expected(*values) for file, values in files.items()}
-        pull(source, expected, path, _DAMAGED)
-        durable_files.write(path / MANIFEST, content)

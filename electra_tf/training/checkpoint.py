@@ -6,8 +6,7 @@ A checkpoint is a self-contained folder:
       weights.safetensors     all trained weights by path
       optimizer.safetensors   the optimizer's slots by slot and path
       config.yaml             the resolved config, valid as --config
-      ...                     more files of the caller: the vocabulary, the metric
-                              sums since the last log line
+      ...                     more files of the caller, such as the vocabulary
       checkpoint.json         written last: step, sizes and checksums of the files
 
 Random numbers and the input position are functions of (seed, step) and need no file.
@@ -24,7 +23,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -33,20 +32,15 @@ import safetensors.numpy
 from electra_tf import durable_files
 from electra_tf.config import loader
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.errors import InputError, report_damage
+from electra_tf.errors import InputError
 
 WEIGHTS, SLOTS = "weights.safetensors", "optimizer.safetensors"
 CONFIG, MANIFEST = "config.yaml", "checkpoint.json"
 FILES = (MANIFEST, CONFIG, WEIGHTS, SLOTS)
 """Files of a checkpoint that stand for it as a path."""
 CHECKPOINTS = "checkpoints"  # subfolder of a run directory
-NAME = re.compile(r"step_(\d+)")
-"""Names of the folders."""
-DAMAGED = (
-    "Copy the folder again, or pass --fallback to pretrain (or delete the folder) to "
-    "resume from an earlier checkpoint"
-)
-"""Remedy of the errors of damaged checkpoints."""
+_NAME = re.compile(r"step_(\d+)")
+_REMEDY = "copy it again, or resume from an earlier checkpoint with pretrain --fallback"
 _FORMAT = 1
 _UNFINISHED, _DELETED = ".unfinished", ".deleted"
 # In the order of the format's files, whose large items come first and are so aligned.
@@ -72,12 +66,12 @@ class Checkpoint:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Return all weights by path, float32."""
-        weights = _load(pathlib.Path(self.path, WEIGHTS))
+        weights = self._load(WEIGHTS)
         return {n: w.astype(np.float32, copy=False) for n, w in weights.items()}
 
     def slots(self) -> dict[str, np.ndarray]:
         """Return the optimizer's slots by slot and path, `m/electra/...`."""
-        return _load(pathlib.Path(self.path, SLOTS))
+        return self._load(SLOTS)
 
     def config(self) -> PretrainingConfig:
         """Return the settings of the run."""
@@ -87,6 +81,13 @@ class Checkpoint:
         """Return the bytes of one file."""
         return pathlib.Path(self.path, name).read_bytes()
 
+    def _load(self, name: str) -> dict[str, np.ndarray]:
+        path = os.path.join(self.path, name)
+        try:
+            return safetensors.numpy.load_file(path)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise InputError(f"{path} is damaged: {error}; {_REMEDY}") from error
+
 
 def open_checkpoint(path: str) -> Checkpoint:
     """Open a checkpoint, or the newest one of a run, and verify its files."""
@@ -95,15 +96,22 @@ def open_checkpoint(path: str) -> Checkpoint:
         newest = newest_path(os.path.join(path, CHECKPOINTS)) or newest_path(path)
         if newest is None:
             raise InputError(
-                f"A checkpoint must be a folder with {MANIFEST}, or a run directory "
-                "with checkpoints",
-                f"{path!r}, which is neither",
-                "Pass the --model_dir of a pretrain run, or one of its checkpoints/*",
+                f"{path!r} must be a folder with {MANIFEST}, or a run directory of "
+                "pretrain with checkpoints"
             )
         path = newest
     manifest = parse_manifest(pathlib.Path(path, MANIFEST).read_bytes(), path)
     for name, (size, sha256) in manifest["files"].items():
-        _verify(pathlib.Path(path, name), size, sha256)
+        file = pathlib.Path(path, name)
+        if not file.is_file():
+            damage = "no such file"
+        elif file.stat().st_size != size:
+            damage = f"{file.stat().st_size} bytes in place of {size}"
+        elif durable_files.sha256(file) != sha256:
+            damage = "another checksum"
+        else:
+            continue
+        raise InputError(f"{file} is damaged: {damage}; {_REMEDY}")
     return Checkpoint(path, manifest["step"], manifest["details"])
 
 
@@ -115,18 +123,15 @@ def newest_intact(folder: str) -> tuple[Checkpoint, dict[str, InputError]]:
             return open_checkpoint(paths[step]), damaged
         except InputError as error:
             damaged[paths[step]] = error
-    raise InputError(
-        "A run to resume must have a checkpoint that is not damaged",
-        "; ".join(map(str, damaged.values()))[:1000],
-        "Copy the run again, or start a new one in another --model_dir",
-    )
+    errors = " ".join(map(str, damaged.values()))
+    raise InputError(f"{folder} has no checkpoint that is intact: {errors[:1000]}")
 
 
 def saved_steps(folder: str) -> dict[int, str]:
     """Return the paths of all complete checkpoints in a folder, by step."""
     paths = {}
     for manifest in pathlib.Path(folder).glob(f"step_*/{MANIFEST}"):
-        if match := NAME.fullmatch(manifest.parent.name):
+        if match := _NAME.fullmatch(manifest.parent.name):
             paths[int(match[1])] = str(manifest.parent)
     return paths
 
@@ -159,24 +164,23 @@ def folder_of(path: str, names: Container[str]) -> str:
 
 def parse_manifest(content: bytes, path: str) -> dict[str, Any]:
     """Return `step`, `details`, and `files`: size and SHA-256 by name."""
-    with report_damage(f"{path}/{MANIFEST} must be an undamaged manifest", DAMAGED):
+    try:
         manifest = json.loads(content)
-        format_number, checksum = manifest["format"], manifest.pop("sha256", None)
+        number, checksum = manifest["format"], manifest.pop("sha256", None)
         _ = manifest["step"], manifest["details"]
         # A checkpoint may come from an object store; its files stay in its folder.
-        outside = [
-            n for n in manifest["files"] if n != os.path.basename(n) or n == ".."
-        ]
-        if outside:
+        names = [*manifest["files"]]
+        if outside := [n for n in names if n != os.path.basename(n) or n == ".."]:
             raise ValueError(f"files elsewhere: {outside[:3]}")
         # Earlier versions wrote no checksum of the manifest itself.
-        if format_number == _FORMAT and checksum not in (None, _checksum(manifest)):
+        if number == _FORMAT and checksum not in (None, _checksum(manifest)):
             raise ValueError("another checksum than that of its content")
-    if format_number != _FORMAT:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as e:
+        raise InputError(f"{path}/{MANIFEST} is damaged: {e!r:.300}; {_REMEDY}") from e
+    if number != _FORMAT:
         raise InputError(
-            f"The format of a checkpoint must be {_FORMAT}",
-            f"{path}: format {format_number}",
-            "Use the version of electra_tf that wrote it",
+            f"{path} has the checkpoint format {number}, which only another version of "
+            "electra_tf reads"
         )
     return manifest
 
@@ -184,8 +188,8 @@ def parse_manifest(content: bytes, path: str) -> dict[str, Any]:
 class CheckpointManager:
     """Writer of checkpoints to a folder, which may be new; it also deletes old ones.
 
-    The newest `keep` stay, and those of `permanent` steps. `remedy` is that of a full
-    disk. A `backup` also has every checkpoint: `upload(path)`, `delete(path)`.
+    The newest `keep` stay, and those of `permanent` steps. A `backup` also has every
+    checkpoint: `upload(path)`, `delete(path)`.
     """
 
     def __init__(
@@ -193,7 +197,7 @@ class CheckpointManager:
         folder: str,
         keep: int = 1,
         permanent: Set[int] = frozenset(),
-        remedy: str = "Free space or lower training.keep",
+        remedy: str = "free space or lower training.keep",
         backup: Any = None,
     ):
         self.folder, self._keep, self._permanent = folder, keep, permanent
@@ -209,7 +213,7 @@ class CheckpointManager:
         for path in sorted(pathlib.Path(self.folder).glob("step_*")):
             if path.name.endswith((_UNFINISHED, _DELETED)):
                 _delete(path)
-            elif NAME.fullmatch(path.name) and not (path / MANIFEST).exists():
+            elif _NAME.fullmatch(path.name) and not (path / MANIFEST).exists():
                 aside = self.set_aside(path, "without_manifest")
                 lines.append(f"{path} has no {MANIFEST}; it is now {aside}")
         return lines
@@ -243,24 +247,21 @@ class CheckpointManager:
         path = self._path(step)
         if (path / MANIFEST).exists():
             return str(path)
-        unfinished = path.with_name(path.name + _UNFINISHED)
-        content = {WEIGHTS: weights, SLOTS: slots, **files}
-        sums = {}
+        unfinished, sums = path.with_name(path.name + _UNFINISHED), {}
         try:
             unfinished.mkdir(parents=True)
-            for name, data in content.items():
-                parts = [data] if isinstance(data, bytes) else safetensors_parts(data)
-                sums[name] = _write_file(unfinished / name, parts)
-            _write_file(unfinished / MANIFEST, [_manifest(step, sums, metadata)])
+            for name, data in {WEIGHTS: weights, SLOTS: slots, **files}.items():
+                sums[name] = _write_file(unfinished / name, data)
+            content = {"format": _FORMAT, "step": step, "files": sums}
+            content["details"] = metadata
+            text = json.dumps({**content, "sha256": _checksum(content)}, indent=1)
+            _write_file(unfinished / MANIFEST, text.encode())
             durable_files.publish(unfinished, path)
         except OSError as error:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise InputError(
-                f"{self.folder} must have room for a checkpoint of "
-                f"{sum(map(_size, content.values())):,} bytes",
-                str(error),
-                f"{self._remedy}, then run the same command again; earlier "
-                "checkpoints are unchanged",
+                f"{path} cannot be written: {error}; {self._remedy}, then run the same "
+                "command again; earlier checkpoints are unchanged"
             ) from error
         if self._backup is not None:
             self._backup.upload(path)
@@ -336,22 +337,16 @@ def training_state(trainer: Any) -> tuple[Arrays, Arrays]:
 
 def restore(trainer: Any, checkpoint: Checkpoint) -> None:
     """Restore weights, optimizer slots and step from a checkpoint."""
-    restore_weights(trainer, checkpoint)
+    variables = {v.path: v for v in trainer.trainable_variables}
+    assign(variables, checkpoint.weights(), checkpoint.path)
     slots = checkpoint.slots()
     if not slots:
         raise InputError(
-            "A checkpoint to resume must have the state of the optimizer",
-            f"{checkpoint.path}, which has the weights alone",
-            "Resume from an earlier checkpoint, or start a run with --init_checkpoint",
+            f"{checkpoint.path} has no state of the optimizer to resume with; start a "
+            "run with --init_checkpoint"
         )
     assign(_slots(trainer), slots, checkpoint.path)
     trainer.optimizer.iterations.assign(checkpoint.step)
-
-
-def restore_weights(trainer: Any, checkpoint: Checkpoint) -> None:
-    """Restore only the weights from a checkpoint."""
-    variables = {v.path: v for v in trainer.trainable_variables}
-    assign(variables, checkpoint.weights(), checkpoint.path)
 
 
 def assign(variables: Mapping[str, Any], arrays: Arrays, source: str) -> None:
@@ -364,12 +359,10 @@ def assign(variables: Mapping[str, Any], arrays: Arrays, source: str) -> None:
         if name in arrays and tuple(variable.shape) != arrays[name].shape
     ]
     if problems:
-        shown = sorted(problems)
-        more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
+        more = f" and {len(problems) - 8} more" if len(problems) > 8 else ""
         raise InputError(
-            "A checkpoint must have the weights of the configured model",
-            f"{source}: {'; '.join(shown[:8])}{more}",
-            "Use the config.yaml of the checkpoint folder",
+            f"{source} must have the weights of the configured model: "
+            f"{'; '.join(sorted(problems)[:8])}{more}"
         )
     for name, variable in variables.items():
         variable.assign(arrays[name])
@@ -387,58 +380,23 @@ def _slots(trainer: Any) -> dict[str, Any]:
     }
 
 
-def _manifest(
-    step: int, sums: Mapping[str, list], metadata: Mapping[str, Any]
-) -> bytes:
-    content = {"format": _FORMAT, "step": step, "files": sums, "details": metadata}
-    return json.dumps({**content, "sha256": _checksum(content)}, indent=1).encode()
-
-
 def _checksum(manifest: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a manifest's content, without its checksum."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
-def _verify(path: pathlib.Path, size: int, sha256: str) -> None:
-    """Raise an InputError for a file that is not as its manifest states."""
-    if not path.is_file():
-        received = "no such file"
-    elif path.stat().st_size != size:
-        received = f"{path.stat().st_size} bytes"
-    elif durable_files.sha256(path) != sha256:
-        received = "the same size, but another checksum"
-    else:
-        return
-    raise InputError(
-        f"{path} must have the {size} bytes and the checksum in {MANIFEST}",
-        received,
-        DAMAGED,
-    )
-
-
-def _write_file(path: pathlib.Path, parts: Iterable[bytes | memoryview]) -> list:
+def _write_file(path: pathlib.Path, content: bytes | Arrays) -> list:
     """Write a file and return its size and SHA-256."""
+    is_bytes = isinstance(content, bytes)
     size, digest = 0, hashlib.sha256()
     with path.open("wb") as file:
-        for part in parts:
+        for part in [content] if is_bytes else safetensors_parts(content):
             file.write(part)
             digest.update(part)
             size += len(part)
     return [size, digest.hexdigest()]
 
 
-def _size(content: bytes | Arrays) -> int:
-    if isinstance(content, bytes):
-        return len(content)
-    return sum(array.nbytes for array in content.values())
-
-
 def _delete(path: pathlib.Path) -> None:
     """Delete a folder, or a link to a folder, which keeps its files."""
     path.unlink() if path.is_symlink() else shutil.rmtree(path)
-
-
-def _load(path: pathlib.Path) -> dict[str, np.ndarray]:
-    required = f"{path} must be a whole safetensors file"
-    with report_damage(required, DAMAGED, safetensors.SafetensorError):
-        return safetensors.numpy.load_file(path)

@@ -12,7 +12,6 @@ from electra_tf.errors import InputError
 _ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # TensorFlow's errors have no errno, only the text of the operating system.
 _MESSAGES = ("No space left on device", "Disk quota exceeded", "File too large")
-
 _PREFIX = re.compile(r"^\{\{.*?\}\} ")  # name of the TensorFlow operation
 
 
@@ -26,8 +25,7 @@ def reraise_full_disk(folder: str, remedy: str) -> Iterator[None]:
         is_full = getattr(error, "errno", None) in _ERRNOS
         if not is_full and not any(text in message for text in _MESSAGES):
             raise
+        cause = _PREFIX.sub("", message.strip().splitlines()[0])[:300]
         raise InputError(
-            f"The disk of {folder!r} must have enough free space",
-            _PREFIX.sub("", message.strip().splitlines()[0])[:300],
-            remedy,
+            f"The disk of {folder!r} is full: {cause}; {remedy}"
         ) from error

@@ -23,14 +23,14 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.training.checkpoint import (
     CheckpointManager,
+    newest_path,
     steps_at_shares,
     training_state,
 )
-from electra_tf.training.device_batches import BatchStacks, MakeBatches, distribute
 from electra_tf.training.metric_logger import MetricLogger
 from electra_tf.training.speed import Metrics, MetricWindow, add_metrics
 from electra_tf.training.watchdog import no_limit
-from electra_tf.training.worker_sync import WorkerSync
+from electra_tf.training.workers import WorkerSync
 
 # Constant, because the partial sums determine the rounding.
 _EVALUATION_BATCHES_PER_CALL = 10
@@ -38,7 +38,13 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MUST_BE_FINITE = ("loss", "gradient_norm")
 _SUMS = "sums.safetensors"  # in a checkpoint: metric sums since the last log line
 
+# Batches of a stack. A greater one needs more memory and delays the first step; a
+# smaller one returns to Python more often.
+_STACK = 32
+
 Step = Callable[..., Metrics]
+MakeBatches = Callable[[int, int], tf.data.Dataset]
+"""Function of (host, number of hosts)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,48 +61,46 @@ class ChiefOutputs:
     """Additional files of every checkpoint, by name."""
 
 
+@dataclasses.dataclass
 class TrainingLoop:
     """Training loop from the optimizer's current step to the last one."""
 
-    def __init__(
-        self,
-        trainer: Any,
-        strategy: tf.distribute.Strategy,
-        config: PretrainingConfig,
-        make_batches: Callable[[int, int, int], tf.data.Dataset],
-        compute_metrics: Callable[[Metrics], dict[str, float]],
-        step_flops: float,
-        peak_flops: float,
-        evaluate: Callable[[], Metrics] | None,
-        outputs: ChiefOutputs | None,
-        expect: Callable[..., contextlib.AbstractContextManager] = no_limit,
-    ):
-        settings = config.training
-        self._trainer, self._strategy = trainer, strategy
-        self._settings, self._input = settings, config.input
-        self._make_batches, self._compute_metrics = make_batches, compute_metrics
-        self._step_flops, self._peak_flops = step_flops, peak_flops
-        self._evaluate, self._outputs, self._expect = evaluate, outputs, expect
-        self._run_steps = train_runner(strategy, trainer)
+    trainer: Any
+    strategy: tf.distribute.Strategy
+    config: PretrainingConfig
+    make_batches: Callable[..., tf.data.Dataset]
+    """Function of `first_batch`, `host` and `hosts`."""
+    compute_metrics: Callable[[Metrics], dict[str, float]]
+    step_flops: float
+    peak_flops: float
+    evaluate: Callable[[], Metrics] | None
+    outputs: ChiefOutputs | None
+    expect: Callable[..., contextlib.AbstractContextManager] = no_limit
+    """Limit of the duration of a block: `Watchdog.expect`."""
+
+    def __post_init__(self):
+        settings = self.config.training
+        self._run_steps = train_runner(self.strategy, self.trainer)
         self._keep_steps = steps_at_shares(settings.keep_at, settings.steps)
         # Steps after which the train step or the size of its batches changes.
-        self._phase_starts = {*trainer.stage_starts, *config.input.phase_starts}
+        phases = self.config.input.phase_starts
+        self._phase_starts = {*self.trainer.stage_starts, *phases}
         self._signal: int | None = None
-        self._workers = WorkerSync(strategy)
+        self._workers = WorkerSync(self.strategy)
 
     def run(self) -> int:
         """Train until the last step or a signal, then save a checkpoint.
 
         Return the signal that ended training, or 0.
         """
-        step = int(self._trainer.optimizer.iterations.numpy())
-        self._trainer.begin(step)
+        step = int(self.trainer.optimizer.iterations.numpy())
+        self.trainer.begin(step)
         iterator = self._iterator(step)
         old_handlers = {s: signal.signal(s, self._store_signal) for s in _SIGNALS}
         try:
             stop_signal = self._train(iterator, step)
             # No worker exits before the chief has written the last checkpoint.
-            with self._expect("the end of training"):
+            with self.expect("the end of training"):
                 self._workers.all_gather(0)
             return stop_signal
         finally:
@@ -106,13 +110,15 @@ class TrainingLoop:
     def _iterator(self, step: int) -> Any:
         """Return an iterator of the batches from the next step on."""
         return self._run_steps.iterate(
-            lambda host, hosts: self._make_batches(step, host, hosts)
+            lambda host, hosts: self.make_batches(
+                first_batch=step, host=host, hosts=hosts
+            )
         )
 
     def _train(self, iterator: Any, step: int) -> int:
-        settings = self._settings
+        settings = self.config.training
         # The metric sums since the last log line are in the step's checkpoint.
-        sums = self._outputs and self._outputs.checkpoints.read(step, _SUMS)
+        sums = self.outputs and self.outputs.checkpoints.read(step, _SUMS)
         window = MetricWindow.parse(sums)
         if step < settings.steps:
             self._set_status(
@@ -122,16 +128,21 @@ class TrainingLoop:
             # Call `train_step` `count` times, on the next batches.
             count = min(window.steps_per_call, self._next_boundary(step) - step)
             steps = f"steps {step + 1:,} to {step + count:,}"
-            with self._expect(steps, window.usual_seconds(count)):
+            with self.expect(steps, window.usual_seconds(count)):
                 begin = time.perf_counter()
                 metrics, waited = self._run_steps(iterator, count)
                 seconds = time.perf_counter() - begin
-                self._check_finite(_not_finite(metrics), step, step + count)
+                self._check_finite(
+                    [n for n in _MUST_BE_FINITE if not np.isfinite(metrics[n][0])],
+                    step,
+                    step + count,
+                )
                 step += count
-                stop_signal, seconds = self._sync_workers(seconds)
+                signals, times = self._workers.all_gather(self._signal or 0, seconds)
+                stop_signal = int(max(signals))
             if window.is_new:
                 self._set_status("training")
-            window.add(metrics, count, seconds, waited)
+            window.add(metrics, count, max(times), waited)
             is_last = step == settings.steps
             is_boundary = is_last or step in self._phase_starts
             if step % settings.log_every == 0 or is_boundary:
@@ -140,25 +151,26 @@ class TrainingLoop:
             if is_boundary and not is_last:
                 iterator = self._begin_phase(step, iterator)
                 window = MetricWindow()  # the next call compiles
-            if self._evaluate and (step % settings.evaluate_every == 0 or is_last):
+            if self.evaluate and (step % settings.evaluate_every == 0 or is_last):
                 self._run_evaluation(step)
             is_save = step % settings.save_every == 0 or step in self._keep_steps
             if is_save or is_boundary or stop_signal:
                 self._save_checkpoint(step, count, window)
-                window.others_wait()
+                window.is_after_save = True
             if stop_signal:
                 return stop_signal
         return 0
 
     def _begin_phase(self, step: int, iterator: Any) -> Any:
         """Return the iterator of the batches from the next step on."""
-        if step in self._trainer.stage_starts:
-            self._trainer.begin(step)
-        return self._iterator(step) if step in self._input.phase_starts else iterator
+        if step in self.trainer.stage_starts:
+            self.trainer.begin(step)
+        is_new = step in self.config.input.phase_starts
+        return self._iterator(step) if is_new else iterator
 
     def _next_boundary(self, step: int) -> int:
         """Return the next step at which to log, evaluate or save."""
-        settings = self._settings
+        settings = self.config.training
         periods = (settings.log_every, settings.save_every, settings.evaluate_every)
         boundaries = [(step // period + 1) * period for period in periods]
         single = {*self._keep_steps, *self._phase_starts}
@@ -171,69 +183,61 @@ class TrainingLoop:
             raise KeyboardInterrupt
         self._signal = number
 
-    def _sync_workers(self, seconds: float) -> tuple[int, float]:
-        """Return the signal and the longest time of all workers."""
-        signals, times = self._workers.all_gather(self._signal or 0, seconds)
-        return int(max(signals)), max(times)
-
     def _check_finite(self, not_finite: list[str], first: int, last: int) -> None:
         """Raise an InputError if any value after step `first` is not finite."""
         if not not_finite:
             return
-        newest = self._outputs and self._outputs.checkpoints.newest()
-        path = newest.path if newest else None
+        path = self.outputs and newest_path(self.outputs.checkpoints.folder)
+        begin = f" from --init_checkpoint={path}" if path else ""
         raise InputError(
-            "Loss, gradient and weights must be finite",
             f"NaN or infinity in {', '.join(not_finite[:3])}, in steps {first + 1:,} "
-            f"to {last:,}; the last good checkpoint: {path or 'none yet'}",
-            "Start a new run (--model_dir) with a lower optimizer.learning_rate, more "
-            "optimizer.warmup_steps or a smaller optimizer.clip_norm"
-            + (f", from --init_checkpoint={path}" if path else "")
-            + ". A rerun of the same command that does not reproduce this points to "
-            "faulty hardware",
+            f"to {last:,}; the last good checkpoint: {path or 'none yet'}; start a "
+            f"new run (--model_dir){begin} with a lower optimizer.learning_rate, more "
+            "optimizer.warmup_steps or a smaller optimizer.clip_norm, unless a rerun "
+            "of this command does not reproduce it, which points to faulty hardware"
         )
 
     def _log_metrics(self, step: int, window: MetricWindow) -> None:
-        if self._outputs is None:
+        if self.outputs is None:
             return
-        values = self._compute_metrics(window.metrics)
-        tokens = values.pop("tokens")
+        values = self.compute_metrics(window.metrics)
+        tokens, batches = values.pop("tokens"), self.config.input
         # Steps of the current batch size that would have all rows that are left.
-        rows, last = self._input.rows_at(step - 1), self._settings.steps
-        left = self._input.rows_until(last) - self._input.rows_until(step)
-        flops = self._step_flops * rows / self._input.batch_size
-        values |= window.speed_metrics(tokens, left / rows, flops, self._peak_flops)
-        self._outputs.metric_logger.train(step, values)
-        for warning in self._outputs.health(step, values):
-            self._outputs.metric_logger.log(f"health: {warning}")
+        rows, last = batches.rows_at(step - 1), self.config.training.steps
+        left = batches.rows_until(last) - batches.rows_until(step)
+        flops = self.step_flops * rows / batches.batch_size
+        values |= window.speed_metrics(tokens, left / rows, flops, self.peak_flops)
+        self.outputs.metric_logger.train(step, values)
+        for warning in self.outputs.health(step, values):
+            self.outputs.metric_logger.log(f"health: {warning}")
 
     def _set_status(self, status: str) -> None:
-        if self._outputs is not None:
-            self._outputs.metric_logger.set_status(status)
+        if self.outputs is not None:
+            self.outputs.metric_logger.set_status(status)
 
     def _run_evaluation(self, step: int) -> None:
         self._set_status("evaluating on held-out records")
-        with self._expect("an evaluation"):
-            metrics = self._evaluate()
-        if self._outputs is not None:
-            values = self._compute_metrics(metrics)
-            self._outputs.metric_logger.evaluation(step, values)
+        with self.expect("an evaluation"):
+            metrics = self.evaluate()
+        if self.outputs is not None:
+            values = self.compute_metrics(metrics)
+            self.outputs.metric_logger.evaluation(step, values)
 
     def _save_checkpoint(self, step: int, count: int, window: MetricWindow) -> None:
-        weights, slots = training_state(self._trainer)
+        weights, slots = training_state(self.trainer)
         # The last update may overflow; its loss was computed before.
         arrays = [*weights.items(), *slots.items()]
         not_finite = [name for name, array in arrays if not np.isfinite(array).all()]
         self._check_finite(not_finite, step - count, step)
-        if self._outputs is None:
+        if self.outputs is None:
             return
-        files = {**self._outputs.files}
+        files = {**self.outputs.files}
         if window.metrics:
             files[_SUMS] = window.serialize()
         # A run that resumes from this checkpoint does not log earlier steps again.
-        self._outputs.metric_logger.sync()
-        self._outputs.checkpoints.save(
-            step, weights, slots, files, self._outputs.metadata
+        self.outputs.metric_logger.sync()
+        self.outputs.checkpoints.save(
+            step, weights, slots, files, self.outputs.metadata
         )
 
 
@@ -261,6 +265,45 @@ class Evaluation:
             if progress is not None:
                 progress(count)
         return sums
+
+
+def distribute(strategy: tf.distribute.Strategy, make_batches: MakeBatches) -> Any:
+    """Distribute batches, endlessly; replica r gets the r-th part of the rows."""
+
+    def make_host_dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        dataset = make_batches(context.input_pipeline_id, context.num_input_pipelines)
+        replicas = context.num_replicas_in_sync // context.num_input_pipelines
+        if replicas > 1:
+            rows = dataset.element_spec[0].shape[0] // replicas
+            dataset = dataset.rebatch(rows, drop_remainder=True).prefetch(replicas)
+        # With several workers, batches of a finite dataset lose their static shape.
+        return dataset.repeat()
+
+    options = tf.distribute.InputOptions(experimental_fetch_to_device=True)
+    return strategy.distribute_datasets_from_function(make_host_dataset, options)
+
+
+class BatchStacks:
+    """Endless batches, read as stacks [N, B, ...]."""
+
+    def __init__(self, strategy: tf.distribute.Strategy, make_batches: MakeBatches):
+        def make_stacks(host: int, hosts: int) -> tf.data.Dataset:
+            batches = make_batches(host, hosts).repeat()
+            return batches.batch(_STACK, drop_remainder=True).prefetch(1)
+
+        self._iterator = iter(distribute(strategy, make_stacks))
+        self._stack, self._next = None, _STACK
+
+    def take(self, count: int) -> tuple[Any, int, int]:
+        """Return a stack and the bounds of its next batches, `count` at most.
+
+        With a count above 0 there is at least one batch.
+        """
+        if self._next == _STACK:
+            self._stack, self._next = next(self._iterator), 0
+        first = self._next
+        self._next = min(first + count, _STACK)
+        return self._stack, first, self._next
 
 
 class MultiStepRunner:
@@ -409,34 +452,22 @@ class _VectorStep:
     """Step that returns all metrics as one vector, so that one tensor is exchanged."""
 
     def __init__(self, step: Step):
-        self._step = step
-        self._shapes: dict[str, tuple[tf.TensorShape, tf.TensorShape]] = {}
+        self._step, self._shapes = step, {}
 
     def __call__(self, *arguments: Any) -> tf.Tensor:
-        metrics = self._step(*arguments)
-        metrics = tf.nest.map_structure(tf.convert_to_tensor, metrics)
-        self._shapes = {
-            name: (total.shape, weight.shape)
-            for name, (total, weight) in metrics.items()
-        }
-        vectors = [
-            tf.reshape(tf.cast(tensor, tf.float32), [-1])
-            for pair in metrics.values()
-            for tensor in pair
-        ]
-        return tf.concat(vectors, 0)
+        metrics = tf.nest.map_structure(tf.convert_to_tensor, self._step(*arguments))
+        self._shapes = {n: (t.shape, w.shape) for n, (t, w) in metrics.items()}
+        tensors = [tensor for pair in metrics.values() for tensor in pair]
+        return tf.concat([tf.reshape(tf.cast(t, tf.float32), [-1]) for t in tensors], 0)
 
     def metrics(self, vector: np.ndarray) -> Metrics:
         """Return the metrics of a vector; the step must have been traced."""
-        metrics, start = {}, 0
-        for name, shapes in self._shapes.items():
-            pair = []
-            for shape in shapes:
-                size = shape.num_elements()
-                pair.append(vector[start : start + size].reshape(shape))
-                start += size
-            metrics[name] = tuple(pair)
-        return metrics
+        sizes = [s.num_elements() for pair in self._shapes.values() for s in pair]
+        parts = iter(np.split(vector, np.cumsum(sizes)))
+        return {
+            name: tuple(next(parts).reshape(shape) for shape in shapes)
+            for name, shapes in self._shapes.items()
+        }
 
 
 def train_runner(
@@ -448,9 +479,8 @@ def train_runner(
         return trainer.train_step(batch, as_ratios=False)
 
     is_one_device = isinstance(strategy, tf.distribute.OneDeviceStrategy)
-    runner = (
-        CompiledRunner if trainer.jit_compile and is_one_device else MultiStepRunner
-    )
+    is_compiled = trainer.jit_compile and is_one_device
+    runner = CompiledRunner if is_compiled else MultiStepRunner
     return runner(strategy, step, stage=lambda: trainer.stage)
 
 
@@ -459,7 +489,3 @@ def malloc_trim() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-def _not_finite(metrics: Metrics) -> list[str]:
-    return [name for name in _MUST_BE_FINITE if not np.isfinite(metrics[name][0]).all()]

@@ -42,23 +42,31 @@ class MetricLogger:
     def __init__(self, folder: str, *, steps: int, resumed_at: int):
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         path = pathlib.Path(folder, METRICS)
-        removed_lines = _remove_later(path, resumed_at)
+        lines, removed = list(_lines(path)), 0
+        if path.exists():
+            kept = [raw for raw, line in lines if line["step"] <= resumed_at]
+            removed = len(lines) - len(kept)
+            durable_files.write(path, b"".join(kept))
         self._metrics = path.open("a", encoding="utf-8")
         durable_files.sync_folder(folder)
         self._folder, self._resumed_at = folder, resumed_at
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
         self._progress = _Progress(steps, resumed_at)
-        if removed_lines:
+        if removed:
             self.log(
-                f"removed {removed_lines} lines of {METRICS} after step "
-                f"{resumed_at:,}: the run repeats these steps"
+                f"removed {removed} lines of {METRICS} after step {resumed_at:,}: the "
+                "run repeats these steps"
             )
 
     def __enter__(self) -> "MetricLogger":
         return self
 
     def __exit__(self, *_) -> None:
-        self.close()
+        """End the progress line and close the files."""
+        self._progress.close()
+        self._metrics.close()
+        for writer in self._writers.values():
+            writer.close()
 
     def train(self, step: int, values: Mapping[str, float]) -> None:
         """Log training metrics and update the progress."""
@@ -83,13 +91,6 @@ class MetricLogger:
         """Show the current slow operation, on a terminal until the next log."""
         self._progress.set_status(status)
 
-    def close(self) -> None:
-        """End the progress line and close the files; a second call does nothing."""
-        self._progress.close()
-        self._metrics.close()
-        for writer in self._writers.values():
-            writer.close()
-
     def _write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         finite = {
             name: float(value) for name, value in values.items() if math.isfinite(value)
@@ -98,7 +99,7 @@ class MetricLogger:
         line |= {name: finite.get(name) for name in values}
         self._metrics.write(json.dumps(line, allow_nan=False) + "\n")
         self._metrics.flush()
-        with reraise_full_disk(self._folder, "Free space, then resume the run"):
+        with reraise_full_disk(self._folder, "free space, then resume the run"):
             writer = self._writer(kind)
             with writer.as_default(step):
                 for name, value in finite.items():
@@ -134,44 +135,23 @@ def read_metrics(folder: str) -> list[dict[str, Any]]:
 
 def _lines(path: pathlib.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Yield each complete line, raw and parsed; a killed run may leave another one."""
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if line.endswith(b"\n"):
-                yield line, _parse(line[:-1], f"{path}, line {number}")
-
-
-def _parse(line: bytes, place: str) -> dict[str, Any]:
-    try:
-        parsed = json.loads(line)
-        is_valid = isinstance(parsed["step"], int) and isinstance(parsed["kind"], str)
-    except (ValueError, KeyError, TypeError):
-        is_valid = False
-    if not is_valid:
-        raise InputError(
-            f"Each line of {METRICS} must be a JSON object with `step` and `kind`",
-            f"{place}: {line[:80].decode(errors='replace')!r}",
-            "Delete the line, or move the file away to start a new one",
-        )
-    return parsed
-
-
-def _remove_later(path: pathlib.Path, step: int) -> int:
-    """Remove lines after a step atomically and return their number."""
-    lines = list(_lines(path))
-    if path.exists():
-        kept = [raw for raw, line in lines if line["step"] <= step]
-        durable_files.write(path, b"".join(kept))
-    return sum(line["step"] > step for _, line in lines)
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            parsed = json.loads(line)
+            is_valid = isinstance(parsed["step"], int) and "kind" in parsed
+        except (ValueError, KeyError, TypeError):
+            is_valid = False
+        if not is_valid:
+            raise InputError(f"{path}, line {number} is damaged: {line[:80]!r}")
+        yield line + b"\n", parsed
 
 
 class _Progress:
     """Progress on standard error: a bar on a terminal, else one line for each log."""
 
     def __init__(self, steps: int, resumed_at: int):
-        self._line = _progress_line(resumed_at, steps, {})
-        self._stream = sys.stderr
+        self._line, self._stream = _progress_line(resumed_at, steps, {}), sys.stderr
         is_terminal = sys.stderr.isatty()
         self._bar = tqdm(
             total=steps,
@@ -187,6 +167,7 @@ class _Progress:
             and min(os.get_terminal_size(sys.stderr.fileno())) > 0,
             nrows=20,
         )
+        self.close = self._bar.close
 
     def show(self, step: int, values: Mapping[str, float]) -> None:
         if self._bar.disable:
@@ -212,9 +193,6 @@ class _Progress:
             self.log(status)
         else:
             self._bar.set_description_str(f"{status} ...")
-
-    def close(self) -> None:
-        self._bar.close()
 
 
 def _progress_line(step: int, steps: int, values: Mapping[str, float]) -> str:

@@ -24,7 +24,7 @@ import tensorflow as tf
 from electra_tf import compat
 from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.config.pretraining import OptimizerConfig as Settings
-from electra_tf.errors import InputError, check_type
+from electra_tf.errors import InputError
 from electra_tf.training.muon import muon_update, uses_muon
 from electra_tf.training.schedule import (
     GeneratorMultipliers,
@@ -70,31 +70,54 @@ def create_optimizer(
         depth = model.encoder.shape.depth
         model.compile(electra_tf.create_optimizer(settings, steps=100, depth=depth))
     """
-    multipliers = None
     if isinstance(settings, TaskOptimizerConfig):
-        _check_finetuning_steps(settings, steps)
-        multipliers = _layer_multipliers(settings, depth)
-        warmup_steps = steps * settings.warmup_share  # may end between two steps
-        rule = Settings(
-            name=settings.name,
-            learning_rate=settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            epsilon=settings.epsilon,
-            clip_norm=settings.clip_norm,
+        return _finetuning_optimizer(settings, steps, depth)
+    if not isinstance(settings, Settings):
+        raise InputError(
+            "settings must be the section config.optimizer, not "
+            f"{type(settings).__name__} {settings!r:.60}"
         )
-    else:
-        check_type("settings", settings, Settings, "Pass the section config.optimizer")
-        rule, warmup_steps = settings, settings.warmup_steps
-        if settings.generator_learning_rate is not None:
-            multipliers = GeneratorMultipliers(
-                settings.generator_learning_rate / settings.learning_rate
-            )
+    multipliers, rate = None, settings.learning_rate
+    if settings.generator_learning_rate is not None:
+        multipliers = GeneratorMultipliers(settings.generator_learning_rate / rate)
     schedule = WarmupPolynomialDecay(
-        settings.learning_rate,
-        steps,
-        warmup_steps,
-        settings.decay_power,
-        restart=restart,
+        rate, steps, settings.warmup_steps, settings.decay_power, restart
+    )
+    return Optimizer(schedule, settings, multipliers)
+
+
+def _finetuning_optimizer(
+    settings: TaskOptimizerConfig, steps: int, depth: int | None
+) -> "Optimizer":
+    if steps < 1:
+        raise InputError(
+            "The number of batches must be known, as the learning rate falls to 0 with "
+            "the last one, and the data set's cardinality is unknown; assert it, or "
+            "call compile(optimizer=...) first"
+        )
+    if steps == 1 and settings.warmup_share:
+        raise InputError(
+            "Training must have two updates or more, as the warm-up begins with a rate "
+            "of 0, not a single batch in a single epoch; train for more epochs or in "
+            "smaller batches, or set optimizer.warmup_share=0"
+        )
+    multipliers = None
+    if settings.layer_decay != 1:
+        if depth is None:
+            raise InputError(
+                "depth must be set for learning rates by layer: "
+                "depth=model.encoder.shape.depth, or optimizer.layer_decay=1 in place "
+                f"of {settings.layer_decay}"
+            )
+        multipliers = LayerwiseMultipliers(
+            depth, settings.layer_decay, settings.layer_rule
+        )
+    names = ("name", "learning_rate", "weight_decay", "epsilon", "clip_norm")
+    rule = Settings(**{name: getattr(settings, name) for name in names})
+    # The warm-up may end between two steps.
+    warmup = steps * settings.warmup_share
+    schedule = WarmupPolynomialDecay(
+        settings.learning_rate, steps, warmup, settings.decay_power
     )
     return Optimizer(schedule, rule, multipliers)
 
@@ -104,7 +127,8 @@ class Optimizer(keras.optimizers.Optimizer):
     """Adam, AdamW, LAMB or Muon, for Keras's `compile` and for custom training loops.
 
     The loss of each replica must be divided by the weight of the global batch, because
-    gradients are summed over the replicas. Variable constraints are not applied.
+    gradients are summed over the replicas. Variable constraints are not applied. Create
+    and build it under one strategy, for float32 variables.
     """
 
     def __init__(
@@ -115,12 +139,10 @@ class Optimizer(keras.optimizers.Optimizer):
         name: str | None = None,
     ):
         super().__init__(learning_rate=schedule, name=name or settings.name)
-        self.schedule = schedule
-        self.settings = settings
+        self.schedule, self.settings = schedule, settings
         self.multipliers = multipliers
         self.flat_state: Any = None
         """A `FlatState` that `update` then updates instead; None: the variables."""
-        self._strategy = tf.distribute.get_strategy()
 
     @property
     def learning_rate(self) -> tf.Tensor:
@@ -136,22 +158,6 @@ class Optimizer(keras.optimizers.Optimizer):
         """Create the slots `m` and `v` of each variable; a second call does nothing."""
         if self.built:
             return
-        not_float32 = [
-            f"{_path(v)} ({v.dtype})" for v in variables if v.dtype != "float32"
-        ]
-        if not variables or not_float32:
-            raise InputError(
-                "The variables of an optimizer must be float32, one or more",
-                ", ".join(not_float32) or "no variables",
-                "Build the model first and pass its trainable_variables",
-            )
-        if tf.distribute.get_strategy() is not self._strategy:
-            raise InputError(
-                "An optimizer must be created and built under the same strategy",
-                f"created under {type(self._strategy).__name__}, built under "
-                f"{type(tf.distribute.get_strategy()).__name__}",
-                "Create the optimizer within strategy.scope()",
-            )
         paths = [_path(variable) for variable in variables]
         self._decays = tuple(
             not any(re.search(pattern, path) for pattern in self.settings.no_decay)
@@ -161,18 +167,18 @@ class Optimizer(keras.optimizers.Optimizer):
             self.multipliers(path) if self.multipliers else 1.0 for path in paths
         )
         super().build(list(variables))
-        muons = [
-            self.settings.name == "muon" and uses_muon(path, variable.shape)
+        has_square = [
+            self.settings.name != "muon" or not uses_muon(path, variable.shape)
             for path, variable in zip(paths, variables, strict=True)
         ]
-        others = [v for v, is_muon in zip(variables, muons, strict=True) if not is_muon]
-        if len(others) == len(variables):
+        if all(has_square):
             slots = self.add_optimizer_variables(variables, ["m", "v"])
             self._means, self._squares = slots
             return
         self._means = self.add_optimizer_variables(variables, "m")
+        others = [v for v, has in zip(variables, has_square, strict=True) if has]
         squares = iter(self.add_optimizer_variables(others, "v") if others else ())
-        self._squares = [None if is_muon else next(squares) for is_muon in muons]
+        self._squares = [next(squares) if has else None for has in has_square]
 
     def slots(self) -> dict[str, list[keras.Variable | None]]:
         """Return the slots by name, each in the order of the variables of `build`.
@@ -221,7 +227,7 @@ class Optimizer(keras.optimizers.Optimizer):
         with tf.name_scope("update"):
             replica.merge_call(
                 functools.partial(self._update_all, targets),
-                args=(summed, self._scalars(norm)),
+                args=(summed, self.scalars(norm)),
             )
         self.iterations.assign_add(1)
         return norm
@@ -249,7 +255,8 @@ class Optimizer(keras.optimizers.Optimizer):
         settings["no_decay"] = tuple(settings["no_decay"])
         return cls(schedule, Settings(**settings), multipliers, config["name"])
 
-    def _scalars(self, norm: tf.Tensor) -> "_Scalars":
+    def scalars(self, norm: tf.Tensor) -> "Scalars":
+        """Return the scalars of the next update, of gradients with a global norm."""
         settings = self.settings
         clip = None
         if settings.clip_norm is not None:
@@ -260,14 +267,19 @@ class Optimizer(keras.optimizers.Optimizer):
         if settings.name != "adam":
             updates = self.schedule.in_stage(self.iterations)
             updates = tf.cast(updates, tf.float32) + 1.0
+            betas = settings.beta_1, settings.beta_2
+            # 1 - beta^updates, also accurate near 0 in float32.
             c1, c2 = (
-                _bias_correction(beta, updates)
-                for beta in (settings.beta_1, settings.beta_2)
+                -tf.math.expm1(updates * math.log(beta)) if beta else tf.ones([])
+                for beta in betas
             )
         rate = self.schedule(self.iterations)
-        rounding = _rounding_correction(settings.beta_2)
+        # `ResourceApplyAdam` computes 1 - beta in float32, so that v, and with it
+        # sqrt(v), is too small by a constant factor: for 0.999 by 1.3e-5.
+        beta = settings.beta_2
+        rounding = math.sqrt((1 - beta) / float(np.float32(1) - np.float32(beta)))
         k, epsilon = tf.sqrt(c2) / c1, settings.epsilon * tf.sqrt(c2)
-        return _Scalars(
+        return Scalars(
             rate=rate,
             k=k,
             epsilon=epsilon,
@@ -285,7 +297,7 @@ class Optimizer(keras.optimizers.Optimizer):
         targets: list[tuple[int, tf.Variable]],
         strategy: tf.distribute.Strategy,
         gradients: list[tf.Tensor],
-        scalars: "_Scalars",
+        scalars: "Scalars",
     ) -> None:
         # TensorFlow copies a variable that is assigned while another operation still
         # reads it, so the updates wait for all gradients. The largest variable is
@@ -312,7 +324,7 @@ class Optimizer(keras.optimizers.Optimizer):
         gradient: tf.Tensor,
         mean: tf.Variable,
         square: tf.Variable | None,
-        scalars: "_Scalars",
+        scalars: "Scalars",
         *,
         decays: bool,
         factor: float,
@@ -360,47 +372,13 @@ class Optimizer(keras.optimizers.Optimizer):
 def rate_error(received: str) -> InputError:
     """Return the error for code that sets the rate of `Optimizer`."""
     return InputError(
-        "The learning rate must be that of the optimizer's own warm-up and decay",
-        received,
-        "Leave it out; or, to fine-tune with another rate, first call "
-        "compile(optimizer=keras.optimizers.AdamW(1e-4))",
+        "The learning rate is that of the optimizer's own warm-up and decay, without "
+        f"{received}; to fine-tune with another rate, first call "
+        "compile(optimizer=keras.optimizers.AdamW(1e-4))"
     )
 
 
-def _check_finetuning_steps(settings: TaskOptimizerConfig, steps: int) -> None:
-    if steps < 1:
-        raise InputError(
-            "The number of batches must be known, as the published learning rate falls "
-            "to 0 with the last step",
-            "a data set of unknown cardinality",
-            "Call compile(optimizer=...) first, or assert the data set's cardinality",
-        )
-    if steps == 1 and settings.warmup_share:
-        raise InputError(
-            "Training must have two updates or more, as the warm-up begins with a rate "
-            "of 0",
-            "one update: a single batch, in a single epoch",
-            "Train for more epochs or in smaller batches, or set "
-            "optimizer.warmup_share=0",
-        )
-
-
-def _layer_multipliers(
-    settings: TaskOptimizerConfig, depth: int | None
-) -> Callable[[str], float] | None:
-    """Return the factors of the learning rate by layer; None if all are 1."""
-    if settings.layer_decay == 1:
-        return None
-    if depth is None:
-        raise InputError(
-            "depth must be set for learning rates by layer",
-            f"depth=None with optimizer.layer_decay={settings.layer_decay}",
-            "Pass depth=model.encoder.shape.depth, or set layer_decay=1",
-        )
-    return LayerwiseMultipliers(depth, settings.layer_decay, settings.layer_rule)
-
-
-class _Scalars(NamedTuple):
+class Scalars(NamedTuple):
     """Scalars of an update, float32, computed once for all variables."""
 
     rate: tf.Tensor
@@ -432,7 +410,7 @@ def _lamb(
     square: tf.Tensor,
     gradient: tf.Tensor,
     rate: tf.Tensor,
-    scalars: _Scalars,
+    scalars: Scalars,
     betas: tuple[float, float],
     decay: float,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -440,29 +418,9 @@ def _lamb(
     m = betas[0] * mean + (1 - betas[0]) * gradient
     v = betas[1] * square + (1 - betas[1]) * tf.square(gradient)
     direction = scalars.k * m / (tf.sqrt(v) + scalars.epsilon) + decay * weights
-    trust_ratio = _trust_ratio(tf.norm(weights), tf.norm(direction))
+    norms = tf.norm(weights), tf.norm(direction)
+    trust_ratio = tf.where((norms[0] > 0) & (norms[1] > 0), norms[0] / norms[1], 1.0)
     return weights - rate * trust_ratio * direction, m, v
-
-
-def _rounding_correction(beta: float) -> float:
-    """Return the factor by which sqrt(v) of `ResourceApplyAdam` is too small.
-
-    The operation computes 1 - beta in float32, so that v is too small by a constant
-    factor: for 0.999 by a relative error of 1.3e-5.
-    """
-    return math.sqrt((1 - beta) / float(np.float32(1) - np.float32(beta)))
-
-
-def _bias_correction(beta: float, updates: tf.Tensor) -> tf.Tensor:
-    """Return 1 - beta^updates, also accurate near 0 in float32."""
-    return -tf.math.expm1(updates * math.log(beta)) if beta else tf.ones([])
-
-
-def _trust_ratio(weight_norm: tf.Tensor, update_norm: tf.Tensor) -> tf.Tensor:
-    """Return LAMB's trust ratio: 1 if either norm is 0."""
-    return tf.where(
-        (weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0
-    )
 
 
 def _dense(gradient: tf.Tensor | tf.IndexedSlices, variable: Variable) -> tf.Tensor:

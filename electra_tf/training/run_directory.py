@@ -23,29 +23,15 @@ _LOCK = ".lock"
 _NUM_TOKENS = 2**50
 # Settings that may change on resume, because the weights do not depend on them.
 RESUME_SAFE_FIELDS = {
-    "corpus",
-    "vocabulary",
-    "records.order",
-    "records.seed",
-    "records.shards",
-    "records.deduplicate",
-    "records.duplicate_similarity",
-    "training.log_every",
-    "training.save_every",
-    "training.keep",
-    "training.keep_at",
-    "training.evaluate_every",
-    "training.evaluation_batches",
-    "training.worker_timeout",
-    "evaluation",
-    "input.on_error",
+    *("corpus", "vocabulary", "evaluation", "input.on_error"),
+    *("records.order", "records.seed", "records.shards"),
+    *("records.deduplicate", "records.duplicate_similarity"),
+    *("training.log_every", "training.save_every", "training.keep"),
+    *("training.keep_at", "training.evaluate_every"),
+    *("training.evaluation_batches", "training.worker_timeout"),
 }
 # Settings of the model that any of its weights fit.
-_SAME_SHAPES = {
-    "model.dropout",
-    "model.attention_dropout",
-    "model.initializer_range",
-}
+_SAME_SHAPES = {"model.dropout", "model.attention_dropout", "model.initializer_range"}
 # May change on resume to any value from the number of completed steps on.
 _STEPS = "training.steps"
 
@@ -58,9 +44,7 @@ def run_lock(folder: str, flag: str = "--model_dir") -> Iterator[None]:
     deleted.
     """
     if os.path.exists(folder) and not os.path.isdir(folder):
-        raise InputError(
-            f"{flag} must be a folder", f"{folder}, a file", "Pass another folder"
-        )
+        raise InputError(f"{flag} must be a folder, not the file {folder}")
     path, is_new = pathlib.Path(folder, _LOCK), not os.path.exists(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -68,9 +52,8 @@ def run_lock(folder: str, flag: str = "--model_dir") -> Iterator[None]:
             stack.enter_context(durable_files.locked(path, wait=False))
         except BlockingIOError as error:
             raise InputError(
-                f"{flag} must not be in use by another process",
-                f"{folder}, locked by a running process",
-                f"Wait for it, stop it, or pass another {flag}",
+                f"{flag} {folder} is locked by a running process; wait for it, stop "
+                f"it, or pass another {flag}"
             ) from error
         path.write_text(str(time.time_ns() % _NUM_TOKENS))
         durable_files.sync(path)
@@ -95,11 +78,11 @@ def check_resumable(
 ) -> None:
     """Raise an error if settings or data differ from those of the checkpoint."""
     then = checkpoint.config()
+    settings = changed_fields(then, now)
     changed = [
         f"`{name}` is {new!r}, was {old!r}"
-        for name, (old, new) in changed_fields(then, now).items()
-        if name not in RESUME_SAFE_FIELDS | {_STEPS}
-        and name.split(".")[0] not in RESUME_SAFE_FIELDS
+        for name, (old, new) in settings.items()
+        if not {name, name.split(".")[0]} & (RESUME_SAFE_FIELDS | {_STEPS})
     ]
     changed += [
         f"{name} is {metadata.get(name)!r}, was {value!r}"
@@ -107,28 +90,24 @@ def check_resumable(
         if metadata.get(name) != value
     ]
     if changed:
+        # Weights of other shapes do not fit.
+        fits = not {n for n in settings if n.startswith("model.")} - _SAME_SHAPES
         load = f", with --init_checkpoint={checkpoint.path} to load these weights"
-        other = {n for n in changed_fields(then, now) if n.startswith("model.")}
-        if other - _SAME_SHAPES:  # these weights do not fit
-            load = ""
         raise InputError(
-            f"Settings and data must be those of the checkpoint {checkpoint.path}",
-            "; ".join(changed),
-            "Restore the values, or start a new run in another --model_dir, and with "
-            f"another --backup if there is one{load}",
+            f"Settings and data must be those of the checkpoint {checkpoint.path}: "
+            f"{'; '.join(changed)}; restore the values, or start a new run in another "
+            f"--model_dir, and with another --backup if there is one{load * fits}"
         )
+    steps = f"`{_STEPS}` is {now.training.steps}, was {then.training.steps}"
     if now.objective.facts.stages > 1 and now.training.steps != then.training.steps:
         raise InputError(
-            f"`{_STEPS}` must not change with `objective.name: {now.objective.name}`, "
-            "whose stages are shares of it",
-            f"{now.training.steps}, was {then.training.steps}",
-            f"Set {_STEPS}={then.training.steps}",
+            f"{steps}: it must not change with `objective.name: {now.objective.name}`, "
+            "whose stages are shares of it"
         )
     if now.training.steps < checkpoint.step:
         raise InputError(
-            f"`{_STEPS}` must be at least {checkpoint.step}, the completed steps",
-            f"{now.training.steps}, with the checkpoint {checkpoint.path}",
-            f"Set {_STEPS}={then.training.steps}, the earlier value, or more",
+            f"{steps}: it must be at least {checkpoint.step}, the completed steps of "
+            f"{checkpoint.path}"
         )
 
 

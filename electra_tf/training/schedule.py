@@ -45,9 +45,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     ):
         if steps < 1 or warmup < 0:
             raise InputError(
-                "A schedule must have at least 1 step, and warmup must be at least 0",
-                f"steps={steps}, warmup={warmup}",
-                "Train for longer, or set optimizer.warmup_steps to 0",
+                "A schedule must have at least 1 step and no negative warmup, not "
+                f"steps={steps}, warmup={warmup}"
             )
         self.peak, self.steps, self.warmup, self.power = peak, steps, warmup, power
         self.restart = restart
@@ -74,13 +73,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments by name."""
-        return {
-            "peak": self.peak,
-            "steps": self.steps,
-            "warmup": self.warmup,
-            "power": self.power,
-            "restart": self.restart,
-        }
+        names = ("peak", "steps", "warmup", "power", "restart")
+        return {name: getattr(self, name) for name in names}
 
 
 class _Multipliers:

@@ -13,13 +13,6 @@ from electra_tf.training.strategy import runs_on_cpu
 
 _SECONDS_PER_CALL = 2.0  # steps run in calls of this duration, which delays signals
 _MAX_STEPS_PER_CALL = 1000
-_NAMES = (
-    "tokens_per_second",
-    "flops_per_second",
-    "share_of_peak",
-    "input_share",
-    "seconds_left",
-)
 
 Metrics = dict[str, Any]
 """Pairs of (total, weight) by name."""
@@ -32,11 +25,12 @@ class MetricWindow:
         self, metrics: Metrics | None = None, seconds_per_step: float | None = None
     ):
         self.metrics = metrics or {}
+        self.is_after_save = False
+        """Whether the other workers begin the next steps while the chief saves."""
         self._timed_steps = 0
         self._seconds = self._waited = 0.0
         # None before the first call; 0 until a call is timed.
         self._seconds_per_step = seconds_per_step
-        self._is_after_save = False
 
     @classmethod
     def parse(cls, data: bytes | None) -> "MetricWindow":
@@ -47,21 +41,18 @@ class MetricWindow:
 
     def serialize(self) -> bytes:
         """Return the metric sums as a safetensors file."""
-        arrays = {}
-        for name, (total, weight) in self.metrics.items():
-            arrays[f"{name}/total"] = np.asarray(total, np.float64)
-            arrays[f"{name}/weight"] = np.asarray(weight, np.float64)
+        arrays = {
+            f"{name}/{part}": np.asarray(values, np.float64)
+            for name, pair in self.metrics.items()
+            for part, values in zip(("total", "weight"), pair, strict=True)
+        }
         return safetensors.numpy.save(arrays)
 
     def usual_seconds(self, steps: int) -> float | None:
         """Return the usual duration of some steps; None: unknown."""
-        if not self._seconds_per_step or self._is_after_save:
+        if not self._seconds_per_step or self.is_after_save:
             return None
         return steps * self._seconds_per_step
-
-    def others_wait(self) -> None:
-        """Note that the other workers begin the next steps while the chief saves."""
-        self._is_after_save = True
 
     @property
     def is_new(self) -> bool:
@@ -79,7 +70,7 @@ class MetricWindow:
     def add(self, metrics: Metrics, steps: int, seconds: float, waited: float) -> None:
         """Add a call; the time of the first call is ignored, as it compiles."""
         self.metrics = add_metrics(self.metrics, metrics)
-        self._is_after_save = False
+        self.is_after_save = False
         if self._seconds_per_step is None:
             self._seconds_per_step = 0.0
             return
@@ -95,18 +86,14 @@ class MetricWindow:
 
         `peak_flops` are the FLOP/s of large matmuls.
         """
-        if not self._timed_steps:
-            return dict.fromkeys(_NAMES, math.nan)
-        seconds_per_step = self._seconds / self._timed_steps
-        flops_per_second = step_flops / seconds_per_step
-        values = (
-            tokens / seconds_per_step,
-            flops_per_second,
-            flops_per_second / peak_flops,
-            self._waited / self._seconds,
-            seconds_per_step * steps_left,
-        )
-        return dict(zip(_NAMES, values, strict=True))
+        seconds = self._seconds / self._timed_steps if self._timed_steps else math.nan
+        return {
+            "tokens_per_second": tokens / seconds,
+            "flops_per_second": step_flops / seconds,
+            "share_of_peak": step_flops / seconds / peak_flops,
+            "input_share": self._waited / (seconds * self._timed_steps),
+            "seconds_left": seconds * steps_left,
+        }
 
     def next_window(self) -> "MetricWindow":
         """Return an empty window with the time of a step."""

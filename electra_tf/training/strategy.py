@@ -6,7 +6,7 @@ import os
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.training.worker_start import limited_registration, wait_for_workers
+from electra_tf.training.workers import limited_registration, wait_for_workers
 
 
 def choose(
@@ -15,23 +15,31 @@ def choose(
     """Create the distribution strategy, before TensorFlow initializes a device."""
     if tpu is not None and name not in ("auto", "tpu"):
         raise InputError(
-            "--tpu must be used with --strategy=tpu or auto",
-            f"--tpu={tpu} with --strategy={name}",
-            "Remove one of them",
+            f"--tpu={tpu} must be used with --strategy=tpu or auto, not {name}"
         )
+    gpus = tf.config.list_physical_devices("GPU")
     if cpu_replicas > 1:
-        _split_cpu(cpu_replicas, name)
+        if name != "mirrored" or gpus:
+            raise InputError(
+                f"--cpu_replicas={cpu_replicas} must be used with --strategy=mirrored "
+                f"and without GPUs, not with --strategy={name} and {len(gpus)} GPUs"
+            )
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        devices = [tf.config.LogicalDeviceConfiguration() for _ in range(cpu_replicas)]
+        tf.config.set_logical_device_configuration(cpu, devices)
     if name == "auto":
-        name = _auto_name(tpu)
+        name = "mirrored" if len(gpus) > 1 else "one_device"
+        if tpu is not None or len(_workers()) > 1:
+            name = "multi_worker" if tpu is None else "tpu"
     if name == "tpu":
         return _tpu(tpu or "local")
     if name == "multi_worker":
         return _multi_worker()
-    gpus = [device.name for device in tf.config.list_logical_devices("GPU")]
+    names = [device.name for device in tf.config.list_logical_devices("GPU")]
     if name == "mirrored":
         cpus = [device.name for device in tf.config.list_logical_devices("CPU")]
-        return tf.distribute.MirroredStrategy(gpus or cpus)
-    return tf.distribute.OneDeviceStrategy((gpus or ["/device:CPU:0"])[0])
+        return tf.distribute.MirroredStrategy(names or cpus)
+    return tf.distribute.OneDeviceStrategy((names or ["/device:CPU:0"])[0])
 
 
 def check_batch(
@@ -46,10 +54,9 @@ def check_batch(
     if batch_size % divisor:
         below = batch_size // divisor * divisor
         raise InputError(
-            f"{name} must be divisible by the {replicas} replicas"
-            + (f" times training.accumulation={accumulation}" * (accumulation > 1)),
-            f"{name} {batch_size}",
-            f"Set {name}={below or divisor} or {below + divisor}",
+            f"{name} {batch_size} must be divisible by the {replicas} replicas"
+            + f" times training.accumulation={accumulation}" * (accumulation > 1)
+            + f"; set {name}={below or divisor} or {below + divisor}"
         )
 
 
@@ -72,15 +79,6 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     )
 
 
-def _auto_name(tpu: str | None) -> str:
-    if tpu is not None:
-        return "tpu"
-    if len(_workers()) > 1:
-        return "multi_worker"
-    several = len(tf.config.list_physical_devices("GPU")) > 1
-    return "mirrored" if several else "one_device"
-
-
 def _workers() -> list[str]:
     """Return the addresses of all workers in TF_CONFIG, the chief's first."""
     try:
@@ -95,8 +93,7 @@ def _multi_worker() -> tf.distribute.Strategy:
     if not workers:
         raise _bad_tf_config("no TF_CONFIG, or one without workers")
     print(f"waiting for all workers: {', '.join(workers)}", flush=True)
-    own = _own_number(workers)
-    if own is not None:
+    if (own := _own_number(workers)) is not None:
         wait_for_workers(workers, own)
     try:
         with limited_registration():
@@ -119,25 +116,10 @@ def _own_number(workers: list[str]) -> int | None:
 
 def _bad_tf_config(received: str) -> InputError:
     return InputError(
-        "TF_CONFIG must contain the addresses of all workers and the index of this one",
-        received[:300],
-        'Set it to {"cluster": {"worker": ["host:port", ...]}, "task": {"type": '
-        '"worker", "index": 0}}, with a different index for each worker; or unset it '
-        "and pass another --strategy",
+        'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": '
+        '{"type": "worker", "index": 0}}, with the addresses of all workers and the '
+        f"index of this one: {received[:300]}"
     )
-
-
-def _split_cpu(replicas: int, name: str) -> None:
-    if name != "mirrored" or tf.config.list_physical_devices("GPU"):
-        raise InputError(
-            "--cpu_replicas must be used with --strategy=mirrored and without GPUs",
-            f"--cpu_replicas={replicas} with --strategy={name} and "
-            f"{len(tf.config.list_physical_devices('GPU'))} GPUs",
-            "Remove --cpu_replicas, or pass --strategy=mirrored",
-        )
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    devices = [tf.config.LogicalDeviceConfiguration() for _ in range(replicas)]
-    tf.config.set_logical_device_configuration(cpu, devices)
 
 
 def _tpu(name: str) -> tf.distribute.Strategy:
@@ -147,11 +129,9 @@ def _tpu(name: str) -> tf.distribute.Strategy:
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
-        lines = str(error).strip().splitlines()
+        cause = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         raise InputError(
             f"--tpu={name} must be an available TPU, and TensorFlow must support TPUs "
-            "(pip install tensorflow-tpu on a TPU VM)",
-            lines[0][:200] if lines else type(error).__name__,
-            "Run on a TPU VM, select another TPU with --tpu=NAME, or train on GPUs or "
-            "the CPU with --strategy=auto",
+            f"(pip install tensorflow-tpu on a TPU VM): {cause}; or train on GPUs or "
+            "the CPU with --strategy=auto"
         ) from error

@@ -20,6 +20,13 @@ _WAKE = 0  # a byte in the pipe that is no signal
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
+def end_process(message: str) -> None:
+    """Print a message and end the process at once, with the exit status 1."""
+    # Buffers of the main thread may be locked, so they are not flushed.
+    os.write(sys.stderr.fileno(), f"{message}\n".encode())
+    os._exit(1)
+
+
 @dataclasses.dataclass
 class _Deadline:
     operation: str
@@ -34,8 +41,8 @@ class Watchdog:
     `timeout` seconds after SIGTERM or SIGINT. `end` is called with a message.
     """
 
-    def __init__(self, timeout: float, end: Callable[[str], None] | None = None):
-        self._timeout, self._end = timeout, end or end_process
+    def __init__(self, timeout: float, end: Callable[[str], None] = end_process):
+        self._timeout, self._end = timeout, end
         self._deadline: _Deadline | None = None
         self._is_running = False
 
@@ -81,16 +88,19 @@ class Watchdog:
                 numbers = set(os.read(self._reader, 4096))
                 # The operation may have begun while this thread waited.
                 if (deadline := self._deadline) and numbers.intersection(_STOPPING):
-                    self._shorten(deadline)
+                    end = time.monotonic() + self._timeout
+                    if end < deadline.end:
+                        deadline.seconds, deadline.end = self._timeout, end
+                        deadline.operation += " after a signal"
             elif deadline is self._deadline and deadline is not None:
-                self._end(_message(deadline))
+                self._end(
+                    f"error: All workers must answer within {deadline.seconds:.0f} s, "
+                    f"but there is no answer in {deadline.operation}: another worker "
+                    "hangs, or the network is down; look at the logs of the other "
+                    "workers, end them all, then run the same commands again to resume "
+                    "from the newest checkpoint."
+                )
                 return
-
-    def _shorten(self, deadline: _Deadline) -> None:
-        end = time.monotonic() + self._timeout
-        if end < deadline.end:
-            deadline.seconds, deadline.end = self._timeout, end
-            deadline.operation += " after a signal"
 
 
 def no_limit(
@@ -98,19 +108,3 @@ def no_limit(
 ) -> contextlib.AbstractContextManager:
     """Return a context without a limit, for a process without other workers."""
     return contextlib.nullcontext()
-
-
-def end_process(message: str) -> None:
-    """Print a message and end the process at once, with the exit status 1."""
-    # Buffers of the main thread may be locked, so they are not flushed.
-    os.write(sys.stderr.fileno(), f"{message}\n".encode())
-    os._exit(1)
-
-
-def _message(deadline: _Deadline) -> str:
-    return (
-        f"error: All workers must answer within {deadline.seconds:.0f} s. Received: no "
-        f"answer in {deadline.operation}: another worker hangs, or the network is "
-        "down. Look at the logs of the other workers, end them all, then run the same "
-        "commands again to resume from the newest checkpoint."
-    )

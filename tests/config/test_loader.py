@@ -62,9 +62,9 @@ def test_many_unknown_keys_take_no_long_time(tmp_path):
             "records.max_lenght=64",
             "unknown key `records.max_lenght`.*`records.max_length`",
         ),
-        ("record.max_length=64", "unknown key `record`.*Did you mean `records`"),
+        ("record.max_length=64", "unknown key `record`.*did you mean `records`"),
         ("max_length=64", "unknown key `max_length`.*`records.max_length`"),
-        ("records.colour=red", "unknown key `records.colour`.*Known: max_length"),
+        ("records.colour=red", "unknown key `records.colour`.*known: max_length"),
         ("records.max_length=abc", "`records.max_length` must be a valid integer"),
         ("records.max_length='64'", "must be a valid integer, not '64'"),
         ("records.max_length=64.5", "valid integer.*64.5"),
@@ -79,8 +79,8 @@ def test_many_unknown_keys_take_no_long_time(tmp_path):
         ("records.seed=-1", "greater than or equal to 0, not -1"),
         ("records.seed=2020-13-45", "valid YAML"),
         ("masking.scheme=Original", "'whole_word' or 'original', not 'Original'"),
-        ("data.max_lenght=64", "Did you mean `data.max_length`"),
-        ("optimizer.learning_rat=1", "Did you mean `optimizer.learning_rate`"),
+        ("data.max_lenght=64", "did you mean `data.max_length`"),
+        ("optimizer.learning_rat=1", "did you mean `optimizer.learning_rate`"),
         ("records.seed=2020-01-01", "settings must be numbers.*date"),
     ],
 )
@@ -94,7 +94,7 @@ def test_error_names_the_source_of_the_mistake(tmp_path, monkeypatch):
     (tmp_path / "configs").mkdir()
     good = tmp_path / "configs" / "mine.yaml"
     good.write_text("records: {seed: 1}")
-    with pytest.raises(InputError, match=r"Did you mean configs/mine\.yaml\?"):
+    with pytest.raises(InputError, match=r"did you mean 'configs/mine\.yaml'\?"):
         loader.load_config("mine")
     with pytest.raises(
         InputError, match=r"mine\.yaml and the command line: .*`records\.sed`"
@@ -145,9 +145,9 @@ def test_file_has_precedence_over_name_and_name_over_folder(elsewhere):
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("tinny", "Did you mean 'tiny'?"),
-        ("configs/tiny.yaml", "Did you mean 'tiny'?"),
-        ("smal", "Did you mean 'small'?"),
+        ("tinny", "did you mean 'tiny'?"),
+        ("configs/tiny.yaml", "did you mean 'tiny'?"),
+        ("smal", "did you mean 'small'?"),
         ("xyzzy", "large-400k, mini"),
     ],
 )
@@ -178,7 +178,7 @@ def test_error_suggests_the_nearest_name(elsewhere, name, hint):
         ("#" * (2**20 + 1), "1,048,576 characters"),
         ("".join(f"{' ' * n}a:\n" for n in range(1400)), "100 levels"),
         *(
-            ("extends: " + json.dumps(name), "readable YAML")
+            ("extends: " + json.dumps(name), "must be a YAML file")
             for name in ("x" * 5000, "a\0b", "a/" * 3000)
         ),
     ],
@@ -252,9 +252,9 @@ def test_a_config_has_the_kind_of_its_settings(tmp_path):
         (
             "finetune_small",
             PretrainingConfig,
-            "fine-tuning.*decay.*such as small",
+            "such as small.*fine-tuning.*decay",
         ),
-        ("small", FinetuningConfig, "pre-training.*model.depth.*finetune_small"),
+        ("small", FinetuningConfig, "finetune_small.*pre-training.*model.depth"),
     ],
 )
 def test_a_config_of_another_kind_is_an_error(name, root, words):
@@ -289,14 +289,14 @@ def test_settings_may_be_dictionaries_names_and_configs(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (PretrainingConfig(), "Received: PretrainingConfig"),
+        (PretrainingConfig(), "not PretrainingConfig"),
         ("small", "small must be a config of fine-tuning"),
-        ("finetune_smal", "Did you mean 'finetune_small'"),
-        ("", "Received: str ''"),
-        (5, "Received: int 5"),
-        ([("training.epochs", 3)], "Received: list"),
+        ("finetune_smal", "did you mean 'finetune_small'"),
+        ("", "not str ''"),
+        (5, "not int 5"),
+        ([("training.epochs", 3)], "not list"),
         ({"epochs": 3}, "unknown key `epochs`.*`training.epochs`"),
-        ({"training.epoch": 3}, "Did you mean `training.epochs`"),
+        ({"training.epoch": 3}, "did you mean `training.epochs`"),
         ({"training.epochs": "3"}, "valid integer, not '3'"),
         ({"training.epochs": {}}, "`training.epochs`"),
         ({"training": 3}, "`training`.*not 3"),

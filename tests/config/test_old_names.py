@@ -1,6 +1,5 @@
 """Names of other libraries lead to flags, settings and functions that exist."""
 
-import contextlib
 import functools
 import importlib
 
@@ -50,12 +49,8 @@ def exists(name):
 
 
 @pytest.mark.parametrize("name", our_names())
-def test_our_names_exist(name):
+def test_our_names_exist_and_their_values_are_accepted(name):
     assert exists(name), name.text
-
-
-@pytest.mark.parametrize("name", our_names())
-def test_values_are_accepted(name):
     if name.value in (None, "VALUE"):
         return
     if name.flag:
@@ -67,21 +62,7 @@ def test_values_are_accepted(name):
     roots = [root for root in ROOTS if name.is_setting(root)]
     assert roots
     for root in roots:
-        with contextlib.suppress(ContradictionError):  # other settings must change too
-            load(f"{name.text}={name.value}", root)
-
-
-class ContradictionError(Exception):
-    pass
-
-
-def load(item, root):
-    try:
-        return loader.load_config(None, [item], root=root)
-    except InputError as error:
-        if "Change one of the named settings" in str(error):
-            raise ContradictionError from error
-        raise
+        loader.load_config(None, [f"{name.text}={name.value}"], root=root)
 
 
 def test_an_old_name_has_one_row_in_a_section():
@@ -93,11 +74,7 @@ def test_an_old_name_has_one_row_in_a_section():
 @pytest.mark.parametrize(
     ("root", "item", "words"),
     [
-        (
-            PretrainingConfig,
-            "num_train_steps=9",
-            "`num_train_steps` is `training.steps`",
-        ),
+        (PretrainingConfig, "num_train_steps=9", "`num_train_steps` is `training.ste"),
         (PretrainingConfig, "training.num_train_steps=9", "`training.steps`"),
         (PretrainingConfig, "model.hidden_size=9", "`hidden_size` is `model.width`"),
         (PretrainingConfig, "use_tpu=true", "`use_tpu` is `--tpu`"),

@@ -166,16 +166,16 @@ def test_nbest_lists_are_re_ranked(checkpoints, score, weight):
 @pytest.mark.parametrize(
     ("flags", "text", "words"),
     [
-        ([], "fine\n\n", "line 2: 0 tokens"),
+        ([], "fine\n\n", "line 2 must have 1 to 30 tokens, not 0"),
         ([], "word " * 99, r"must have 1 to 30 tokens"),
         ([], '["a", "b"]', "JSON"),
         ([], '{"text": "a"}', "JSON"),
         ([], "[\n", "JSON"),
-        (["--nbest"], "no tab\n", "must be: id, tab, text"),
-        (["--nbest"], "a\tb\tc\n", "must be: id, tab, text"),
+        (["--nbest"], "no tab\n", "must be id, tab, text"),
+        (["--nbest"], "a\tb\tc\n", "must be id, tab, text"),
         (["--weight=2"], "a\n", "must be used with --nbest"),
         (["--nbest", "--weight=nan"], "a\tb\n", "--weight must be a finite number"),
-        (["--input=/nowhere"], "", "which does not exist"),
+        (["--input=/nowhere"], "", "does not exist"),
         *(
             ([f"--input=/new{suffix}"], "", f"/new{suffix}")
             for suffix in (".csv", ".tsv.gz", ".jsonl", ".xml", ".conll")

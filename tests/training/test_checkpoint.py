@@ -23,7 +23,6 @@ from electra_tf.training.checkpoint import (
     newest_intact,
     open_checkpoint,
     restore,
-    restore_weights,
     safetensors_parts,
     saved_steps,
     steps_at_shares,
@@ -67,14 +66,17 @@ def test_a_saved_checkpoint_is_read_back(checkpoints, folder):
     assert checkpoint.metadata == METADATA
     saved = (checkpoint.weights(), checkpoint.slots())
     for expected, actual in zip(arrays(3), saved, strict=True):
-        assert expected.keys() == actual.keys()
-        for name, values in expected.items():
-            assert actual[name].dtype == np.float32
-            np.testing.assert_array_equal(actual[name], values)
+        assert_equal(actual, expected)
     assert checkpoint.read("vocab.txt") == FILES["vocab.txt"]
     assert checkpoints.read(3, "vocab.txt") == FILES["vocab.txt"]
     assert checkpoints.read(3, "none") is checkpoints.read(4, "vocab.txt") is None
     assert names(folder / "step_00000003") == sorted([*NAMES, "checkpoint.json"])
+
+
+def assert_equal(actual, expected):
+    assert actual.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(actual[name], values, name)
 
 
 def test_old_checkpoints_are_deleted_except_permanent_ones(checkpoints, folder):
@@ -84,17 +86,11 @@ def test_old_checkpoints_are_deleted_except_permanent_ones(checkpoints, folder):
     assert names(folder) == [f"step_{n:08d}" for n in (3, 5, 9, 10)]
 
 
-@pytest.mark.parametrize(
-    ("shares", "steps", "expected"),
-    [
-        ((0.0625, 0.125, 0.25, 0.5, 1.0), 1000, {63, 125, 250, 500, 1000}),
-        ((0.07,), 100, {7}),  # 7.000000000000001 in floating point
-        ((1e-9,), 1000, {1}),
-        ((), 10, set()),
-    ],
-)
-def test_steps_at_shares(shares, steps, expected):
-    assert steps_at_shares(shares, steps) == expected
+def test_steps_at_shares():
+    shares = (0.0625, 0.125, 0.25, 0.5, 1.0)
+    assert steps_at_shares(shares, 1000) == {63, 125, 250, 500, 1000}
+    assert steps_at_shares((0.07,), 100) == {7}  # 7.000000000000001 in floating point
+    assert steps_at_shares((1e-9,), 1000) == {1}
 
 
 def test_open_checkpoint_accepts_run_and_checkpoint_folders(checkpoints, folder):
@@ -104,52 +100,43 @@ def test_open_checkpoint_accepts_run_and_checkpoint_folders(checkpoints, folder)
         assert open_checkpoint(str(path)).step == 4
     assert open_checkpoint(str(folder / "step_00000002")).step == 2
     missing = folder / "missing"
-    with pytest.raises(InputError, match=f"Received: '{missing}'"):
+    with pytest.raises(InputError, match=f"'{missing}' must be a folder"):
         open_checkpoint(str(missing))
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "received"),
+    ("name", "change", "words"),
     [
-        (NAMES[0], lambda data: data[:-1], "bytes"),
-        (NAMES[1], lambda data: data[:-1] + bytes([data[-1] ^ 1]), "another checksum"),
-        (NAMES[3], lambda data: None, "no such file"),
+        ("weights.safetensors", lambda data: data[:-1], "bytes in place of"),
+        ("optimizer.safetensors", lambda data: data[:-1] + b"?", "another checksum"),
+        ("vocab.txt", lambda data: None, "no such file"),
+        ("checkpoint.json", lambda data: data[: len(data) // 2], "JSONDecodeError"),
+        ("checkpoint.json", lambda data: b"[]", "TypeError"),
+        ("checkpoint.json", lambda d: d.replace(b'"step"', b'"stop"'), "'step'"),
+        ("checkpoint.json", lambda d: d.replace(b'"files"', b'"fills"'), "'files'"),
+        ("checkpoint.json", lambda d: d.replace(b'"vocab', b'"../vocab'), "elsewhere"),
+        ("checkpoint.json", lambda d: d.replace(b": 3", b": 7"), "another checksum"),
     ],
 )
-def test_a_damaged_file_is_an_error(checkpoints, folder, name, change, received):
+def test_a_damaged_file_is_an_error(checkpoints, folder, name, change, words):
     path = folder / "step_00000003" / name
     save(checkpoints, 3)
-    data = path.read_bytes()
-    if (changed := change(data)) is None:
-        path.unlink()
-    else:
-        path.write_bytes(changed)
+    changed = change(path.read_bytes())
+    path.unlink() if changed is None else path.write_bytes(changed)
     calls = [checkpoints.newest]
     calls += [functools.partial(open_checkpoint, str(p)) for p in (folder, path.parent)]
     for call in calls:
         with pytest.raises(InputError) as error:
             call()
-        assert f"{path} must have the {len(data)} bytes" in error.value.required
-        assert received in error.value.received
+        assert f"{path} is damaged: " in str(error.value)
+        assert words in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: text[: len(text) // 2], "checkpoint.json .*JSONDecodeError"),
-        (lambda text: "[]", "checkpoint.json .*TypeError"),
-        (lambda text: text.replace('"step"', '"stop"'), "KeyError: 'step'"),
-        (lambda text: text.replace('"files"', '"fills"'), "KeyError: 'files'"),
-        (lambda text: text.replace('"format": 1', '"format": 2'), "format 2"),
-        (lambda text: text.replace('"vocab.txt"', '"../vocab.txt"'), "elsewhere"),
-        (lambda text: text.replace('"step": 3', '"step": 7'), "another checksum"),
-    ],
-)
-def test_a_damaged_manifest_is_an_error(checkpoints, folder, change, message):
+def test_another_format_is_an_error(checkpoints, folder):
     path = folder / "step_00000003" / "checkpoint.json"
     save(checkpoints, 3)
-    path.write_text(change(path.read_text()))
-    with pytest.raises(InputError, match=message):
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(InputError, match="format 2"):
         checkpoints.newest()
 
 
@@ -160,9 +147,9 @@ def test_a_kill_during_a_save_leaves_no_checkpoint(
     save(checkpoints, 1)
     written = []
 
-    def write(path, parts):
+    def write(path, content):
         written.append(path.name)
-        data = b"".join(parts)
+        data = content if isinstance(content, bytes) else b"some tensors"
         path.write_bytes(data[: len(data) // 2] if len(written) > file else data)
         if len(written) > file:
             raise KeyboardInterrupt  # like a kill: no handler cleans up
@@ -223,7 +210,7 @@ def test_the_newest_intact_checkpoint(checkpoints, folder):
     assert newest.step == 1
     assert list(damaged) == [str(folder / "step_00000002")]
     (folder / "step_00000001" / "checkpoint.json").write_text("{}")
-    with pytest.raises(InputError, match="not damaged"):
+    with pytest.raises(InputError, match="no checkpoint that is intact"):
         newest_intact(str(folder.parent))
 
 
@@ -251,13 +238,11 @@ def test_a_save_copies_one_variable_at_a_time(checkpoints):
     assert peak <= 2
 
 
-@pytest.mark.parametrize("remedy", [{}, {"remedy": "Delete a film"}])
-def test_a_full_disk_does_not_change_earlier_checkpoints(folder, remedy):
-    checkpoints = CheckpointManager(str(folder), **remedy)
+def test_a_full_disk_does_not_change_earlier_checkpoints(checkpoints, folder):
     save(checkpoints, 1)
     with pytest.raises(InputError, match="File too large") as error, full_disk(10_000):
         save(checkpoints, 2, large=bytes(20_000))
-    assert remedy.get("remedy", "training.keep") in error.value.remedy
+    assert "training.keep" in str(error.value)
     assert names(folder) == ["step_00000001"]
     assert checkpoints.newest().step == 1
 
@@ -289,34 +274,18 @@ def test_damaged_weights_with_a_right_checksum_are_an_error(content, tmp_path):
         open_checkpoint(str(path)).weights()
 
 
-@pytest.fixture
-def trained():
-    toy = Toy()
+def test_a_restored_trainer_continues_bit_for_bit(checkpoints):
+    trained, other = Toy(), Toy()
     for number in range(3):
-        toy.train_step(tf.constant([number, number], tf.float32))
-    return toy
-
-
-@pytest.fixture
-def checkpoint(trained, checkpoints):
+        trained.train_step(tf.constant([number, number], tf.float32))
     checkpoints.save(3, *training_state(trained), {"config.yaml": b""}, {})
-    return checkpoints.newest()
-
-
-def test_a_restored_trainer_continues_bit_for_bit(trained, checkpoint):
-    other = Toy()
-    restore_weights(other, checkpoint)
-    assert int(other.optimizer.iterations) == 0
-    assert not any(np.any(values) for values in training_state(other)[1].values())
-    restore(other, checkpoint)
+    restore(other, checkpoints.newest())
     assert int(other.optimizer.iterations) == 3
     for toy in (trained, other):
         toy.train_step(tf.constant([4.0, 4.0]))
-    states = zip(training_state(trained), training_state(other), strict=True)
-    for expected, actual in states:
-        assert expected.keys() == actual.keys()
-        for name, values in expected.items():
-            np.testing.assert_array_equal(actual[name], values, name)
+    states = zip(training_state(other), training_state(trained), strict=True)
+    for actual, expected in states:
+        assert_equal(actual, expected)
 
 
 def test_assign_lists_all_differences_and_assigns_nothing():
@@ -325,8 +294,8 @@ def test_assign_lists_all_differences_and_assigns_nothing():
     with pytest.raises(InputError) as error:
         assign(variables, arrays, "source")
     for text in ("source", "surplus old", "long has shape (3,), not (2,)"):
-        assert text in error.value.received
-    assert "missing new" in error.value.received
+        assert text in str(error.value)
+    assert "missing new" in str(error.value)
     assert not any(variable.numpy().any() for variable in variables.values())
     with pytest.raises(InputError, match=r"missing 17 and 12 more"):
         assign({str(10 + n): tf.Variable(0.0) for n in range(20)}, {}, "source")

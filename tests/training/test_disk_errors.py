@@ -22,13 +22,13 @@ OTHERS = (
 @pytest.mark.parametrize("error", FULL)
 def test_a_full_disk_is_an_input_error(error):
     with (
-        pytest.raises(InputError, match=r"'out' .*(No space|too large).*Free it\."),
-        reraise_full_disk("out", "Free it"),
+        pytest.raises(InputError, match=r"'out' is full: .*[Nto]o .*; free it"),
+        reraise_full_disk("out", "free it"),
     ):
         raise error
 
 
 @pytest.mark.parametrize("error", OTHERS)
 def test_other_errors_are_unchanged(error):
-    with pytest.raises(type(error)), reraise_full_disk("out", "Free it"):
+    with pytest.raises(type(error)), reraise_full_disk("out", "free it"):
         raise error

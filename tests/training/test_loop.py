@@ -185,11 +185,11 @@ def test_a_non_finite_loss_ends_the_run(run_toy, tmp_path):
     with pytest.raises(InputError) as error:
         run_toy(Toy(rate=1e20, clip_norm=None), save_every=1, log_every=1)
     good = newest(tmp_path)
-    assert error.value.received == (
+    assert str(error.value).startswith(
         f"NaN or infinity in loss, gradient_norm, in steps {good.step + 1} to "
         f"{good.step + 1}; the last good checkpoint: {good.path}"
     )
-    assert f"--init_checkpoint={good.path}" in error.value.remedy
+    assert f"--init_checkpoint={good.path}" in str(error.value)
     for arrays in (good.weights(), good.slots()):
         assert all(np.isfinite(values).all() for values in arrays.values())
     assert all(step <= good.step for _, step in logged(tmp_path))
@@ -199,7 +199,7 @@ def test_overflowing_weights_are_not_saved(run_toy, tmp_path):
     # The loss of the first step is finite, but its update overflows.
     with pytest.raises(InputError) as error:
         run_toy(Toy(rate=2e38), save_every=1)
-    assert error.value.received.startswith("NaN or infinity in toy/")
+    assert str(error.value).startswith("NaN or infinity in toy/")
     assert "in steps 1 to 1; the last good checkpoint: none yet" in str(error.value)
-    assert "--init_checkpoint" not in error.value.remedy
+    assert "--init_checkpoint" not in str(error.value)
     assert newest(tmp_path) is None

@@ -270,23 +270,10 @@ def test_keras_fits_and_saves_with_the_optimizer(compiled, tmp_path):
         assert_close(loaded.slots()[name], slots, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: built_optimizer([]), "Received: no variables"),
-        (
-            lambda: built_optimizer(
-                [tf.Variable([1.0], dtype=tf.float16, name="half")]
-            ),
-            r"Received: .*float16",
-        ),
-        (lambda: WarmupPolynomialDecay(1.0, 0), "Received: steps=0, warmup=0"),
-        (lambda: WarmupPolynomialDecay(1.0, 5, -1), "Received: steps=5, warmup=-1"),
-    ],
-)
-def test_invalid_calls_raise_errors(call, words):
-    with pytest.raises(InputError, match=words):
-        call()
+@pytest.mark.parametrize("arguments", [(1.0, 0), (1.0, 5, -1)])
+def test_an_invalid_schedule_is_an_error(arguments):
+    with pytest.raises(InputError, match=f"steps={arguments[1]}, warmup="):
+        WarmupPolynomialDecay(*arguments)
 
 
 def muon_problem():

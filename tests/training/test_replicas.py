@@ -32,7 +32,7 @@ from electra_tf.runs.pretraining import Run
 from electra_tf.text.pipeline import training_batches
 from electra_tf.training import strategy
 from electra_tf.training.checkpoint import open_checkpoint
-from electra_tf.training.device_batches import distribute
+from electra_tf.training.loop import distribute
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.optimizer import Optimizer, create_optimizer
 from electra_tf.training.schedule import WarmupPolynomialDecay
@@ -214,15 +214,15 @@ def test_replicas_receive_consecutive_rows_of_each_batch(mirrored):
 
 
 def test_an_indivisible_batch_is_an_error(mirrored):
-    assert "2 replicas. Received: input.batch_size 9." in mirrored["odd"]
-    assert "Set input.batch_size=8 or 10" in mirrored["odd"]
+    assert "input.batch_size 9 must be divisible by the 2 replicas" in mirrored["odd"]
+    assert "set input.batch_size=8 or 10" in mirrored["odd"]
 
 
 def test_workers_without_a_shared_folder_raise_errors(workers, output):
     for worker in workers:
-        assert "Received: worker 0 at 20, worker 1 at 0." in worker["apart"]
+        assert "worker 0 at 20, worker 1 at 0" in worker["apart"]
         assert "--model_dir" in worker["apart"]
-        assert "another folder at worker 1" in worker["elsewhere"]
+        assert "worker 1 has another folder" in worker["elsewhere"]
     assert not list(output.glob("workers/elsewhere-*/checkpoints"))
 
 
@@ -237,10 +237,6 @@ def test_replicas_clip_the_summed_gradient(mirrored, name):
 
 def test_keras_fit_on_two_replicas_gives_equal_weights(mirrored):
     assert mirrored["fit"] < 1e-6
-
-
-def test_an_optimizer_created_outside_the_scope_is_an_error(mirrored):
-    assert "strategy.scope()" in mirrored["outside"]
 
 
 @pytest.mark.slow
@@ -381,16 +377,9 @@ def compare_optimizers(mirrored):
         arrays = run_updates(devices)
         difference = max_difference_of(arrays, expected)
         updates[name] = {"difference": difference, "norms": arrays[0].tolist()}
-    optimizer = make_optimizer()
-
-    def build_elsewhere():
-        with mirrored.scope():
-            optimizer.build([tf.Variable([1.0])])
-
     return {
         "updates": updates,
         "fit": max_difference_of(fit_model(mirrored), fit_model(plain)),
-        "outside": error_of(build_elsewhere),
     }
 
 

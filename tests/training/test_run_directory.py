@@ -43,7 +43,7 @@ def test_a_killed_process_releases_the_lock(tmp_path):
     )
     with process:
         assert process.stdout.readline() == "ready\n"
-        words = f"--model_dir.*Received: {folder}, locked"
+        words = f"--model_dir {folder} is locked"
         with pytest.raises(InputError, match=words), run_lock(str(folder)):
             pass
         first = lock_token(str(folder))
@@ -83,7 +83,7 @@ def test_a_file_is_an_error(tmp_path):
     file = tmp_path / "file"
     file.write_text("content")
     with (
-        pytest.raises(InputError, match=r"--model_dir.*file, a file"),
+        pytest.raises(InputError, match=r"--model_dir must be .*/file"),
         run_lock(str(file)),
     ):
         pass
@@ -129,8 +129,8 @@ CHANGES = (
             *("`model.dropout` is 0.2, was 0.1", "--init_checkpoint="),
         ),
         (
-            *(["training.steps=4"], METADATA, "`training.steps` must be at least 5"),
-            *("4, with the checkpoint ", "training.steps=1000000"),
+            *(["training.steps=4"], METADATA, "must be at least 5"),
+            *("`training.steps` is 4, was 1000000", "the completed steps"),
         ),
     ],
 )
@@ -139,9 +139,7 @@ def test_other_settings_must_not_change(
 ):
     with pytest.raises(InputError) as error:
         check_resumable(checkpoint, config_lib.load_config(sets=sets), metadata)
-    assert required in error.value.required
-    assert received in error.value.received
-    assert remedy in error.value.remedy
+    assert all(words in str(error.value) for words in (required, received, remedy))
 
 
 def test_permanent_steps_of_a_run_with_another_length(tmp_path):

@@ -1,4 +1,4 @@
-"""Waiting for other workers; test_workers.py has the real commands."""
+"""Waiting for workers and exchange in one process; test_workers.py has commands."""
 
 import contextlib
 import os
@@ -8,9 +8,15 @@ import threading
 import time
 
 import pytest
+import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.training.worker_start import wait_for_workers
+from electra_tf.training.workers import (
+    WorkerSync,
+    reraise_worker_errors,
+    wait_for_workers,
+)
+from training.toy import one_device
 from training.worker_commands import free_addresses
 
 
@@ -52,3 +58,18 @@ def test_a_signal_ends_the_wait():
             wait_for_workers(free_addresses(2), 0, 30)
     finally:
         signal.signal(signal.SIGTERM, old)
+
+
+def test_one_process_gets_its_own_numbers():
+    assert WorkerSync(one_device()).all_gather(3, 0.5) == [[3], [0.5]]
+
+
+@pytest.mark.parametrize("kind", [tf.errors.UnavailableError, tf.errors.AbortedError])
+def test_a_lost_worker_is_an_input_error(kind):
+    with pytest.raises(InputError, match=kind.__name__), reraise_worker_errors():
+        raise kind(None, None, "Socket closed")
+
+
+def test_other_errors_are_unchanged():
+    with pytest.raises(ZeroDivisionError), reraise_worker_errors():
+        raise ZeroDivisionError

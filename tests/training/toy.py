@@ -56,9 +56,9 @@ class Toy:
         }
 
 
-def batches(first, host=0, hosts=1):
+def batches(first_batch, host=0, hosts=1):
     """Return an infinite dataset whose batch n is [n - 1/2, n + 1/2]."""
-    numbers = tf.data.Dataset.range(first, 10**6)
+    numbers = tf.data.Dataset.range(first_batch, 10**6)
     return numbers.map(lambda n: tf.cast(n, tf.float32) + tf.constant([-0.5, 0.5]))
 
 
