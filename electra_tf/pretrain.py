@@ -25,6 +25,7 @@ from absl import flags
 from electra_tf import cli, model_names
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
+from electra_tf.storage.mirror import staged
 from electra_tf.storage.objects import is_url
 from electra_tf.text.record_folder import local_records, resolve_config
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -46,6 +47,8 @@ cli.define(
     init_checkpoint="Weights of a new run: a checkpoint or run directory, a name of "
     "`electra-tf presets`, a Hugging Face folder, a TensorFlow 1 or Model Garden "
     "checkpoint, or a KerasHub preset; or DISCRIMINATOR,GENERATOR.",
+    report="HTML file with the curves of the run and sampled replacements, written "
+    "when the command ends.",
 )
 cli.define(
     FLAGS,
@@ -53,7 +56,7 @@ cli.define(
     False,
     fallback="If the newest checkpoint is damaged, rename it and resume from the one "
     "before.",
-    dry_run="Print the resolved config, sizes, memory and time, then exit.",
+    dry_run="Print time, memory, passes over the records and sizes, then exit.",
 )
 cli.define_device_flags(FLAGS)
 cli.define_config_flags(FLAGS, {})
@@ -73,6 +76,7 @@ def _pretrain() -> None:
     cli.require(FLAGS, "data", *([] if FLAGS.dry_run else ["model_dir"]))
     _check_folders()
     cli.check_paths(FLAGS, "data", "evaluation_data")
+    cli.check_output("report", FLAGS.report)
     if not _may_have_started():  # then the weights are not read
         model_names.check_exists(FLAGS.init_checkpoint)
     # Workers fetch records after they have found each other, as this may take hours.
@@ -81,6 +85,7 @@ def _pretrain() -> None:
     with cli.starting_tensorflow():
         from electra_tf.runs.experiment import Experiment
         from electra_tf.runs.pretraining import Run
+        from electra_tf.runs.pretraining_report import write_pretraining_report
         from electra_tf.training import strategy
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
     data, config, tokenizer = resolved or _resolve()
@@ -103,6 +108,10 @@ def _pretrain() -> None:
         print(run.describe())
         return
     stop_signal, checkpoint = run.train()
+    if FLAGS.report and strategy.is_chief(devices):
+        with staged(FLAGS.report) as path:
+            shown = evaluation_records or record_set
+            write_pretraining_report(path, FLAGS.model_dir, shown)
     if stop_signal:
         cli.exit_on_signal(stop_signal, f"from {checkpoint}")
     print(f"training completed; checkpoint: {checkpoint}")

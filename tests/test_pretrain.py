@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import threading
@@ -343,6 +344,26 @@ def unchanged(run):
     before = file_contents(run), (run / "metrics.jsonl").read_bytes()
     yield
     assert (file_contents(run), (run / "metrics.jsonl").read_bytes()) == before
+
+
+def test_a_report_has_curves_and_replaced_tokens(folder, whole, here, tmp_path):
+    report = tmp_path / "report.html"
+    given = arguments(folder, whole, evaluation_data=folder)
+    with unchanged(whole):
+        done = here("pretrain", *given, f"--report={report}")
+    assert done.returncode == 0, done.stderr
+    text = report.read_text("utf-8")
+    captions = re.findall("<figcaption>(.*?)</figcaption>", text)
+    assert captions.count("disc_auc") == 2  # of training and of held-out records
+    assert {"loss", "learning_rate", "tokens_per_second"} <= set(captions)
+    tokens = re.findall(r'<(span|ins) style="[^"]*" title="([\d.]+)">', text)
+    replaced = [tag for tag, _ in tokens if tag == "ins"]
+    assert 0 < len(replaced) == text.count("<del>") < 0.2 * len(tokens)
+    shares = [float(share) for _, share in tokens]
+    assert 0 <= min(shares) < max(shares) <= 1
+
+    missing = f"--report={tmp_path}/none/report.html"
+    assert missing.split("=")[1] in failure(here("pretrain", *given, missing))
 
 
 @pytest.fixture

@@ -48,6 +48,11 @@ class ObjectiveFacts:
     discriminator have one shape."""
 
     @property
+    def detects_samples(self) -> bool:
+        """Return whether a discriminator reads samples of a generator."""
+        return self.head == "replaced_token" and self.generator and self.towers == 1
+
+    @property
     def scoring(self) -> Scoring:
         """Return the rule by which the main network scores a text."""
         if self.head == "masked_lm":

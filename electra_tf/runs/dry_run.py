@@ -1,4 +1,4 @@
-"""Describe a run: config, sizes, and steps measured on a few rows of synthetic text."""
+"""Describe a run: time, memory, passes and sizes, from steps on synthetic text."""
 
 import contextlib
 import dataclasses
@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import Batch
-from electra_tf.config import loader
 from electra_tf.model import cost, original_flops
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
+from electra_tf.training.checkpoint import steps_at_shares
 from electra_tf.training.loop import malloc_trim, train_runner
 from electra_tf.training.strategy import runs_on_cpu
 
@@ -40,42 +40,28 @@ class StepEstimate:
 def describe(
     experiment: Experiment,
     strategy: tf.distribute.Strategy,
+    records: int,
     load_weights: Callable[[Pretrainer], str | None],
 ) -> str:
-    """Return config, sizes, FLOPs, and measured memory and time of a run as text."""
-    config, shapes = experiment.config, variable_shapes(experiment)
-    lines = [loader.dump_config(config).rstrip(), ""]
-    encoders = {config.objective.facts.main_network: config.model.encoder}
-    if config.objective.has_generator:
-        encoders["generator"] = config.model.generator
-    lines += (
-        f"{name}: {shape.depth} layers of width {shape.width}, heads: {shape.heads}, "
-        f"feed-forward: {shape.feed_forward}, embeddings: {shape.embedding}"
-        for name, shape in encoders.items()
-    )
-    counts = parameter_counts(shapes)
-    lines += (f"{name}: {n:,} parameters" for name, n in counts.items())
-    total, flops = sum(counts.values()), experiment.step_flops
-    paper = original_flops.training_flops(config)
-    lines += [
-        f"all: {total:,} parameters, {len(shapes)} weights",
-        f"{flops:.4g} FLOPs per step, {flops * _full_steps(experiment):.4g} in "
-        f"{config.training.steps:,} steps; {paper:.4g} by the paper's rule of counting",
-    ]
-    needed, summary = _BYTES_PER_PARAMETER * total, None
+    """Return time, memory, passes over the records, disk and sizes of a run as text."""
+    shapes = variable_shapes(experiment)
+    needed = _BYTES_PER_PARAMETER * sum(parameter_counts(shapes).values())
+    lines, summary = [_describe_passes(experiment, records)], None
     try:
         available = _kernel_bytes(_MACHINE, "MemAvailable")
         if runs_on_cpu(strategy) and available is not None and needed > available:
             raise MemoryError
         pretrainer = experiment.pretrainer(strategy)
         summary = load_weights(pretrainer)
+        lines.append(_describe_checkpoints(experiment, pretrainer))
         estimate = measure_steps(pretrainer, strategy)
-        lines += _describe_estimate(experiment, strategy, estimate)
+        lines = [*_describe_estimate(experiment, strategy, estimate), *lines]
     except (MemoryError, tf.errors.ResourceExhaustedError):
         lines.append(
             "memory and time: not measured, as the model needs more memory than is "
             f"free here ({needed / 2**30:.2f} GiB for weights, slots and gradients)"
         )
+    lines += [*_describe_sizes(experiment, shapes), *_describe_flops(experiment)]
     lines += experiment.config_warnings()
     return "\n".join([*lines, *([summary] if summary else [])])
 
@@ -230,6 +216,61 @@ def parameter_counts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     return counts
 
 
+def _describe_sizes(
+    experiment: Experiment, shapes: Mapping[str, tuple[int, ...]]
+) -> list[str]:
+    model, objective = experiment.config.model, experiment.config.objective
+    encoders = {objective.facts.main_network: model.encoder}
+    if objective.has_generator:
+        encoders["generator"] = model.generator
+    counts = parameter_counts(shapes)
+    return [
+        *(
+            f"{name}: {shape.depth} layers of width {shape.width}, heads: "
+            f"{shape.heads}, feed-forward: {shape.feed_forward}, embeddings: "
+            f"{shape.embedding}"
+            for name, shape in encoders.items()
+        ),
+        *(f"{name}: {n:,} parameters" for name, n in counts.items()),
+        f"all: {sum(counts.values()):,} parameters, {len(shapes)} weights",
+    ]
+
+
+def _describe_flops(experiment: Experiment) -> list[str]:
+    steps, flops = experiment.config.training.steps, experiment.step_flops
+    paper = original_flops.training_flops(experiment.config)
+    return [
+        f"{flops:.4g} FLOPs per step, {flops * _full_steps(experiment):.4g} in "
+        f"{steps:,} steps; {paper:.4g} by the paper's rule of counting"
+    ]
+
+
+def _describe_passes(experiment: Experiment, records: int) -> str:
+    config = experiment.config
+    rows = round(config.training.steps * config.mean_batch_size)
+    return (
+        f"passes over the records: {rows / records:,.1f} ({config.training.steps:,} "
+        f"steps read {rows:,} rows; the data has {records:,})"
+    )
+
+
+def _describe_checkpoints(experiment: Experiment, pretrainer: Pretrainer) -> str:
+    settings = experiment.config.training
+    kept = settings.keep + len(steps_at_shares(settings.keep_at, settings.steps))
+    size = checkpoint_bytes(pretrainer)
+    return (
+        f"checkpoint: {size / 1e6:,.0f} MB; at most {kept} are kept, "
+        f"{kept * size / 1e6:,.0f} MB"
+    )
+
+
+def checkpoint_bytes(pretrainer: Pretrainer) -> int:
+    """Return the size of a checkpoint: weights and slots, float32."""
+    variables = (*pretrainer.variables, *pretrainer.optimizer.variables)
+    # A variable is in both.
+    return 4 * sum({id(v): math.prod(v.shape) for v in variables}.values())
+
+
 def _describe_estimate(
     experiment: Experiment,
     strategy: tf.distribute.Strategy,
@@ -247,10 +288,10 @@ def _describe_estimate(
         memory = f"about {estimate.memory / 2**30:.2f} GiB of {owner}"
     total = _format_duration(_full_steps(experiment) * estimate.seconds)
     return [
-        f"memory: {memory}",
+        f"time to train: about {total}, without start-up and evaluation",
         f"step: about {estimate.seconds:.3g} s, "
         f"{experiment.step_flops / estimate.seconds:.3g} FLOP/s; {how}",
-        f"time to train: about {total}, without start-up and evaluation",
+        f"memory: {memory}",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Report of a fine-tuned model as one HTML file: curves, classes, worst mistakes.
+"""Reports as one HTML file; of a fine-tuned model: curves, classes, worst mistakes.
 
 The file has no script and loads nothing.
 """
@@ -42,6 +42,8 @@ svg line { stroke: var(--line) }
 svg polyline { fill: none; stroke: var(--ink); stroke-width: 2 }
 svg circle { fill: var(--ink) }
 .note { opacity: .75 }
+.row { line-height: 2; overflow-wrap: anywhere }
+.row ins { text-decoration: underline 2px } .row del { opacity: .6 }
 """
 _PAGE = """<!DOCTYPE html>
 <html><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy"
@@ -71,7 +73,12 @@ class Section:
 
 def write_report(path: str, title: str, sections: Iterable[Section]) -> None:
     """Write a report as one HTML file."""
-    body = "\n".join(part for section in sections for part in _section(section))
+    write_page(path, title, (part for one in sections for part in _section(one)))
+
+
+def write_page(path: str, title: str, parts: Iterable[str]) -> None:
+    """Write parts of HTML as one file that loads nothing."""
+    body = "\n".join(parts)
     page = _PAGE.format(title=html.escape(title), style=_STYLE, body=body)
     with durable_files.replacing(path, errors="backslashreplace") as file:
         file.write(page)
@@ -97,10 +104,9 @@ def _section(section: Section) -> Iterator[str]:
     yield f"<h2>{html.escape(section.title)}</h2>"
     if section.note:
         yield f'<p class="note">{html.escape(section.note)}</p>'
-    yield _table(section.header, section.rows)
-    charts = [_chart(name, points) for name, points in section.curves.items() if points]
-    if charts:
-        yield f'<h3>Training, by step</h3><div class="charts">{"".join(charts)}</div>'
+    yield table(section.header, section.rows)
+    if drawn := charts(section.curves):
+        yield f"<h3>Training, by step</h3>{drawn}"
     for name, (classes, mistakes) in section.splits.items():
         if classes:
             yield f"<h3>Classes of {html.escape(name)}, in percent</h3>"
@@ -115,10 +121,10 @@ def _section(section: Section) -> Iterator[str]:
             [_shorten(m.text), m.gold, m.predicted, f"{m.size:.3f}" if m.size else ""]
             for m in mistakes
         ]
-        yield _table(header, rows, ("text", "name", "name"))
+        yield table(header, rows, ("text", "name", "name"))
 
 
-def _table(
+def table(
     header: Sequence[str],
     rows: Iterable[Sequence[Any]],
     kinds: Sequence[str] = ("name",),
@@ -155,7 +161,7 @@ def _classes(report: ClassReport) -> str:
         support = f"{averages['macro avg']['support']:,}"
         rows.insert(number, ["accuracy", "", "", f"{report['accuracy']:.2f}", support])
     header = ["class", "precision", "recall", "f1", "support"]
-    return _table(header, rows, totals=[number])
+    return table(header, rows, totals=[number])
 
 
 def _confusion(report: ClassReport) -> Iterator[str]:
@@ -171,7 +177,7 @@ def _confusion(report: ClassReport) -> Iterator[str]:
         ]
         yield f"<h3>Most confused classes{of}</h3>"
         header = ["gold", "predicted", "count", "percent of gold"]
-        yield _table(header, rows, ("name", "name"))
+        yield table(header, rows, ("name", "name"))
         return
     rows, styles = [], {}
     for number, (gold, counts) in enumerate(confusion.items()):
@@ -181,13 +187,19 @@ def _confusion(report: ClassReport) -> Iterator[str]:
             share = 0.6 * counts.get(predicted, 0) / sums[gold]
             styles[number, column] = f"background: rgba(var({color}), {share:.3f})"
     yield f"<h3>Confusion matrix{of}: rows gold, columns predicted</h3>"
-    yield _table(["", *confusion], rows, styles=styles)
+    yield table(["", *confusion], rows, styles=styles)
 
 
 def _shorten(text: str) -> str:
     if len(text) <= _MAX_TEXT:
         return text
     return f"{text[:_MAX_TEXT]} … ({len(text):,} characters)"
+
+
+def charts(curves: Mapping[str, Points]) -> str:
+    """Draw values over steps, a chart for each name that has points."""
+    drawn = [_chart(name, points) for name, points in curves.items() if points]
+    return f'<div class="charts">{"".join(drawn)}</div>' if drawn else ""
 
 
 def _chart(name: str, points: Points) -> str:

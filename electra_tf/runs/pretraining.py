@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import math
 import os
 import shutil
 from typing import Any
@@ -82,7 +81,7 @@ class Run:
             return self._train()
 
     def describe(self) -> str:
-        """Describe the run: config, sizes, memory and time; write nothing."""
+        """Describe the run: time, memory, passes and sizes; write nothing."""
         with contextlib.ExitStack() as stack:
             run = self
             if self.backup:
@@ -99,7 +98,10 @@ class Run:
                     return None
                 return run._load_weights(pretrainer, None, source, self.record_set)
 
-            text = dry_run.describe(self.experiment, self.devices, load_weights)
+            records = self.record_set.total
+            text = dry_run.describe(
+                self.experiment, self.devices, records, load_weights
+            )
             return "\n".join([text, *run._explain_changed_steps(newest)])
 
     def check(
@@ -310,10 +312,8 @@ class Run:
 
 def _check_space(pretrainer: Pretrainer, folder: str) -> None:
     """Raise an error if a disk has no room for a checkpoint, hours before it is due."""
-    variables = (*pretrainer.variables, *pretrainer.optimizer.variables)
-    # A variable is in both; weights are float32, as the slots are.
-    shapes = {id(v): math.prod(v.shape) for v in variables}
-    needed, free = 4 * sum(shapes.values()), shutil.disk_usage(folder).free
+    needed = dry_run.checkpoint_bytes(pretrainer)
+    free = shutil.disk_usage(folder).free
     if free < needed:
         raise InputError(
             f"The disk of --model_dir {folder}, with {free / 1e6:,.0f} MB free, must "

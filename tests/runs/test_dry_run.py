@@ -4,7 +4,6 @@ import math
 
 import tensorflow as tf
 
-from electra_tf.config import loader
 from electra_tf.runs import dry_run
 from runs.test_experiment import resolve
 
@@ -12,16 +11,19 @@ NO_WEIGHTS = lambda pretrainer: None  # noqa: E731
 
 
 def describe(experiment, load_weights=NO_WEIGHTS):
-    return dry_run.describe(experiment, tf.distribute.get_strategy(), load_weights)
+    strategy = tf.distribute.get_strategy()
+    return dry_run.describe(experiment, strategy, 40, load_weights)
 
 
-def test_a_description_has_config_sizes_flops_memory_and_time(folder, monkeypatch):
+def test_a_description_has_time_memory_passes_sizes_and_flops(folder, monkeypatch):
     monkeypatch.setattr(dry_run, "_SECONDS", 0.0)
     experiment = resolve(folder)
     # Steps of 2 and 4 of the 8 rows.
     monkeypatch.setattr(dry_run, "_CPU_FLOPS", experiment.step_flops / 2)
     text = describe(experiment, lambda pretrainer: "loaded: all")
-    assert text.startswith(loader.dump_config(experiment.config).rstrip())
+    assert text.startswith("time to train: about ")
+    steps, rows = experiment.config.training.steps, experiment.config.input.batch_size
+    passes = f"{steps * rows / 40:,.1f} ({steps:,} steps read {steps * rows:,} rows"
     shapes = dry_run.variable_shapes(experiment)
     built = experiment.pretrainer().trainable_variables
     assert shapes == {v.path: tuple(v.shape) for v in built}
@@ -35,7 +37,7 @@ def test_a_description_has_config_sizes_flops_memory_and_time(folder, monkeypatc
         "by the paper's rule",
         "GiB of this process",
         "measured on 2 and 4 rows of random ids and extrapolated linearly to 8",
-        "time to train: about ",
+        f"passes over the records: {passes}; the data has 40)",
     ):
         assert part in text
     assert text.endswith("loaded: all")

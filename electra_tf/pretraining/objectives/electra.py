@@ -135,6 +135,20 @@ class ElectraObjective(Objective):
         detected = ElectraObjective.main_losses(self, *inputs)  # no other head's loss
         return (generated | detected).metrics
 
+    def detect(
+        self, masked: MaskedBatch, rng: RngStream
+    ) -> tuple[CorruptedBatch, tf.Tensor]:
+        """Return samples of the generator, and the probability that each token is one.
+
+        The probabilities are those of the discriminator after training, float32 [B, L].
+        """
+        layer_ops = self.layer_ops(rng, False)
+        corrupted, _ = self._corrupt(masked, rng, layer_ops, 1.0)
+        logits_BL = self.model.discriminator(
+            corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
+        )
+        return corrupted, tf.sigmoid(logits_BL)
+
     def _corrupt(
         self,
         masked: MaskedBatch,

@@ -107,7 +107,7 @@ function showTags({ words, labels, probabilities }) {
 
 function showReplaced({ tokens, replaced_probability }) {
   const nodes = tokens.flatMap((token, index) => {
-    if (!token) return []; // padding
+    if (!token || token === "[CLS]" || token === "[SEP]") return []; // or padding
     const probability = replaced_probability[index];
     const node = element("span", token, "token");
     node.title = `replaced: ${percent(probability)}`;
