@@ -28,15 +28,10 @@ def conclusions(results: Results) -> list[str]:
         f"least {_AGREE} of the {len(PRIMARY)} tasks agree, and the difference is not "
         "smaller than at the budget before. One pre-training seed concludes nothing."
     )
-    lines += _advice(results)
-    return [
-        "## What holds",
-        reading,
-        "\n".join(lines) or "No rung has two systems with two seeds yet.",
-    ]
+    return ["## Who wins", reading, "\n".join(lines)] if lines else []
 
 
-def _advice(results: Results) -> Iterator[str]:
+def advice(results: Results) -> Iterator[str]:
     """Yield for each rung what to use, for the mean of the tasks and for each task."""
     for rung in results.rungs:
         pairs = [
