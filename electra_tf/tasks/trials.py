@@ -357,7 +357,11 @@ def summary(trials: list[Trial], name: str) -> dict[str, float]:
 
 
 def format_summary(trials: list[Trial], task: str) -> str:
-    """Format the statistics of every score, a line for each."""
+    """Format the statistics of every score, a line for each; of one trial its score."""
+    if len(trials) == 1:
+        scores = trials[0].scores
+        shown = shown_scores(scores)
+        return "\n".join(f"{task} {name}: {scores[name]:.2f}" for name in shown)
     lines = []
     for name in shown_scores(trials[0].scores):
         stats = summary(trials, name)

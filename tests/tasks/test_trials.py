@@ -244,6 +244,7 @@ def test_summary_by_hand():
         "rte dev_f1: median 2.00  mean 3.00  sd 2.65  min 1.00  max 6.00  "
         "(3 trials, 1 degenerate)"
     )
+    assert format_summary(done[:1], "rte") == "rte dev_f1: 1.00"
 
 
 def test_the_first_of_the_highest_scores_is_the_best_and_nan_the_lowest():
