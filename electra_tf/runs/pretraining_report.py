@@ -12,7 +12,7 @@ from electra_tf.runs.experiment import Experiment
 from electra_tf.runs.html_report import Points, charts, table, write_page
 from electra_tf.text.pipeline import evaluation_batches
 from electra_tf.text.record_set import RecordSet
-from electra_tf.training.checkpoint import open_checkpoint, restore_weights
+from electra_tf.training.checkpoint import assign, open_checkpoint
 from electra_tf.training.metric_logger import EVALUATION as HELD_OUT
 from electra_tf.training.metric_logger import TRAIN, read_metrics
 
@@ -52,7 +52,8 @@ def write_pretraining_report(path: str, run: str, records: RecordSet) -> None:
             parts += [charts(curves), _newest(of_kind[-1])]
     if experiment.config.objective.facts.detects_samples:
         pretrainer = Pretrainer(experiment.config, experiment.special_tokens)
-        restore_weights(pretrainer, checkpoint)
+        variables = {v.path: v for v in pretrainer.trainable_variables}
+        assign(variables, checkpoint.weights(), checkpoint.path)
         parts += _replaced_tokens(experiment, pretrainer, records)
     title = f"Pre-training: {checkpoint.step:,} steps of {run}"
     write_page(path, title, parts)
