@@ -66,7 +66,7 @@ _TABLE = (
      ("start < settings.max_answer_length", "start <= settings.max_answer_length"),
      ("and window.max_context[start]", "")),
     ("metrics", "tasks/metrics.py", "tasks/test_metrics.py",
-     ("labels == 1, predictions == 1", "labels == 0, predictions == 0")),
+     ("np.equal(labels, 1), np.equal(found, 1)", "np.equal(labels, 0), found")),
     ("metrics", "tasks/squad_metrics.py", "tasks/test_squad_metrics.py",
      ("(a|an|the)", "(a|the)")),
     ("conversion", "interop/names.py", "interop/test_conversion.py",

@@ -8,7 +8,7 @@ computed, because they slow the start of a command.
 import functools
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,70 +22,56 @@ Tags = Sequence[Sequence[str]]
 """One tag for each word of each sentence."""
 
 
-def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Compute the share of correct predictions."""
+def _of_classes(
+    name: str, labels: ArrayLike, predictions: ArrayLike, **options: Any
+) -> float:
     from sklearn import metrics
 
-    return float(100 * metrics.accuracy_score(labels, predictions))
+    return float(100 * getattr(metrics, name)(labels, predictions, **options))
 
 
-def mcc(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Compute Matthews' correlation coefficient (the metric of CoLA)."""
-    from sklearn import metrics
+_f1_score = functools.partial(_of_classes, "f1_score", zero_division=0)
 
+
+def _mcc(labels: ArrayLike, predictions: ArrayLike) -> float:
     if any(np.all(np.equal(side, side[0])) for side in (labels, predictions)):
         return 0.0
-    return float(100 * metrics.matthews_corrcoef(labels, predictions))
+    return _of_classes("matthews_corrcoef", labels, predictions)
 
 
-def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Compute the F1 of class 1 against all others (second metric of MRPC and QQP)."""
-    from sklearn import metrics
-
-    labels, predictions = np.asarray(labels), np.asarray(predictions)
-    return float(100 * metrics.f1_score(labels == 1, predictions == 1, zero_division=0))
-
-
-def _f1_of_classes(average: str, labels: ArrayLike, predictions: ArrayLike) -> float:
-    from sklearn import metrics
-
-    scores = metrics.f1_score(labels, predictions, average=average, zero_division=0)
-    return float(100 * scores)
-
-
-def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Compute Pearson's correlation of scores (a metric of STS-B)."""
+def _correlation(name: str, labels: ArrayLike, predictions: ArrayLike) -> float:
+    """Return a correlation, 0 where it is undefined."""
     from scipy import stats
 
-    return _correlation(stats.pearsonr, labels, predictions)
+    sides = [np.float64(side) for side in (labels, predictions)]
+    # SciPy compares with the mean, which is rounded, and misses constants.
+    if any(not np.isfinite(s).all() or np.all(s == s[0]) for s in sides):
+        return 0.0
+    # No maximum is 0 here. Scaling avoids overflow of the sums.
+    scaled = [side / np.abs(side).max() for side in sides]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # SciPy warns of nearly constant values
+        return float(100 * np.clip(getattr(stats, name)(*scaled).statistic, -1, 1))
 
 
-def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Compute Spearman's rank correlation of scores (a metric of STS-B)."""
-    from scipy import stats
-
-    return _correlation(stats.spearmanr, labels, predictions)
-
-
-def mse(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Compute the mean squared error of scores; lower is better."""
-    labels, predictions = np.float64(labels), np.float64(predictions)
+def _mse(labels: ArrayLike, predictions: ArrayLike) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
-        error = np.mean(np.square(predictions - labels))
+        error = np.mean(np.square(np.float64(predictions) - np.float64(labels)))
     return float(error) if np.isfinite(error) else float("inf")
 
 
 METRICS: dict[str, Callable[[ArrayLike, ArrayLike], float]] = {
-    "accuracy": accuracy,
-    "mcc": mcc,
-    "f1": f1,
-    "macro_f1": functools.partial(_f1_of_classes, "macro"),
+    "accuracy": functools.partial(_of_classes, "accuracy_score"),
+    "mcc": _mcc,  # of CoLA
+    # Of class 1 against all others: the second metric of MRPC and QQP.
+    "f1": lambda labels, found: _f1_score(np.equal(labels, 1), np.equal(found, 1)),
+    "macro_f1": functools.partial(_f1_score, average="macro"),
     # Of zeros and ones [N, C]: of all decisions, and of whole rows.
-    "micro_f1": functools.partial(_f1_of_classes, "micro"),
-    "subset_accuracy": accuracy,
-    "pearson": pearson,
-    "spearman": spearman,
-    "mse": mse,
+    "micro_f1": functools.partial(_f1_score, average="micro"),
+    "subset_accuracy": functools.partial(_of_classes, "accuracy_score"),
+    "pearson": functools.partial(_correlation, "pearsonr"),
+    "spearman": functools.partial(_correlation, "spearmanr"),
+    "mse": _mse,  # lower is better
 }
 """Functions of (labels, predictions) by name."""
 
@@ -128,23 +114,6 @@ def _is_constant(values: np.ndarray) -> bool:
     return bool(values.max() / 2 - values.min() / 2 <= _TOLERANCE * largest / 2)
 
 
-def _correlation(
-    measure: Callable[..., Any], labels: ArrayLike, predictions: ArrayLike
-) -> float:
-    """Return a correlation in percent, 0 where it is undefined."""
-    sides = [np.float64(side) for side in (labels, predictions)]
-    if not all(np.isfinite(side).all() for side in sides):
-        return 0.0
-    # SciPy compares with the mean, which is rounded, and misses constants.
-    if any(np.all(side == side[0]) for side in sides):
-        return 0.0
-    # No maximum is 0 here. Scaling avoids overflow of the sums.
-    scaled = [side / np.abs(side).max() for side in sides]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # SciPy warns of nearly constant values
-        return float(100 * np.clip(measure(*scaled).statistic, -1, 1))
-
-
 def score_spans(gold: Tags, predicted: Tags) -> dict[str, Any]:
     """Compute precision, recall and F1 of spans.
 
@@ -158,37 +127,32 @@ def score_spans(gold: Tags, predicted: Tags) -> dict[str, Any]:
         Counter(span.kind for sentence in side for span in sentence)
         for side in (*spans, correct)
     ]
-    if _bioes_marks(predicted) - _bioes_marks(gold):
+    marks = [{tag[:1] for tags in side for tag in tags} for side in (gold, predicted)]
+    if (marks[1] - marks[0]) & {"E", "S"}:
         gold = [to_scheme(tags) for tags in gold]
+    pairs = _tag_pairs(gold, predicted)
     return {
         **_rates(*(count.total() for count in counts)),
-        "accuracy": _tag_accuracy(list(_tag_pairs(gold, predicted))),
+        "accuracy": _percent(sum(a == b for a, b in pairs), len(pairs)),
         "types": _rates_by_type(*counts),
     }
 
 
 def score_tokens(gold: Tags, predicted: Tags) -> dict[str, Any]:
     """Compute the accuracy of tags of single words, such as parts of speech."""
-    pairs = list(_tag_pairs(gold, predicted))
-    counts = (
-        Counter(a for a, _ in pairs),
-        Counter(b for _, b in pairs),
-        Counter(a for a, b in pairs if a == b),
-    )
+    pairs = _tag_pairs(gold, predicted)
+    correct = Counter(a for a, b in pairs if a == b)
+    counts = Counter(a for a, _ in pairs), Counter(b for _, b in pairs), correct
     return {
-        "accuracy": _tag_accuracy(pairs),
+        "accuracy": _percent(correct.total(), len(pairs)),
         "tokens": len(pairs),
         "types": _rates_by_type(*counts),
     }
 
 
-def _tag_pairs(gold: Tags, predicted: Tags) -> Iterator[tuple[str, str]]:
-    for sides in zip(gold, predicted, strict=True):
-        yield from zip(*sides, strict=True)
-
-
-def _tag_accuracy(pairs: Sequence[tuple[str, str]]) -> float:
-    return _percent(sum(a == b for a, b in pairs), len(pairs))
+def _tag_pairs(gold: Tags, predicted: Tags) -> list[tuple[str, str]]:
+    sentences = zip(gold, predicted, strict=True)
+    return [pair for sides in sentences for pair in zip(*sides, strict=True)]
 
 
 def _rates_by_type(gold: Counter, predicted: Counter, correct: Counter) -> dict:
@@ -211,8 +175,3 @@ def _rates(gold: int, predicted: int, correct: int) -> dict[str, float | int]:
 
 def _percent(part: int, whole: int) -> float:
     return 100.0 * part / whole if whole else 0.0
-
-
-def _bioes_marks(sentences: Tags) -> set[str]:
-    """Return the marks E and S that the tags use."""
-    return {tag[:1] for tags in sentences for tag in tags} & {"E", "S"}
