@@ -18,7 +18,7 @@ _RATES = ("precision", "recall", "f1", "support")
 _MAX_MATRIX = 20  # classes of a printed confusion matrix
 _MAX_ROWS = 50  # classes of a printed table
 _MAX_PAIRS = 15  # pairs of classes that are printed in place of a matrix
-_MAX_WIDTH = 100  # columns of a matrix with names as headers
+_MAX_WIDTH = 100  # characters of names as headers of a matrix
 
 ClassReport = Mapping[str, Any]
 """`classes`: `precision`, `recall`, `f1` and `support` by class; `averages`: the same
@@ -48,7 +48,7 @@ def label_set_report(
 def _rates(
     gold: Any, predicted: Any, names: Sequence[str], labels: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return `classes`, `averages` and perhaps `accuracy`.
+    """Return `classes`, `averages` and perhaps `accuracy` of classes.
 
     `labels`: what scikit-learn calls each of `names`.
     """
@@ -64,7 +64,10 @@ def _rates(
     )
     accuracy = {"accuracy": 100 * rows.pop("accuracy")} if "accuracy" in rows else {}
     rows.pop("samples avg", None)  # of sets of classes
-    rows = {key: _percent(row) for key, row in rows.items()}
+    for key, row in rows.items():
+        *rates, support = row.values()
+        values = [*(100 * rate for rate in rates), int(support)]
+        rows[key] = dict(zip(_RATES, values, strict=True))
     classes = {name: rows.pop(number) for number, name in enumerate(names)}
     return {"classes": classes, "averages": rows, **accuracy}
 
@@ -78,38 +81,44 @@ def tag_report(gold: Tags, predicted: Tags, tags: Iterable[str]) -> ClassReport:
 def span_report(gold: Tags, predicted: Tags) -> ClassReport:
     """Compute the scores of types of spans; the confusion is that of words' types."""
     scores = score_spans(gold, predicted)
-    types = {kind: _renamed(rates) for kind, rates in scores["types"].items()}
-    total = scores["gold"]
+    total, *types = (
+        {**{rate: row[rate] for rate in _RATES[:3]}, "support": row["gold"]}
+        for row in (scores, *scores["types"].values())
+    )
 
-    def average(shares: Mapping[str, float]) -> dict[str, float]:
+    def average(weights: Sequence[int]) -> dict[str, float]:
+        rows = list(zip(weights, types, strict=True))
         means = {
-            rate: sum(types[kind][rate] * share for kind, share in shares.items())
+            rate: sum(w * row[rate] for w, row in rows) / (sum(weights) or 1)
             for rate in _RATES[:3]
         }
-        return means | {"support": total}
+        return means | {"support": total["support"]}
 
-    weighted = {kind: row["support"] / (total or 1) for kind, row in types.items()}
-    words = [
-        (_type(a), _type(b))
-        for sides in zip(gold, predicted, strict=True)
-        for a, b in zip(*sides, strict=True)
+    def kind_of(tag: str) -> str:
+        return OUTSIDE if tag[:1] in (OUTSIDE, ".") else tag.partition("-")[2]
+
+    sides = [
+        [kind_of(tag) for row in side for tag in row] for side in (gold, predicted)
     ]
     return {
-        "classes": types,
+        "classes": dict(zip(scores["types"], types, strict=True)),
         "averages": {
-            "micro avg": _renamed(scores),
-            "macro avg": average(dict.fromkeys(types, 1 / (len(types) or 1))),
-            "weighted avg": average(weighted),
+            "micro avg": total,
+            "macro avg": average([1] * len(types)),
+            "weighted avg": average([row["support"] for row in types]),
         },
-        "confusion": _confusion(words, [OUTSIDE, *types]),
+        "confusion": _confusion(zip(*sides, strict=True), [OUTSIDE, *scores["types"]]),
     }
 
 
-def format_class_report(report: ClassReport) -> str:
-    """Format the table of classes and the confusion matrix, or its largest errors."""
-    of_words = "" if "accuracy" in report else " of words"
-    table, confusion = _format_table(report), report["confusion"]
-    return f"{table}\n{_format_confusion(confusion, of_words)}" if confusion else table
+def _confusion(
+    pairs: Iterable[tuple[str, str]], names: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Return counts by gold and predicted class, without zeros."""
+    counts = collections.Counter(pairs)
+    return {
+        gold: {p: count for p in names if (count := counts[gold, p])} for gold in names
+    }
 
 
 def confused_pairs(confusion: Mapping[str, Any]) -> list[tuple[int, str, str]]:
@@ -128,77 +137,57 @@ def has_matrix(confusion: Mapping[str, Any]) -> bool:
     return len(confusion) <= _MAX_MATRIX
 
 
-def _percent(row: Mapping[str, float]) -> dict[str, float]:
-    *rates, support = row.values()
-    percent = [100 * rate for rate in rates]
-    return dict(zip(_RATES, [*percent, int(support)], strict=True))
-
-
-def _renamed(rates: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: rates[n] for n in _RATES[:3]} | {"support": rates["gold"]}
-
-
-def _type(tag: str) -> str:
-    return OUTSIDE if tag[:1] in (OUTSIDE, ".") else tag.partition("-")[2]
-
-
-def _confusion(
-    pairs: Iterable[tuple[str, str]], names: Sequence[str]
-) -> dict[str, dict[str, int]]:
-    """Return counts by gold and predicted class, without zeros."""
-    counts = collections.Counter(pairs)
-    return {
-        gold: {p: count for p in names if (count := counts[gold, p])} for gold in names
-    }
-
-
-def _format_table(report: ClassReport) -> str:
-    classes = report["classes"]
-    rows, note = list(classes.items()), ""
-    if len(rows) > _MAX_ROWS:
-        rows = sorted(rows, key=lambda row: row[1]["f1"])[:_MAX_ROWS]
-        note = f"\n  the {_MAX_ROWS} classes of {len(classes):,} with the lowest f1"
-    width = max(map(_width, ["weighted avg", *(name for name, _ in rows)]))
-    header = "".join(f"{name:>11}" for name in (*_RATES[:3], "support"))
-    lines = [f"  {_pad('', width)}{header}", *(_row(width, *row) for row in rows), ""]
+def format_class_report(report: ClassReport) -> str:
+    """Format the table of classes and the confusion matrix, or its largest errors."""
+    classes, note = list(report["classes"].items()), []
+    if len(classes) > _MAX_ROWS:
+        note = [f"  the {_MAX_ROWS} classes of {len(classes):,} with the lowest f1"]
+        classes = sorted(classes, key=lambda row: row[1]["f1"])[:_MAX_ROWS]
+    averages = report["averages"]
+    rows = [["", *_RATES], *(_row(*one) for one in classes), [""] * 5]
     if "accuracy" in report:
-        support = report["averages"]["macro avg"]["support"]
-        accuracy = f"{'':22}{report['accuracy']:>11.2f}{support:>11,}"
-        lines.append(f"  {_pad('accuracy', width)}{accuracy}")
-    lines += [_row(width, *row) for row in report["averages"].items()]
-    return "\n".join(lines) + note
+        support = averages["macro avg"]["support"]
+        rows.append(["accuracy", "", "", f"{report['accuracy']:.2f}", f"{support:,}"])
+    lines = [*_table(rows + [_row(*one) for one in averages.items()]), *note]
+    if report["confusion"]:
+        of = "" if "accuracy" in report else " of words"
+        lines += _confusion_lines(report["confusion"], of)
+    return "\n".join(lines)
 
 
-def _row(width: int, name: str, rates: Mapping[str, float]) -> str:
-    cells = "".join(f"{rates[rate]:>11.2f}" for rate in _RATES[:3])
-    return f"  {_pad(name, width)}{cells}{rates['support']:>11,}"
-
-
-def _format_confusion(confusion: Mapping[str, Mapping[str, int]], of: str) -> str:
+def _confusion_lines(confusion: Mapping[str, Mapping[str, int]], of: str) -> list[str]:
     if not has_matrix(confusion):
         lines = [f"most confused classes{of} (gold -> predicted):"]
         for count, gold, predicted in confused_pairs(confusion)[:_MAX_PAIRS]:
             share = 100 * count / sum(confusion[gold].values())
-            lines.append(
-                f"  {count:>7,}  {gold} -> {predicted} ({share:.0f}% of {gold})"
-            )
-        return "\n".join(lines)
-    names = list(confusion)
-    largest = max((n for row in confusion.values() for n in row.values()), default=0)
-    heads, width = names, max(map(_width, names))
-    if len(names) * max(7, width + 2) > _MAX_WIDTH:
-        heads = [str(number) for number, _ in enumerate(names, 1)]
-        width += len(heads[-1]) + 1
-    column = 2 + max(len(f"{largest:,}"), *map(_width, heads))
-    lines = [f"confusion matrix{of} (rows: gold, columns: predicted):"]
-    lines.append(
-        f"  {_pad('', width)}" + "".join(_pad(h, column, left=True) for h in heads)
-    )
-    for name, head in zip(names, heads, strict=True):
-        title = name if head == name else f"{head:>{len(heads[-1])}} {name}"
-        counts = "".join(f"{confusion[name].get(p, 0):>{column},}" for p in names)
-        lines.append(f"  {_pad(title, width)}{counts}")
-    return "\n".join(lines)
+            of_gold = f"({share:.0f}% of {gold})"
+            lines.append(f"  {count:>7,}  {gold} -> {predicted} {of_gold}")
+        return lines
+    heads = titles = list(confusion)
+    if len(heads) * max(map(_width, heads)) > _MAX_WIDTH:
+        heads = [str(number) for number, _ in enumerate(titles, 1)]
+        titles = [f"{head:>2} {name}" for head, name in zip(heads, titles, strict=True)]
+    rows = [
+        [title, *(f"{row.get(name, 0):,}" for name in confusion)]
+        for title, row in zip(titles, confusion.values(), strict=True)
+    ]
+    title = f"confusion matrix{of} (rows: gold, columns: predicted):"
+    return [title, *_table([["", *heads], *rows])]
+
+
+def _row(name: str, rates: Mapping[str, float]) -> list[str]:
+    return [name, *(f"{rates[r]:.2f}" for r in _RATES[:3]), f"{rates['support']:,}"]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table; the first column is on the left, others right."""
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        spaces = [" " * (w - _width(c)) for w, c in zip(widths, row, strict=True)]
+        cells = [s + c for s, c in zip(spaces[1:], row[1:], strict=True)]
+        lines.append("  ".join(["", row[0] + spaces[0], *cells]).rstrip())
+    return lines
 
 
 def _width(text: str) -> int:
@@ -207,8 +196,3 @@ def _width(text: str) -> int:
         0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF")
         for c in text
     )
-
-
-def _pad(text: str, width: int, left: bool = False) -> str:
-    space = " " * (width - _width(text))
-    return space + text if left else text + space

@@ -123,18 +123,8 @@ def test_many_classes_print_the_most_confused_pairs():
     text = format_class_report(class_report(gold, predicted, labels))
     table, pairs = text.split("most confused")
     assert "50 classes of 60 with the lowest f1" in table
-    assert pairs.splitlines()[1].split() == [
-        "2",
-        "class",
-        "7",
-        "->",
-        "class",
-        "9",
-        "(67%",
-        "of",
-        "class",
-        "7)",
-    ]
+    worst = " ".join(pairs.splitlines()[1].split())
+    assert worst == "2 class 7 -> class 9 (67% of class 7)"
 
 
 def test_long_names_number_the_columns():
