@@ -103,22 +103,21 @@ def span_loss(
     (start + end) / 2 + answerable_weight * impossible, each a cross-entropy. The end's
     logits are conditioned on the correct start. Without an answer both positions are 0.
     """
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
     start_B, end_B = (
-        tf.nn.sparse_softmax_cross_entropy_with_logits(
-            positions_B, tf.cast(logits_BL, tf.float32)
-        )
+        cross_entropy(positions_B, tf.cast(logits_BL, tf.float32))
         for positions_B, logits_BL in (
             (starts_B, start_logits_BL),
             (ends_B, end_logits_BL),
         )
     )
     loss_B = (start_B + end_B) / 2.0
-    if answerable_logit_B is None:
-        return loss_B
-    none_B = tf.nn.sigmoid_cross_entropy_with_logits(
-        tf.cast(impossible_B, tf.float32), tf.cast(answerable_logit_B, tf.float32)
-    )
-    return loss_B + answerable_weight * none_B
+    if answerable_logit_B is not None:
+        impossible_B = tf.cast(impossible_B, tf.float32)
+        logit_B = tf.cast(answerable_logit_B, tf.float32)
+        none_B = tf.nn.sigmoid_cross_entropy_with_logits(impossible_B, logit_B)
+        loss_B += answerable_weight * none_B
+    return loss_B
 
 
 def label_set_targets(targets: Any, num_classes: int) -> tf.Tensor:
@@ -135,8 +134,5 @@ def label_set_loss(logits_BC: tf.Tensor, targets: Any, weights_B: tf.Tensor) -> 
     targets_BC = label_set_targets(targets, logits_BC.shape[-1])
     losses_BC = tf.nn.sigmoid_cross_entropy_with_logits(targets_BC, logits_BC)
     is_same_BC = (targets_BC > THRESHOLD) == (tf.sigmoid(logits_BC) > THRESHOLD)
-    losses_B, correct_B = (
-        tf.reduce_mean(losses_BC, -1),
-        tf.reduce_all(is_same_BC, -1),
-    )
-    return weighted_sums(losses_B, correct_B, weights_B)
+    correct_B = tf.reduce_all(is_same_BC, -1)
+    return weighted_sums(tf.reduce_mean(losses_BC, -1), correct_B, weights_B)

@@ -146,9 +146,7 @@ class SpanF1(keras.metrics.Metric):
     `data.max_length` count as sentences.
     """
 
-    def __init__(
-        self, tags: Sequence[str], name: str = "f1", dtype: Any = "float64"
-    ):  # fmt: skip
+    def __init__(self, tags: Sequence[str], name: str = "f1", dtype: Any = "float64"):
         super().__init__(name=name, dtype=dtype)
         self.tags = tuple(tags)
         # The last id is that of positions without a word, outside of all spans.
@@ -158,10 +156,8 @@ class SpanF1(keras.metrics.Metric):
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any) -> None:
         """Add rows of tags.
 
-        Args:
-            y_true: Tag ids [B, L]; `IGNORE_LABEL` where no word begins.
-            y_pred: Logits of the tags [B, L, C].
-            sample_weight: float32 [B].
+        `y_true`: tag ids [B, L], `IGNORE_LABEL` where no word begins; `y_pred`: logits
+        [B, L, C]; `sample_weight`: float32 [B].
         """
         y_true = tf.cast(y_true, tf.int32)
         is_word_X = tf.reshape(y_true != IGNORE_LABEL, [-1])

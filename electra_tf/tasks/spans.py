@@ -15,16 +15,16 @@ from electra_tf.text.tokenizer import WordPieceTokenizer
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
-    """One candidate answer."""
+    """One candidate answer.
+
+    The logits are log-probabilities within a window, in joint prediction.
+    """
 
     text: str
     probability: float
     """Probability among the candidates of the question."""
     start_logit: float
-    """Log-probability of the start in its window; without joint prediction, the
-    logit."""
     end_logit: float
-    """Log-probability or logit of the end, likewise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,12 +82,11 @@ def decode_answers(
         if len(best_spans) >= settings.n_best:
             break
         best_spans.setdefault(offsets.text(span), span)  # spans are sorted by score
-    probabilities = _softmax([float(span.score) for span in best_spans.values()])
+    scores = [float(span.score) for span in best_spans.values()]
+    powers = [math.exp(score - max(scores)) for score in scores]
     nbest = tuple(
-        Candidate(text, probability, float(span.start_logit), float(span.end_logit))
-        for (text, span), probability in zip(
-            best_spans.items(), probabilities, strict=True
-        )
+        Candidate(text, power / sum(powers), *map(float, span[3:]))
+        for power, (text, span) in zip(powers, best_spans.items(), strict=True)
     )
     best = next((candidate for candidate in nbest if candidate.text), None)
     odds = float(np.min(list(map(_null_score, outputs))))
@@ -123,8 +122,7 @@ def _pairs(
     if "end_logits_BL" in output:
         start_L, end_L = output["start_logits_BL"], output["end_logits_BL"]
         starts_S, ends_K = (
-            np.argsort(-logits_L, kind="stable")[:n_best]
-            for logits_L in (start_L, end_L)
+            np.argsort(-side_L, kind="stable")[:n_best] for side_L in (start_L, end_L)
         )
         for start in starts_S.tolist():
             for end in ends_K.tolist():
@@ -175,8 +173,3 @@ class _PieceOffsets:
             self._by_word[word] = self._tokenizer.piece_offsets(text)
         start, end = self._by_word[word][piece - first]
         return word[0] + start, word[0] + end
-
-
-def _softmax(scores: Sequence[float]) -> list[float]:
-    powers = [math.exp(score - max(scores)) for score in scores]
-    return [power / sum(powers) for power in powers]

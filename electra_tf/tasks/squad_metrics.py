@@ -50,17 +50,15 @@ def score_v1(
     require_gold(questions, allows_null=False)
     if missing := _missing_ids(questions, predictions, warn):
         warn(f"{_some(missing, 'question')} without a prediction; each scores 0")
-    exact_sum = f1_sum = 0.0
+    sums = [0.0, 0.0]
     for question in questions:
         if question.id in predictions:
             predicted = predictions[question.id]
             texts = [answer.text for answer in question.answers]
-            exact_sum += max(exact(text, predicted) for text in texts)
-            f1_sum += max(f1(text, predicted, empty_agrees=False) for text in texts)
-    return {
-        "exact_match": 100.0 * exact_sum / len(questions),
-        "f1": 100.0 * f1_sum / len(questions),
-    }
+            sums[0] += max(exact(text, predicted) for text in texts)
+            sums[1] += max(f1(text, predicted, empty_agrees=False) for text in texts)
+    means = (100.0 * value / len(questions) for value in sums)
+    return dict(zip(("exact_match", "f1"), means, strict=True))
 
 
 def score_v2(
@@ -74,16 +72,16 @@ def score_v2(
     require_gold(questions, allows_null=True)
     if missing := _missing_ids(questions, predictions, warn):
         raise InputError(
-            "Each question must have a prediction",
-            f"{_some(missing, 'question')} without one, of {len(questions)}",
-            'Predict the whole file; write "" for no answer',
+            f"{_some(missing, 'question')} of {len(questions)} without a prediction; "
+            'predict the whole file, with "" for no answer'
         )
     odds = dict.fromkeys(predictions, 0.0) if na_probs is None else na_probs
-    if without := [q.id for q in questions if not _is_number(odds.get(q.id))]:
+    numbers = {key for key, v in odds.items() if isinstance(v, int | float)}
+    numbers -= {key for key in numbers if math.isnan(odds[key])}
+    if without := [q.id for q in questions if q.id not in numbers]:
         raise InputError(
-            "na_probs must have a number for each question",
-            f"{_some(without, 'question')} without one, of {len(questions)}",
-            "Pass the null_odds.json that was written with the predictions",
+            f"{_some(without, 'question')} of {len(questions)} without a number in "
+            "na_probs, the null_odds.json that is written with predictions"
         )
     by_id = {q.id: q for q in questions}
     scores_N2 = np.array([_score(q, predictions[q.id]) for q in by_id.values()])
@@ -95,7 +93,10 @@ def score_v2(
     result = {}
     for prefix, group_N in groups.items():
         if count := int(group_N.sum()):
-            means = (100.0 * _running_sums(final_N2[group_N])[-1] / count).tolist()
+            # It adds one value at a time, as the official script does. np.sum and,
+            # from Python 3.12 on, `sum` round otherwise.
+            sums_2 = np.cumsum(final_N2[group_N], axis=0)[-1]
+            means = (100.0 * sums_2 / count).tolist()
             result[f"{prefix}exact"], result[f"{prefix}f1"] = means
             result[f"{prefix}total"] = count
     if na_probs is not None:
@@ -112,31 +113,16 @@ def require_gold(questions: Sequence[Question], allows_null: bool) -> None:
     ]
     if without or not questions:
         raise InputError(
-            "Each question must have gold answers, or is_impossible in version 2.0",
-            f"{_some(without, 'question')} without gold, of {len(questions)}",
-            "Use a labelled file; impossible questions need --task=squad2, in finetune "
-            "or in evaluate with --predictions",
+            f"{_some(without, 'question')} of {len(questions)} without gold answers; "
+            "is_impossible needs --task=squad2"
         )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not math.isnan(value)
-
-
-def _score(question: Question, predicted: str) -> tuple[int, float]:
+def _score(question: Question, predicted: str) -> list[float]:
     """Return exact match and F1 of one question by the rules of version 2.0."""
     texts = [answer.text for answer in question.answers if normalize(answer.text)]
     texts = texts or [""]
-    return (
-        max(exact(text, predicted) for text in texts),
-        max(f1(text, predicted) for text in texts),
-    )
-
-
-def _running_sums(values_N2: np.ndarray) -> np.ndarray:
-    # Adds one value at a time, as the official script does. np.sum and, from Python
-    # 3.12 on, `sum` round otherwise.
-    return np.cumsum(values_N2, axis=0)
+    return [max(rate(text, predicted) for text in texts) for rate in (exact, f1)]
 
 
 def _best_thresholds(
@@ -157,7 +143,7 @@ def _best_thresholds(
     }
     ids = sorted((key for key in null_odds if key in by_id), key=null_odds.get)
     start = sum(not question.answers for question in by_id.values())
-    sums_M2 = _running_sums(np.array([[start, start], *map(gains.get, ids)]))
+    sums_M2 = np.cumsum([[start, start], *map(gains.get, ids)], axis=0)
     thresholds, result = [0.0, *map(null_odds.get, ids)], {}
     for name, sums_M in zip(("exact", "f1"), sums_M2.T, strict=True):
         best = int(np.argmax(sums_M))  # the first of equal sums
@@ -176,9 +162,8 @@ def _missing_ids(
     invalid = [key for key in ids if not isinstance(predictions.get(key, ""), str)]
     if invalid:
         raise InputError(
-            "Predictions must be strings",
-            f"{_some(invalid, 'other')}, the first {predictions[invalid[0]]!r:.50}",
-            'Write one text for each id; write "" for no answer',
+            f"{_some(invalid, 'prediction')} that must be strings, such as "
+            f"{predictions[invalid[0]]!r:.50}"
         )
     if surplus := [key for key in predictions if key not in ids]:
         warn(f"{_some(surplus, 'prediction')} without a question; not scored")

@@ -81,7 +81,9 @@ def make_features(
     label_impossible = question.impossible or settings.window_labels == "exact"
     windows = []
     for index, (first, length) in enumerate(ranges):
-        start, end = _answer_positions(target, first, length, offset)
+        start = end = 0  # unless the answer is wholly in the window
+        if target and first <= target[0] and target[1] < first + length:
+            start, end = (piece - first + offset for piece in target)
         is_best = [best_windows[p] == index for p in range(first, first + length)]
         windows.append(
             QAFeature(
@@ -104,16 +106,13 @@ class _Document:
     """Wordpieces of a context, with their words."""
 
     def __init__(self, context: str, tokenizer: WordPieceTokenizer):
-        self.words = split_words(context)
-        self.ids: list[int] = []
-        self.spans: list[tuple[int, int]] = []
-        self.first_pieces: list[int] = []  # of each word, then the number of wordpieces
+        self.words, self.ids, self.spans = split_words(context), [], []
+        self.first_pieces = [0]  # of each word, then the number of wordpieces
         for word in self.words:
-            self.first_pieces.append(len(self.ids))
             ids = tokenizer.encode(context[slice(*word)])
             self.ids += ids
             self.spans += [word] * len(ids)
-        self.first_pieces.append(len(self.ids))
+            self.first_pieces.append(len(self.ids))
 
 
 def _target(
@@ -127,10 +126,8 @@ def _target(
         if pieces:
             return pieces
     raise InputError(
-        "The context of a training question must have one of its answers",
-        f"{question.source}, question {question.id} with none of its "
-        f"{len(question.answers)} answers in the context",
-        "Correct the answers, or keep the questions that are `trainable`",
+        f"{question.source}, question {question.id}: none of its "
+        f"{len(question.answers)} answers is in the context"
     )
 
 
@@ -172,13 +169,11 @@ def _answer_pieces(
 
 def _window_ranges(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
     """Return the first wordpiece and the number of wordpieces of each window."""
-    ranges, first = [], 0
-    while True:
-        length = min(pieces - first, room)
-        ranges.append((first, length))
-        if first + length == pieces:
-            return ranges
-        first += min(length, stride)
+    ranges = [(0, min(pieces, room))]
+    while sum(ranges[-1]) < pieces:
+        first = ranges[-1][0] + min(room, stride)
+        ranges.append((first, min(pieces - first, room)))
+    return ranges
 
 
 def _max_context_windows(ranges: list[tuple[int, int]], pieces: int) -> list[int]:
@@ -195,12 +190,3 @@ def _max_context_windows(ranges: list[tuple[int, int]], pieces: int) -> list[int
             if score > best_scores[piece]:
                 best_windows[piece], best_scores[piece] = index, score
     return best_windows
-
-
-def _answer_positions(
-    target: tuple[int, int] | None, first: int, length: int, offset: int
-) -> tuple[int, int]:
-    """Return the answer's positions in a window; (0, 0) if it is not wholly in it."""
-    if target and first <= target[0] and target[1] < first + length:
-        return target[0] - first + offset, target[1] - first + offset
-    return 0, 0

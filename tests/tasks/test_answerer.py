@@ -91,7 +91,7 @@ def test_targets_of_pairs(model):
         (PAIRS[:1], [("the",)], r"\('the',\) at index 0"),
         (PAIRS[:1], [("the", 0.0)], r"\('the', 0.0\),\) at index 0"),
         (PAIRS[:2], [None], "2 questions and 1 targets"),
-        ([("of", "in the")], [("the", 0)], "question 0 with none of its 1 answers"),
+        ([("of", "in the")], [("the", 0)], "question 0: none of its 1 answers"),
     ],
 )
 def test_examples_validates_questions_and_answers(model, x, y, message):

@@ -145,14 +145,18 @@ def test_missing_and_surplus_ids_are_reported(capsys):
 CAT = [question("a", "cat"), question("b")]
 UNLABELLED = [question("a", impossible=False)]
 INVALID = {  # function, arguments, words
-    "a missing id": (score_v2, (CAT, {"a": "cat"}), r"1 question \(b\) without"),
+    "a missing id": (score_v2, (CAT, {"a": "cat"}), r"1 question \(b\) of 2 without"),
     "no text": (
         score_v2,
         (CAT, {"a": None, "b": ""}),
-        r"1 other \(a\), the first None",
+        r"1 prediction \(a\) .* None",
     ),
     **{
-        f"odds {odds}": (score_v2, (CAT, {"a": "", "b": ""}, odds), r"\(b\) without")
+        f"odds {odds}": (
+            score_v2,
+            (CAT, {"a": "", "b": ""}, odds),
+            r"\(b\) of 2 without",
+        )
         for odds in ({"a": 1.0}, {"a": 1.0, "b": float("nan")}, {"a": 1.0, "b": "x"})
     },
     "impossible in version 1": (
