@@ -1,4 +1,4 @@
-"""Callbacks of a trial: checkpoints that resume it, and a stop at a loss of NaN."""
+"""Callback of a trial: checkpoints that resume it, and a stop at a loss of NaN."""
 
 import math
 import os
@@ -31,23 +31,6 @@ def shown_scores(scores: Iterable[str]) -> list[str]:
 def format_scores(scores: Mapping[str, float], form: str) -> str:
     """Return the names and values of the scores to print."""
     return "  ".join(f"{name} {scores[name]:{form}}" for name in shown_scores(scores))
-
-
-class StopOnNonFiniteLoss(keras.callbacks.Callback):
-    """Callback that raises an `InputError` when the loss is not finite."""
-
-    def on_train_batch_end(
-        self, batch: int, logs: Mapping[str, float] | None = None
-    ) -> None:
-        """Check the mean loss of the epoch so far."""
-        if logs and not math.isfinite(logs["loss"]):
-            raise InputError(
-                "The loss of fine-tuning must be finite",
-                f"{logs['loss']} in batch {batch + 1} of an epoch",
-                "Lower optimizer.learning_rate or optimizer.clip_norm, and run the "
-                "same command with another --output. A rerun that does not reproduce "
-                "this points to faulty hardware",
-            )
 
 
 class TrialCheckpoint(keras.callbacks.Callback):
@@ -102,7 +85,13 @@ class TrialCheckpoint(keras.callbacks.Callback):
     def on_train_batch_end(
         self, batch: int, logs: Mapping[str, float] | None = None
     ) -> None:
-        """Store the mean loss of the last batches."""
+        """Check that the loss is finite, and store its mean over the last batches."""
+        if logs and not math.isfinite(logs["loss"]):
+            raise InputError(
+                f"The loss of fine-tuning is {logs['loss']} in batch {batch + 1} of an "
+                "epoch: lower optimizer.learning_rate or optimizer.clip_norm, and run "
+                "the same command with another --output"
+            )
         steps, epoch = self.params["steps"], len(self.history)
         interval = max(1, steps * self.params["epochs"] // _LOSSES)
         if (batch + 1) % interval and batch + 1 < steps:

@@ -19,7 +19,6 @@ import math
 import os
 import pathlib
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -36,16 +35,14 @@ from electra_tf.interop.keras_file import SETTINGS as CONFIG
 from electra_tf.interop.keras_file import TRAINING_ROWS
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.defaults import default_epochs, describe_epochs
-from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
+from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.predictions import csv_lines
 from electra_tf.tasks.score import ScoredSplit
 from electra_tf.tasks.task_data import TaskData, describe_inputs, text_hashes
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.trial_callbacks import (
-    StopOnNonFiniteLoss,
     TrialCheckpoint,
     format_scores,
     shown_scores,
@@ -55,10 +52,7 @@ from electra_tf.training.optimizer import create_optimizer
 
 _TRIALS, _REPORT = "trials.jsonl", "report.json"
 STATISTICS = ("median", "mean", "sd", "min", "max")
-_FULL_DISK = (
-    "Free space, then run the same command again; it resumes after the last finished "
-    "epoch"
-)
+_FULL_DISK = "Free space, then run the same command again, which resumes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,12 +79,12 @@ def trial_folder(output: str | os.PathLike, number: int) -> str:
 
 def best_trial(trials: Iterable[Trial]) -> Trial:
     """Return the trial with the best score on dev, whose model is saved."""
-    return max(trials, key=_monitored)
 
+    def monitored(trial: Trial) -> float:
+        value = next(iter(trial.scores.values()))  # of the task's monitor
+        return value if math.isfinite(value) else -math.inf
 
-def _monitored(trial: Trial) -> float:
-    value = next(iter(trial.scores.values()))  # of the task's monitor
-    return value if math.isfinite(value) else -sys.float_info.max
+    return max(trials, key=monitored)
 
 
 def read_report(output: str | os.PathLike, number: int) -> dict[str, Any]:
@@ -137,31 +131,27 @@ class Trials:
                 durable_files.append(self._output / _TRIALS, line)
             self._checkpoint(number).delete()
             trials.append(trial)
-            self._log(self._format_trial(trial, count))
+            warning = f"  DEGENERATE: {trial.degenerate}" if trial.degenerate else ""
+            self._log(
+                f"{self._task.name} trial {number} of {count} (seed {trial.seed}): "
+                f"{format_scores(trial.scores, '.2f')}{warning}  {trial.seconds:.0f} s"
+            )
         return trials[:count]
 
     @functools.cached_property
-    def _config_text(self) -> str:
-        identity = {
-            "task": self._task.name,
-            "data": self._task.fingerprint,
-            "checkpoint": self._start.identity,
-        }
-        return f"# {json.dumps(identity)}\n{loader.dump_config(self._settings)}"
+    def _identity(self) -> dict[str, Any]:
+        task, data = self._task.name, self._task.fingerprint
+        return {"task": task, "data": data, "checkpoint": self._start.identity}
 
     def _finished_trials(self) -> list[Trial]:
         """Check that the folder has the same settings, and read its trials."""
         self._output.mkdir(parents=True, exist_ok=True)
-        file, text = self._output / CONFIG, self._config_text
-        previous = file.read_text(encoding="utf-8") if file.exists() else text
-        if previous != text and not self._has_same_settings(previous):
+        config, path = self._output / CONFIG, self._output / _TRIALS
+        if config.exists() and (changes := self._changes(config.read_text("utf-8"))):
             raise InputError(
-                f"{self._output} must be resumed with the task, data, checkpoint and "
-                "settings in its config.yaml",
-                _config_changes(previous, text),
-                "Name another --output, or delete that folder",
+                f"{self._output} has trials of other settings: now {changes}; name "
+                "another --output, or delete that folder"
             )
-        path = self._output / _TRIALS
         if not path.exists():
             return []
         # The last line of a killed process may lack its end.
@@ -169,12 +159,21 @@ class Trials:
         durable_files.write(path, "".join(f"{line}\n" for line in complete))
         return [Trial(**json.loads(line)) for line in complete]
 
-    def _has_same_settings(self, previous: str) -> bool:
-        """Return whether a `config.yaml` without newer settings has the same ones."""
-        if previous.partition("\n")[0] != self._config_text.partition("\n")[0]:
-            return False
-        stored = loader.parse_config(previous, str(self._output), FinetuningConfig)
-        return stored == self._settings
+    def _changes(self, text: str) -> str:
+        """Return what differs from a `config.yaml`, which may lack newer settings."""
+        first_line = text.partition("\n")[0]
+        stored = loader.parse_config(text, str(self._output), FinetuningConfig)
+        then, now = (
+            loader.flatten(dataclasses.asdict(settings))
+            for settings in (stored, self._settings)
+        )
+        changes = [
+            f"another {name}"
+            for name, value in self._identity.items()
+            if json.dumps({name: value})[1:-1] not in first_line
+        ]
+        changes += [f"{name}={now[name]}" for name in now if now[name] != then[name]]
+        return ", ".join(changes)
 
     def _run_trial(self, number: int) -> Trial:
         begin = time.monotonic()
@@ -182,7 +181,9 @@ class Trials:
         # Written after the model was created, so that settings which are rejected do
         # not bind the folder.
         if not (self._output / CONFIG).exists():
-            durable_files.write(self._output / CONFIG, self._config_text)
+            settings = loader.dump_config(self._settings)
+            text = f"# {json.dumps(self._identity)}\n{settings}"
+            durable_files.write(self._output / CONFIG, text)
         if not (self._output / TRAINING_ROWS).exists():
             with durable_files.replacing(self._output / TRAINING_ROWS, "wb") as file:
                 np.save(file, text_hashes(self._task.splits["train"].items))
@@ -191,13 +192,13 @@ class Trials:
             done = pluralize(first, "epoch")
             self._log(f"{self._task.name} trial {number}: resuming after {done}")
         if not checkpoint.is_over and first < epochs:
-            logs = os.path.join(trial_folder(self._output, number), "tensorboard")
-            board = keras.callbacks.TensorBoard(logs)
+            folder = trial_folder(self._output, number)
+            board = keras.callbacks.TensorBoard(os.path.join(folder, "tensorboard"))
             model.fit(
                 self._examples,
                 epochs=epochs,
                 initial_epoch=first,
-                callbacks=[StopOnNonFiniteLoss(), checkpoint, board],
+                callbacks=[checkpoint, board],
                 verbose=1 if os.isatty(1) else 0,
             )
         checkpoint.finish(model)
@@ -219,9 +220,7 @@ class Trials:
             model = task.model(self._start, settings=self._settings, seed=seed)
             self._examples = task.training_examples(model)
             model.pairs = self._examples.pairs
-            batches = len(
-                prediction_batch_indices(self._examples.lengths, training.batch_size)
-            )
+            batches = -(-len(self._examples) // training.batch_size)
             self._epoch_steps = batches
             self._epochs = training.epochs or default_epochs(batches)
             model.choose_dropout(self._epochs)
@@ -277,8 +276,10 @@ class Trials:
             if split.targets is None:
                 scorer.write(split, scorer.best(model, details), path)
                 continue
-            if not scored:
-                self._tune(model, split, details)
+            if not scored:  # dev, which sets the threshold of a model that has one
+                threshold = scorer.tuned(split, scorer.best(model, details))
+                if threshold is not None:
+                    model.set_decision(threshold)
             scored[name] = one = scorer.scored(model, split, details)
             scorer.write(split, one.predictions, path)
             lines = csv_lines(model, {name: one})
@@ -293,13 +294,6 @@ class Trials:
         }
         return scores, next(iter(scored.values())).degenerate
 
-    def _tune(self, model: TextModel, split: Split, details: Any) -> None:
-        """Set the decision threshold of the model, if it has one, by dev."""
-        scorer = self._task.scorer
-        threshold = scorer.tuned(split, scorer.best(model, details))
-        if threshold is not None:
-            model.set_decision(threshold)
-
     def _save_model(self) -> None:
         """Save the model without its optimizer."""
         model = self._model
@@ -311,32 +305,6 @@ class Trials:
             durable_files.publish(partial, self._output / MODEL)
         finally:
             partial.unlink(missing_ok=True)
-
-    def _format_trial(self, trial: Trial, count: int) -> str:
-        scores = format_scores(trial.scores, ".2f")
-        warning = f"  DEGENERATE: {trial.degenerate}" if trial.degenerate else ""
-        return (
-            f"{self._task.name} trial {trial.number} of {count} (seed {trial.seed}): "
-            f"{scores}{warning}  {trial.seconds:.0f} s"
-        )
-
-
-def _config_changes(previous: str, text: str) -> str:
-    """Describe the differences of two `config.yaml`."""
-    try:
-        then = json.loads(previous.partition("\n")[0].strip("#"))
-    except ValueError:  # edited by hand
-        then = {}
-    now = json.loads(text.partition("\n")[0].strip("#"))
-    descriptions = {
-        "task": f"the task {now['task']!r}, not {then.get('task')!r}",
-        "data": "data with other contents",
-        "checkpoint": "another checkpoint",
-    }
-    changes = [descriptions[name] for name in now if now[name] != then.get(name)]
-    known = set(previous.splitlines())
-    changes += [line.strip() for line in text.splitlines()[1:] if line not in known]
-    return "; ".join(changes) or "fewer settings"
 
 
 def summary(trials: list[Trial], name: str) -> dict[str, float]:
