@@ -9,6 +9,7 @@ import dataclasses
 import heapq
 import json
 import math
+import os
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,14 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks import metrics
-from electra_tf.tasks.class_report import (
-    ClassReport,
-    class_report,
-    label_set_report,
-    span_report,
-    tag_report,
-)
+from electra_tf.tasks import class_report, metrics
+from electra_tf.tasks.class_report import ClassReport
 from electra_tf.tasks.data.schemes import OUTSIDE, conlleval_spans, is_span_scheme
 from electra_tf.tasks.data.span_records import to_character_spans
 from electra_tf.tasks.data.splits import Split, texts_of
@@ -72,7 +67,7 @@ class Scorer(abc.ABC):
     def scored(self, model: Any, split: Split, details: Sequence[Any]) -> ScoredSplit:
         """Score what `predict_details` returned for a labelled split."""
         predictions = self.best(model, details)
-        mistakes = self._mistakes(model, split, details, predictions)
+        mistakes = self._mistakes(split, details, predictions)
         return ScoredSplit(
             split,
             details,
@@ -107,7 +102,7 @@ class Scorer(abc.ABC):
 
     @abc.abstractmethod
     def _mistakes(
-        self, model: Any, split: Split, details: Any, predictions: Any
+        self, split: Split, details: Any, predictions: Any
     ) -> Iterator[Mistake]:
         """Yield all mistakes."""
 
@@ -143,18 +138,17 @@ class LabelScorer(Scorer):
         """Return the scores of each class and the confusions; None: numbers."""
         if self.labels is None:
             return None
-        return class_report(split.targets, predictions, self.labels)
+        return class_report.class_report(split.targets, predictions, self.labels)
 
     def _mistakes(
-        self, model: Any, split: Split, details: Any, predictions: Any
+        self, split: Split, details: Any, predictions: Any
     ) -> Iterator[Mistake]:
         rows = zip(split.items, split.targets, predictions, details, strict=True)
         for item, gold, predicted, detail in rows:
             text = " | ".join(texts_of(item))
             if self.labels is None:
-                shown = f"{gold:g}", f"{predicted:.4g}"
                 size = abs(float(gold - predicted))
-                yield Mistake(text, *shown, size, "difference")
+                yield Mistake(text, f"{gold:g}", f"{predicted:.4g}", size, "difference")
             elif gold != predicted:
                 yield Mistake(text, gold, predicted, float(np.max(detail)))
 
@@ -169,15 +163,14 @@ class LabelScorer(Scorer):
 
     def write(self, split: Split, predictions: Sequence[Any], path: str) -> None:
         """Write `PATH.tsv` in GLUE's format, with the source of each row if known."""
-        words = predictions
         if self.labels is None:
-            words = [f"{number:.7g}" for number in predictions]
-        lines = [f"{index}\t{word}" for index, word in enumerate(words)]
+            predictions = [f"{number:.7g}" for number in predictions]
+        lines = [f"{index}\t{word}" for index, word in enumerate(predictions)]
         lines = ["index\tprediction", *lines]
         if split.places is not None:
             rows = zip(lines, ["place", *split.places], strict=True)
             lines = [f"{line}\t{place}" for line, place in rows]
-        pathlib.Path(f"{path}.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+        _write_lines(f"{path}.tsv", lines)
 
     def parse(self, words: Sequence[str], places: Sequence[str]) -> list[Any]:
         """Convert the words of a file to labels or numbers."""
@@ -189,9 +182,8 @@ class LabelScorer(Scorer):
             except (KeyError, ValueError) as error:
                 known = format_list(self.labels) if self.labels else "numbers"
                 raise InputError(
-                    f"Labels must be {known}", f"{word!r} in {place}",
-                    "Correct that line",
-                ) from error  # fmt: skip
+                    f"{place}: a label must be one of {known}, not {word!r}"
+                ) from error
         return values
 
     def _numbers(self, values: Sequence[Any]) -> np.ndarray:
@@ -214,21 +206,19 @@ class LabelSetScorer(LabelScorer):
     def class_report(self, split: Split, predictions: Any) -> ClassReport:
         """Return the scores of each class, each against its absence."""
         sides = map(self._numbers, (split.targets, predictions))
-        return label_set_report(*sides, self.labels)
+        return class_report.label_set_report(*sides, self.labels)
 
     def _mistakes(
-        self, model: Any, split: Split, details: Any, predictions: Any
+        self, split: Split, details: Any, predictions: Any
     ) -> Iterator[Mistake]:
         """Yield wrong sets, with the probability of their most certain wrong class."""
         gold_NC, predicted_NC = map(self._numbers, (split.targets, predictions))
         errors_N = np.abs(np.asarray(details) - gold_NC).max(-1)
+        sides = split.targets, predictions
         for index in np.flatnonzero((gold_NC != predicted_NC).any(-1)):
             text = " | ".join(texts_of(split.items[index]))
-            sides = (
-                self._separator.join(side[index])
-                for side in (split.targets, predictions)
-            )
-            yield Mistake(text, *sides, float(errors_N[index]))
+            names = (self._separator.join(side[index]) for side in sides)
+            yield Mistake(text, *names, float(errors_N[index]))
 
     def degenerate(self, split: Split, predictions: Sequence[Any]) -> str | None:
         """Describe predictions of one set for all texts."""
@@ -261,10 +251,12 @@ class TagScorer(Scorer):
     def class_report(self, split: Split, predictions: Any) -> ClassReport:
         """Return the scores of each type of span, or of each tag."""
         sides = split.targets, predictions
-        return span_report(*sides) if self._spans else tag_report(*sides, self._tags)
+        if self._spans:
+            return class_report.span_report(*sides)
+        return class_report.tag_report(*sides, self._tags)
 
     def _mistakes(
-        self, model: Any, split: Split, details: Any, predictions: Any
+        self, split: Split, details: Any, predictions: Any
     ) -> Iterator[Mistake]:
         """Yield sentences with wrong spans, or wrong tags of words."""
         rows = zip(split.items, split.targets, predictions, details, strict=True)
@@ -278,12 +270,11 @@ class TagScorer(Scorer):
                 )
                 for mine, other in (spans, spans[::-1])
             ]
-            if not any(sides):
-                continue
-            wrong = [a != b for a, b in zip(gold, predicted, strict=True)]
-            size = float(np.max(detail.probabilities.max(-1)[wrong], initial=0))
-            shown = (side or "nothing" for side in sides)
-            yield Mistake(" ".join(sentence.words), *shown, size)
+            if any(sides):
+                wrong = [a != b for a, b in zip(gold, predicted, strict=True)]
+                size = float(np.max(detail.probabilities.max(-1)[wrong], initial=0))
+                shown = (side or "nothing" for side in sides)
+                yield Mistake(" ".join(sentence.words), *shown, size)
 
     def _spans_of(self, tags: Sequence[str]) -> list[tuple[int, int, str]]:
         """Return the first word, the last word and the type of spans, or of words."""
@@ -315,20 +306,14 @@ class TagScorer(Scorer):
             gold = [] if sentence.tags is None else [sentence.tags]
             rows = zip(sentence.words, *gold, tags, strict=True)
             lines += [" ".join(row) for row in rows] + [""]
-        pathlib.Path(f"{path}.txt").write_text("\n".join(lines) + "\n", "utf-8")
+        _write_lines(f"{path}.txt", lines)
         if self._spans and all(sentence.form for sentence in split.items):
-            lines = [
-                json.dumps(_span_record(sentence, tags), ensure_ascii=False)
-                for sentence, tags in zip(split.items, predictions, strict=True)
-            ]
-            text = "\n".join(lines) + "\n"
-            pathlib.Path(f"{path}.jsonl").write_text(text, "utf-8")
-
-
-def _span_record(sentence: Any, tags: Sequence[str]) -> Any:
-    """Return a text with its predicted spans, in the form of its file."""
-    spans = to_character_spans(conlleval_spans(tags), sentence.offsets)
-    return sentence.form.write(sentence.text, spans)
+            lines = []
+            for sentence, tags in zip(split.items, predictions, strict=True):
+                spans = to_character_spans(conlleval_spans(tags), sentence.offsets)
+                record = sentence.form.write(sentence.text, spans)
+                lines.append(json.dumps(record, ensure_ascii=False))
+            _write_lines(f"{path}.jsonl", lines)
 
 
 def _one_span(predictions: Any) -> str | None:
@@ -342,15 +327,12 @@ def _one_span(predictions: Any) -> str | None:
     return f"always predicts one span of {kinds.pop()}" if len(kinds) == 1 else None
 
 
-@dataclasses.dataclass(frozen=True)
-class Answers:
-    """Predictions for the questions of a split."""
+class Answers(NamedTuple):
+    """Predictions for the questions of a split, in order."""
 
     best: Sequence[QAPrediction]
-    """One prediction for each question, in order."""
     threshold: float | None
-    """Threshold of the null odds, above which the answer is empty; None: never
-    empty."""
+    """Of the null odds, above which the answer is empty; None: never empty."""
 
 
 class AnswerScorer(Scorer):
@@ -384,16 +366,15 @@ class AnswerScorer(Scorer):
         if not self._allows_null:
             return score_v1(split.items, texts)
         # The odds of a diverged model are NaN, which counts as no answer.
+        most = sys.float_info.max
         odds = {
-            question.id: p.null_odds
-            if math.isfinite(p.null_odds)
-            else sys.float_info.max
+            question.id: p.null_odds if math.isfinite(p.null_odds) else most
             for question, p in pairs
         }
         return score_v2(split.items, texts, odds, predictions.threshold or 0.0)
 
     def _mistakes(
-        self, model: Any, split: Split, details: Any, predictions: Answers
+        self, split: Split, details: Any, predictions: Answers
     ) -> Iterator[Mistake]:
         for question, answer in zip(split.items, predictions.best, strict=True):
             text = answer.answer_text(predictions.threshold)
@@ -426,5 +407,9 @@ class AnswerScorer(Scorer):
         folder = pathlib.Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            text = json.dumps(content, indent=2) + "\n"
-            (folder / f"{name}.json").write_text(text, encoding="utf-8")
+            _write_lines(folder / f"{name}.json", [json.dumps(content, indent=2)])
+
+
+def _write_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    pathlib.Path(path).write_text(text, encoding="utf-8")
