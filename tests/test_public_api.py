@@ -226,12 +226,9 @@ def test_settings_of_from_preset():
 @pytest.mark.parametrize(
     ("name", "argument", "words"),
     [
-        ("TextClassifier", "num_labels", "Pass num_classes or labels"),
         ("TextClassifier", "max_len", "Did you mean max_length"),
         ("TextClassifier", "learning_rate", r'settings={"optimizer.learning_rate": 3}'),
         ("TextClassifier", "cache_dir", "Leave cache_dir out"),
-        ("TokenClassifier", "num_labels", "Pass tags or labels"),
-        ("TextRegressor", "sequence_length", "Pass max_length"),
         ("QuestionAnswerer", "epochs", r'settings={"training.epochs": 3}'),
     ],
 )
@@ -353,7 +350,7 @@ def small():
         (lambda c: electra_tf.load_config(c), "PretrainingConfig"),
         (
             lambda c: electra_tf.TextClassifier("run", num_classes=2),
-            r"Call TextClassifier.from_preset\('run', ...\)",
+            r"call TextClassifier.from_preset\('run', ...\)",
         ),
     ],
 )

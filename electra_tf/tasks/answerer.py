@@ -73,8 +73,7 @@ class QuestionAnswerer(TextModel):
             path_or_name: As for `TextModel.from_preset`.
             null_threshold: Threshold of the null odds, above which the answer is
                 empty; None: never empty. The default keeps that of a saved model.
-            options: `vocabulary`, `settings`, `max_length`, `seed`, `name`, `dtype` and
-                `trainable`, as for `TextModel.from_preset`.
+            options: Other arguments of `TextModel.from_preset`.
         """
         if null_threshold != 0:
             options["null_threshold"] = null_threshold
@@ -87,24 +86,16 @@ class QuestionAnswerer(TextModel):
 
     def make_head(self, seed: int) -> SpanHead:
         """Create the head."""
-        settings = self.settings.model
-        return SpanHead(
-            self.shape.width,
-            InitializerFactory(seed),
-            settings.start_n_top,
-            settings.joint_prediction,
-            settings.answerable,
-            dtype="float32",
-        )
+        chosen, initializers = self.settings.model, InitializerFactory(seed)
+        options = chosen.start_n_top, chosen.joint_prediction, chosen.answerable
+        return SpanHead(self.shape.width, initializers, *options, dtype="float32")
 
     def head_outputs(
         self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
         """Return the outputs of `SpanHead.call`."""
-        segments_BL = inputs["segment_ids"]
-        if targets is None:
-            return self.head(x_BLD, segments_BL)
-        return self.head(x_BLD, segments_BL, targets["start"])
+        starts = [] if targets is None else [targets["start"]]
+        return self.head(x_BLD, inputs["segment_ids"], *starts)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Return the loss and the number of windows with the right start and end.
@@ -113,13 +104,9 @@ class QuestionAnswerer(TextModel):
         """
         logits = [outputs[f"{name}_logits_BL"] for name in ("start", "end")]
         positions = [targets["start"], targets["end"]]
-        losses_B = span_loss(
-            *logits,
-            outputs.get("answerable_logit_B"),
-            *positions,
-            targets["impossible"],
-            self.settings.model.answerable_weight,
-        )
+        logit_B, impossible_B = outputs.get("answerable_logit_B"), targets["impossible"]
+        weight = self.settings.model.answerable_weight
+        losses_B = span_loss(*logits, logit_B, *positions, impossible_B, weight)
         correct_B = [
             tf.argmax(logits_BL, -1, tf.int32) == position_B
             for logits_BL, position_B in zip(logits, positions, strict=True)
@@ -209,8 +196,7 @@ class QuestionAnswerer(TextModel):
         Returns:
             One prediction for each question, independent of `null_threshold`.
         """
-        examples = self.examples(x)
-        return self.decode_details(x, examples, self.outputs_of(examples, batch_size))
+        return self.predict_details(x, batch_size)
 
     def decision_settings(self) -> dict[str, float]:
         """Return the threshold of the null odds, if there is one."""
@@ -233,9 +219,8 @@ def _question(item: Any, index: int) -> Question:
     is_pair = isinstance(item, tuple | list) and len(item) == 2
     if not is_pair or not all(isinstance(text, str) for text in item):
         raise InputError(
-            "Each element of x must be a pair (question, context)",
-            f"{item!r:.80} at index {index}",
-            "Pass pairs of texts",
+            f"Each element of x must be a pair (question, context) of texts, not "
+            f"{item!r:.80} at index {index}"
         )
     return Question(str(index), *item, (), False, "", "the given pairs", index + 1)
 
@@ -245,21 +230,18 @@ def _with_answers(question: Question, gold: Any, index: int) -> Question:
         gold = ()
     elif len(gold) == 2 and isinstance(gold[0], str):
         gold = (gold,)
-    if isinstance(gold, str) or not all(map(_is_answer, gold)):
-        raise InputError(
-            "An answer must be (text, start), with the index of its first character "
-            "in the context",
-            f"{gold!r:.80} at index {index}",
-            "Pass (text, start), a list of these, or None for no answer",
-        )
-    answers = tuple(a if isinstance(a, Answer) else Answer(*a) for a in gold)
+    answers = []
+    for answer in [gold] if isinstance(gold, str) else gold:
+        match answer:
+            case Answer():
+                answers.append(answer)
+            case (str(text), numbers.Integral() as start):
+                answers.append(Answer(text, start))
+            case _:
+                raise InputError(
+                    "An answer must be (text, start), with the index of its first "
+                    "character in the context, a list of these, or None for no answer,"
+                    f" not {gold!r:.80} at index {index}"
+                )
+    answers = tuple(answers)
     return dataclasses.replace(question, answers=answers, impossible=not answers)
-
-
-def _is_answer(value: Any) -> bool:
-    """Return whether a value is an `Answer` or (text, start)."""
-    if isinstance(value, Answer):
-        return True
-    is_pair = isinstance(value, tuple | list) and len(value) == 2
-    is_text = is_pair and isinstance(value[0], str)
-    return is_text and isinstance(value[1], numbers.Integral)

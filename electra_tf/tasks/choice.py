@@ -104,6 +104,7 @@ class ChoiceClassifier(PooledTextModel):
 
     kind = "choice_classifier"
     own_arguments = ("num_choices",)
+    required_argument = "num_choices"
     metric_kind = "classes"
     takes_columns = True
     pairs = True
@@ -119,9 +120,7 @@ class ChoiceClassifier(PooledTextModel):
         self.num_choices = num_choices
         if type(num_choices) is not int or num_choices < 2:
             raise InputError(
-                "num_choices must be a whole number, 2 or more",
-                f"num_choices={num_choices!r}",
-                "Pass the number of the choices of a text",
+                f"num_choices must be a whole number of 2 or more, not {num_choices!r}"
             )
         super().__init__(start, settings, seed, **options)
 
@@ -137,23 +136,11 @@ class ChoiceClassifier(PooledTextModel):
         Args:
             path_or_name: As for `TextModel.from_preset`.
             num_choices: Number of the choices of a text; None: that of the saved model.
-            options: `vocabulary`, `settings`, `max_length`, `seed`, `name`, `dtype` and
-                `trainable`, as for `TextModel.from_preset`.
+            options: Other arguments of `TextModel.from_preset`.
         """
         if num_choices is not None:
             options["num_choices"] = num_choices
         return super().from_preset(path_or_name, **options)
-
-    @classmethod
-    def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Require the number of choices."""
-        if "num_choices" not in given:
-            raise InputError(
-                "A new ChoiceClassifier must get its number of choices",
-                "no num_choices",
-                "Pass num_choices=4, for example",
-            )
-        return given
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -261,9 +248,8 @@ def _numbers(y: Sequence[Any], count: int) -> list[int]:
     for index, target in enumerate(y):
         if str(target) not in known:
             raise InputError(
-                f"A target must be a number from 0 to {count - 1}",
-                f"{target!r} at index {index}",
-                "Pass the number of the right choice",
+                f"A target must be a number from 0 to {count - 1}, not {target!r} at "
+                f"index {index}"
             )
     return [known[str(target)] for target in y]
 
@@ -277,16 +263,13 @@ def as_choices(item: Any, count: int | None, index: int = 0) -> Choices:
         strings = [*texts, *(choices if is_list else [None])]
         if len(texts) not in (1, 2) or not all(isinstance(s, str) for s in strings):
             raise InputError(
-                "Each element of x must be a text and a list of choices, texts too, "
-                "with an optional question between them",
-                f"{item!r:.80} at index {index}",
-                "Pass (text, [choice, choice, ...])",
+                "Each element of x must be (text, [choice, choice, ...]) or (text, "
+                f"question, [choice, choice, ...]), not {item!r:.80} at index {index}"
             )
         item = Choices(texts[0], tuple(choices), "".join(texts[1:]))
     if count is not None and len(item.choices) != count:
         raise InputError(
-            f"Each text must have {count} choices, as the model has",
-            f"{item.choices!r:.80} at index {index}",
-            "Add or remove choices, or create a model with another num_choices",
+            f"Each text must have {count} choices, as the model has, not "
+            f"{item.choices!r:.80} at index {index}"
         )
     return item

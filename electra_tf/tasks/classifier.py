@@ -39,14 +39,8 @@ class PooledTextModel(TextModel):
     def text_head(self, units: int, seed: int) -> ClassificationHead:
         """Return a head with a number of outputs."""
         chosen = self.settings.model
-        return ClassificationHead(
-            self.shape.width,
-            units,
-            chosen.head_dropout,
-            seed,
-            chosen.pooler,
-            chosen.pooling,
-        )
+        options = chosen.head_dropout, seed, chosen.pooler, chosen.pooling
+        return ClassificationHead(self.shape.width, units, *options)
 
     def head_outputs(
         self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
@@ -84,6 +78,7 @@ class TextClassifier(PooledTextModel):
     kind = "classifier"
     own_arguments = ("labels", "pairs", "multi_label")
     head_arguments = ("labels",)
+    required_argument = "num_classes or labels"
 
     def __init__(
         self,
@@ -95,14 +90,13 @@ class TextClassifier(PooledTextModel):
         multi_label: bool = False,
         **options: Any,
     ):
-        self.labels, self.pairs = tuple(map(str, labels)), pairs
+        self.labels = self.output_names = tuple(map(str, labels))
+        self.pairs = pairs
         self.multi_label, count = bool(multi_label), len(self.labels)
         if len(set(self.labels)) < max(count, 1 if multi_label else 2):
             least = "one or more" if multi_label else "at least two"
             raise InputError(
-                f"labels must be {least} distinct names",
-                f"labels={self.labels}",
-                "Pass each class once",
+                f"labels must be {least} distinct names, not {self.labels}"
             )
         super().__init__(start, settings, seed, **options)
 
@@ -123,30 +117,20 @@ class TextClassifier(PooledTextModel):
             labels: Names of the classes, in place of `num_classes`.
             multi_label: Whether a text has any number of classes; None: exactly one, or
                 as the saved model.
-            options: `vocabulary`, `settings`, `max_length`, `seed`, `name`, `dtype` and
-                `trainable`, as for `TextModel.from_preset`.
+            options: Other arguments of `TextModel.from_preset`.
         """
         if num_classes is not None:
             if labels is not None or not isinstance(num_classes, numbers.Integral):
-                raise _names_error(num_classes, labels)
+                raise InputError(
+                    "A classifier needs either num_classes, an integer, or labels, not "
+                    f"num_classes={num_classes!r}, labels={labels}"
+                )
             labels = range(num_classes)
         if labels is not None:
             options["labels"] = tuple(map(str, labels))
         if multi_label is not None:
             options["multi_label"] = multi_label
         return super().from_preset(path_or_name, **options)
-
-    @classmethod
-    def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Require the names of the classes."""
-        if "labels" not in given:
-            raise _names_error(None, None)
-        return given
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """Names of the classes."""
-        return self.labels
 
     @property
     def metric_name(self) -> str:
@@ -177,12 +161,9 @@ class TextClassifier(PooledTextModel):
         self, x: Sequence[Any], y: Sequence[Any] | None = None
     ) -> EncodedExamples:
         """Encode texts or pairs, with names or indices of classes as targets."""
-        targets = None
         if y is not None:
-            targets = (
-                multi_hot(y, self.labels) if self.multi_label else self._class_ids(y)
-            )
-        return encode_texts(self.tokenizer, x, self.settings.data.max_length, targets)
+            y = multi_hot(y, self.labels) if self.multi_label else self._class_ids(y)
+        return encode_texts(self.tokenizer, x, self.settings.data.max_length, y)
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
         """Return targets, logits and weights of texts."""
@@ -231,41 +212,30 @@ class TextClassifier(PooledTextModel):
         """Return the weight of each target's class."""
         if self.multi_label:
             raise InputError(
-                "class_weight must be left out for a classifier with multi_label, as a "
-                "text has any number of classes",
-                f"class_weight={of!r:.60}",
-                "Pass sample_weight, one number for each text",
+                f"class_weight={of!r:.60} does not apply with multi_label, as a text "
+                "has any number of classes; pass sample_weight"
             )
         if not isinstance(of, Mapping):
             raise InputError(
-                "class_weight must be a dictionary of weights by class",
-                f"{of!r:.60}",
-                "Pass {class: weight}, each class written as in the targets",
+                f"class_weight must be a dictionary of weights by class, not {of!r:.60}"
             )
         weights = dict(zip(self._class_ids(list(of)), of.values(), strict=True))
         if len(weights) < len(of):
-            raise InputError(
-                "class_weight must contain each class once",
-                f"{of!r:.60}",
-                "Keep one key of each class",
-            )
+            raise InputError(f"class_weight must have each class once, not {of!r:.60}")
         return [weights.get(class_id, 1.0) for class_id in self._class_ids(y)]
 
     def _class_ids(self, y: Sequence[Any]) -> list[int]:
         ids = {name: index for index, name in enumerate(self.labels)}
-        has_integer_names = any(name.lstrip("-").isdigit() for name in self.labels)
-        if not has_integer_names:
+        integer, count = "", len(ids)
+        if not any(name.lstrip("-").isdigit() for name in self.labels):
             ids |= {str(index): index for index in ids.values()}
-        count = len(self.labels)
+            integer = f", an integer below {count}"
         class_ids = [_class_id(label, ids, count) for label in y]
         if None in class_ids:
             index = class_ids.index(None)
             raise InputError(
-                f"A label must be one of {format_list(self.labels)}"
-                + f", an integer below {count}" * (not has_integer_names)
-                + f", or a one-hot row of {count} numbers",
-                f"{y[index]!r} at index {index}",
-                "Correct the label, or create the model with these labels",
+                f"A label must be one of {format_list(self.labels)}{integer}, or a "
+                f"one-hot row of {count} numbers, not {y[index]!r} at index {index}"
             )
         return class_ids
 
@@ -310,9 +280,7 @@ class TextRegressor(PooledTextModel):
         self.low, self.high, self.pairs = float(low), float(high), pairs
         if not -math.inf < self.low < self.high < math.inf:
             raise InputError(
-                "low must be less than high, and both finite",
-                f"low={low}, high={high}",
-                "Pass the lowest and the highest possible score",
+                f"low must be less than high, and both finite: low={low}, high={high}"
             )
         super().__init__(start, settings, seed, **options)
 
@@ -330,8 +298,7 @@ class TextRegressor(PooledTextModel):
             path_or_name: As for `TextModel.from_preset`.
             low: Lowest score; None: 0, or that of the saved model.
             high: Highest score; None: 1, or that of the saved model.
-            options: `vocabulary`, `settings`, `max_length`, `seed`, `name`, `dtype` and
-                `trainable`, as for `TextModel.from_preset`.
+            options: Other arguments of `TextModel.from_preset`.
         """
         bounds = {"low": low, "high": high}
         options |= {name: value for name, value in bounds.items() if value is not None}
@@ -342,10 +309,7 @@ class TextRegressor(PooledTextModel):
         return self.text_head(1, seed)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Compute the squared error.
-
-        The loss is that of scaled scores; `mse` is in the units of `low` and `high`.
-        """
+        """Compute the error of scaled scores, and `mse` in the units of the scores."""
         loss = score_loss(outputs, targets, weights_B)
         return loss._replace(metric_sum=loss.metric_sum * (self.high - self.low) ** 2)
 
@@ -359,18 +323,15 @@ class TextRegressor(PooledTextModel):
         self, x: Sequence[Any], y: Sequence[Any] | None = None
     ) -> EncodedExamples:
         """Encode texts or pairs, with scores as targets."""
-        scores = None
-        if y is not None:
-            invalid = [n for n, score in enumerate(y) if not _is_finite_number(score)]
-            if invalid:
+        for index, score in enumerate([] if y is None else y):
+            array = np.asarray(score)
+            if array.ndim or array.dtype.kind not in "fiu" or not np.isfinite(array):
                 raise InputError(
-                    "A score must be a finite number",
-                    f"{y[invalid[0]]!r} at index {invalid[0]}",
-                    "Correct the score, or remove that text",
+                    f"A score must be a finite number, not {score!r} at index {index}"
                 )
-            scale = self.high - self.low
-            scores = [(float(score) - self.low) / scale for score in y]
-        return encode_texts(self.tokenizer, x, self.settings.data.max_length, scores)
+        if y is not None:
+            y = [(float(score) - self.low) / (self.high - self.low) for score in y]
+        return encode_texts(self.tokenizer, x, self.settings.data.max_length, y)
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Return scores in the units of `low` and `high`, float32 [N]."""
@@ -400,14 +361,6 @@ def encode_texts(
     )
 
 
-def _names_error(num_classes: Any, labels: Any) -> InputError:
-    return InputError(
-        "A classifier must get either num_classes, an integer, or labels",
-        f"num_classes={num_classes!r}, labels={labels}",
-        "Pass exactly one of num_classes and labels",
-    )
-
-
 def _class_id(label: Any, ids: Mapping[str, int], count: int) -> int | None:
     """Return the class of a name, an index, or a one-hot row; None if it is neither."""
     if isinstance(label, bytes):
@@ -423,9 +376,3 @@ def _class_id(label: Any, ids: Mapping[str, int], count: int) -> int | None:
     hot = np.flatnonzero(value)
     is_one_hot = value.shape == (count,) and len(hot) == 1 and value[hot[0]] == 1
     return int(hot[0]) if is_one_hot else None
-
-
-def _is_finite_number(value: Any) -> bool:
-    """Return whether a value is a finite number; strings and booleans are not."""
-    array = np.asarray(value)
-    return not array.ndim and array.dtype.kind in "fiu" and bool(np.isfinite(array))

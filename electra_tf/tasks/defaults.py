@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from electra_tf.config import loader
-from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.finetuning import FinetuningConfig, TaskModelConfig
+from electra_tf.config.model import EncoderConfig
+from electra_tf.errors import InputError
 from electra_tf.sources import PretrainedEncoder
 
 # Learning rate and layer decay by depth and width (paper, appendix B, table 7).
@@ -57,9 +59,17 @@ def longest(start: PretrainedEncoder, length: int) -> int:
     return min(length, limit, start.shape.max_positions)
 
 
-def default_dropout(trained: float, epochs: int) -> float:
-    """Return the rate of a training, for an encoder trained with a rate."""
-    return MOST_DROPOUT if epochs >= _MANY_EPOCHS else min(MOST_DROPOUT, trained)
+def dropout_rates(
+    chosen: TaskModelConfig, trained: EncoderConfig, epochs: float = math.inf
+) -> dict[str, float]:
+    """Return the rates that are set, or those of a training, by their names."""
+    rates = {}
+    for name in ("dropout", "attention_dropout"):
+        few = min(MOST_DROPOUT, getattr(trained, name))
+        default = few if epochs < _MANY_EPOCHS else MOST_DROPOUT
+        rate = getattr(chosen, name)
+        rates[name] = default if rate is None else rate
+    return rates
 
 
 def default_epochs(steps: int) -> int:
@@ -96,14 +106,30 @@ def complete_settings(
 def describe_settings(start: PretrainedEncoder, settings: FinetuningConfig) -> str:
     """Return a line with the defaults of an encoder, and which were set otherwise."""
     values = loader.flatten(dataclasses.asdict(settings))
-    defaults = default_settings(start)
-    chosen = [f"{n}={v:g}" if type(v) is float else f"{n}={v}"
-              for n, v in defaults.items() if values[n] == v]  # fmt: skip
-    changed = [f"{n}={values[n]} in place of {v}"
-               for n, v in defaults.items() if values[n] != v]  # fmt: skip
+    chosen, changed = [], []
+    for name, default in default_settings(start).items():
+        if values[name] == default:
+            value = f"{default:g}" if type(default) is float else default
+            chosen.append(f"{name}={value}")
+        else:
+            changed.append(f"{name}={values[name]} in place of {default}")
     shape = f"{start.shape.depth} x {start.shape.width}"
     kind = "as published" if is_published(start) else "see the page Defaults"
-    parts = [f"defaults of a {shape} encoder ({kind}): {', '.join(chosen)}"]
-    if changed:
-        parts.append(f"set otherwise: {', '.join(changed)}")
-    return "; ".join(parts)
+    line = f"defaults of a {shape} encoder ({kind}): {', '.join(chosen)}"
+    return f"{line}; set otherwise: {', '.join(changed)}" if changed else line
+
+
+def checked_settings(
+    settings: FinetuningConfig, max_positions: int, dtype: Any
+) -> FinetuningConfig:
+    """Return the settings with the precision of a dtype policy."""
+    if (length := settings.data.max_length) > max_positions:
+        raise InputError(
+            f"data.max_length={length} exceeds the encoder's {max_positions} positions;"
+            f" pass --set=data.max_length={max_positions} or less, or in Python "
+            f"max_length={max_positions}"
+        )
+    if dtype is None:
+        return settings
+    precision = {"training.precision": getattr(dtype, "name", dtype)}
+    return loader.to_config(precision, FinetuningConfig, settings)

@@ -90,11 +90,8 @@ class EncodedExamples:
         """
         longest = max(len(self.ids[row]) for row in rows)
         length = min(padded_length(longest), max(self.max_length, longest))
-        columns = (
-            [column[row] for row in rows] for column in (self.ids, self.segments)
-        )
-        inputs = pad_rows(*columns, (size, length))
-        targets = self._columns
+        columns = [[side[row] for row in rows] for side in (self.ids, self.segments)]
+        inputs, targets = pad_rows(*columns, (size, length)), self._columns
         if isinstance(targets, dict):
             targets = {n: _padded(v, rows, size, length) for n, v in targets.items()}
         else:
@@ -108,31 +105,23 @@ def check_num_targets(x: Sequence[Any], y: Sequence[Any] | None, items: str) -> 
     """Raise an error unless there is a target for each item."""
     if y is not None and len(y) != len(x):
         raise InputError(
-            f"y must have one target for each of the {items}",
-            f"{len(x)} {items} and {len(y)} targets",
-            "Pass lists of one length",
+            f"y must have one target for each: {len(x)} {items} and {len(y)} targets"
         )
 
 
 def padded_length(length: int) -> int:
     """Round a length up to one of `LENGTHS`, or to a multiple of 128."""
-    for candidate in LENGTHS:
-        if length <= candidate:
-            return candidate
-    return -(-length // 128) * 128
+    return next((n for n in LENGTHS if length <= n), -(-length // 128) * 128)
 
 
 def training_batch_indices(
     lengths: np.ndarray, size: int, seed: int, epoch: int, bucketed: bool = True
 ) -> list[np.ndarray]:
-    """Assign examples to the batches of an epoch.
+    """Return the indices of the examples of each batch of an epoch.
 
     The examples are shuffled, as a function of (seed, epoch). Each window of 50 batches
     is sorted by length (if `bucketed`) and cut into batches of `size`; one batch may be
     smaller. The order of all batches is shuffled again.
-
-    Returns:
-        Indices of the examples of each batch; each example is in one batch.
     """
     # The smaller batch is a random one of the last window. If it always had the longest
     # examples, a mean over the batch would give these a larger weight in each epoch.
@@ -180,17 +169,17 @@ def check_replicas(size: int, strategy: tf.distribute.Strategy) -> None:
     """Raise an error unless each replica gets the same number of rows of a batch."""
     replicas = strategy.num_replicas_in_sync
     if size % replicas:
+        multiple = -(-size // replicas) * replicas
         raise InputError(
-            f"batch_size must be a multiple of the {replicas} replicas",
-            f"batch_size={size}",
-            f"Set training.batch_size={-(-size // replicas) * replicas}",
+            f"batch_size={size} must be a multiple of the {replicas} replicas; set "
+            f"training.batch_size={multiple}"
         )
 
 
 def single_batch(examples: EncodedExamples) -> tuple[Inputs, Any, tf.Tensor]:
     """Pad all examples to one batch of tensors: inputs, targets and weights."""
     if not len(examples):
-        raise InputError("A batch must have one or more texts", "no text", "Pass texts")
+        raise InputError("A batch must have one or more texts")
     batch = examples.batch(range(len(examples)), len(examples))
     return tf.nest.map_structure(tf.convert_to_tensor, batch)
 
@@ -200,9 +189,7 @@ def training_dataset(
 ) -> tf.data.Dataset:
     """Return padded batches; each pass over the data set is the next epoch."""
     if not len(examples):
-        raise InputError(
-            "There must be one or more examples", "no example", "Check the data"
-        )
+        raise InputError("There must be one or more examples")
 
     def next_epoch() -> Iterator[Any]:
         for rows in next(epochs):
@@ -247,10 +234,8 @@ def _column(ids: Sequence[Sequence[int]], values: Any) -> np.ndarray | list[Any]
     for row, value in pairs:
         if np.shape(value) != (len(row),) or np.asarray(value).dtype.kind == "f":
             raise ValueError(
-                f"a target of shape {np.shape(value)} for {len(row)} positions: "
-                "targets are numbers for each example, or ids for each of its "
-                "positions; pass several numbers for an example as a dictionary of "
-                "lists"
+                f"a target of shape {np.shape(value)} for {len(row)} positions; pass "
+                "numbers, an id for each position, or a dictionary of such lists"
             )
     return list(values)
 

@@ -4,11 +4,9 @@
 any container, data sets of texts, `EncodedExamples`, ids, or other inputs of Keras.
 """
 
-import dataclasses
 import math
 import numbers
 import sys
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -16,17 +14,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.examples import (
-    EncodedExamples,
-    Inputs,
-    check_replicas,
-    epoch_batch_indices,
-    eval_dataset,
-    single_batch,
-    training_dataset,
-)
+from electra_tf.tasks import examples as batches
+from electra_tf.tasks.examples import EncodedExamples, Inputs
 from electra_tf.tasks.labels import check_rows
 from electra_tf.tasks.losses import squeeze_column
 from electra_tf.tasks.optimizer import int_value
@@ -35,10 +25,9 @@ from electra_tf.tasks.text_inputs import (
     check_input,
     is_text_dataset,
     is_texts,
-    to_array,
-    to_rows,
     tokenize_dataset,
 )
+from electra_tf.text.encoding import to_array, to_rows
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
@@ -52,7 +41,7 @@ class Prepared(NamedTuple):
     sample_weight: Any = None
     class_weight: Any = None
     pairs: bool | None = None
-    """True for pairs of texts, False for single texts; None: neither applies."""
+    """As `EncodedExamples.pairs`."""
 
 
 def prepare(
@@ -71,9 +60,8 @@ def prepare(
     if isinstance(x, tf.data.Dataset) and is_text_dataset(x):
         if sample_weight is not None:
             raise InputError(
-                "A data set of texts must contain its weights",
-                "sample_weight=...",
-                "Map the data set to batches of (texts, targets, weights)",
+                "sample_weight does not apply to a data set of texts; map it to "
+                "batches of (texts, targets, weights)"
             )
         dataset, found = tokenize_dataset(
             x, lambda *batch: _encode(model, *batch, class_weight)
@@ -86,13 +74,9 @@ def prepare(
     if class_weight is not None:
         model.class_weights([], class_weight)  # raises an error where it is not valid
     if isinstance(x, EncodedExamples):
-        require_targets(x.targets, f"{len(x)} examples without targets")
+        require_targets(x.targets, f"{len(x)} examples")
         if class_weight is not None:
-            raise InputError(
-                "class_weight must be used with texts",
-                "EncodedExamples",
-                "Pass texts and y",
-            )
+            raise InputError("class_weight needs texts and y, not EncodedExamples")
         check_length(max(x.lengths, default=0), model.shape.max_positions)
         if sample_weight is not None:
             exact = x.items is None
@@ -100,7 +84,6 @@ def prepare(
         return Prepared(x, y, pairs=check_pairs(x.pairs, pairs))
     if isinstance(x, Mapping):
         check_ids(x, model.shape.max_positions)
-        require_targets(y)
         y = _targets_of_ids(model, y)
         sample_weight = to_weights(sample_weight, x["token_ids"].shape[0])
     return Prepared(x, y, sample_weight, class_weight)
@@ -108,6 +91,7 @@ def prepare(
 
 def _targets_of_ids(model: TaskMethods, y: Any) -> Any:
     """Return the targets of ids, a column as values; check rows of classes."""
+    require_targets(y)
     if model.multi_label:
         check_rows(y, model.num_outputs)
     is_column = np.ndim(y) == 2 and np.shape(y)[1] == 1
@@ -120,22 +104,12 @@ def prepare_batch(
     """Encode all texts as one batch of ids; arguments as for `prepare`."""
     if isinstance(x, tf.data.Dataset):
         raise InputError(
-            "x must be a list of texts, or ids, for a single batch",
-            "a data set",
-            "Pass one of its elements, or call fit or evaluate",
+            "x of a single batch must be a list of texts, or ids, not a data set"
         )
     prepared = prepare(model, x, *targets, **options)
     if not isinstance(prepared.x, EncodedExamples):
         return prepared
-    return Prepared(*single_batch(prepared.x), pairs=prepared.pairs)
-
-
-def _shows_bars() -> bool:
-    """Return whether standard output can redraw a line.
-
-    A file would keep every state of the bar.
-    """
-    return sys.stdout.isatty() or "ipykernel" in sys.modules
+    return Prepared(*batches.single_batch(prepared.x), pairs=prepared.pairs)
 
 
 def prepare_fit(
@@ -150,7 +124,9 @@ def prepare_fit(
     """Return the arguments of Keras's `fit`, and whether texts are pairs."""
     arguments = dict(arguments)
     if arguments.get("verbose", "auto") == "auto":
-        arguments["verbose"] = 1 if _shows_bars() else 2
+        # A file would keep every state of a bar.
+        shows_bars = sys.stdout.isatty() or "ipykernel" in sys.modules
+        arguments["verbose"] = 1 if shows_bars else 2
     if validation_data is None and validation_split and not isinstance(x, Mapping):
         (x, *targets), validation_data = _split_texts(
             model, x, *targets, validation_split
@@ -165,53 +141,47 @@ def prepare_fit(
     if isinstance(x, EncodedExamples):
         if (steps := arguments.get("steps_per_epoch")) is not None:
             raise InputError(
-                "steps_per_epoch must be left out with a list of texts, as an epoch is "
-                "one pass over all of them",
-                f"steps_per_epoch={steps!r:.40}",
-                "Leave it out, or pass a tf.data.Dataset of batches of (texts, targets)"
-                " with repeat()",
+                f"steps_per_epoch={steps!r:.40} does not apply to a list of texts, as "
+                "an epoch is one pass over all of them; pass a tf.data.Dataset of "
+                "batches of (texts, targets) with repeat()"
             )
-        check_replicas(batch_size, model.distribute_strategy)
-        epochs = epoch_batch_indices(
+        batches.check_replicas(batch_size, model.distribute_strategy)
+        epochs = batches.epoch_batch_indices(
             x.lengths,
             batch_size,
             lambda: (int_value(model.seed), int_value(model.optimizer.iterations)),
             shuffle=arguments.get("shuffle", True),
             bucketed=model.settings.training.length_buckets,
         )
-        x = training_dataset(x, batch_size, epochs)
+        x = batches.training_dataset(x, batch_size, epochs)
     if isinstance(x, tf.data.Dataset):
         arguments["shuffle"] = False  # Keras warns that it ignores True
     if isinstance(x, Mapping):
         arguments["batch_size"] = batch_size
         if validation_split and validation_data is None:
             arguments["validation_split"] = validation_split
-    names = ("y", "sample_weight", "class_weight")
-    arguments |= {"x": x, **{name: getattr(train, name) for name in names}}
-    return arguments, train.pairs
+    arguments |= {"x": x, "y": train.y, "sample_weight": train.sample_weight}
+    return arguments | {"class_weight": train.class_weight}, train.pairs
 
 
 def check_pairs(found: bool | None, expected: bool | None) -> bool | None:
     """Return whether texts are pairs; raise if they must be of the other kind."""
-    if found is None or expected in (None, found):
-        return found
-    kinds = ("single texts", "pairs of texts")
-    raise InputError(
-        f"The texts must be {kinds[expected]}, as in training",
-        kinds[found],
-        f"Pass {kinds[expected]}, or train another model",
-    )
+    if found is not None and expected not in (None, found):
+        kinds = ("single texts", "pairs of texts")
+        raise InputError(
+            f"The texts must be {kinds[expected]}, as in training, not {kinds[found]}"
+        )
+    return found
 
 
 def _prepare_validation(
     model: TaskMethods, data: Any, batch_size: int, pairs: bool | None
 ) -> Any:
     is_tuple = isinstance(data, tuple | list) and len(data) in (2, 3)
-    x, y, *weights = data if is_tuple else (data, None)
-    prepared = prepare(model, x, y, *weights, pairs=pairs)
+    prepared = prepare(model, *(data if is_tuple else (data,)), pairs=pairs)
     if isinstance(prepared.x, EncodedExamples):
-        check_replicas(batch_size, model.distribute_strategy)
-        return eval_dataset(prepared.x, batch_size)
+        batches.check_replicas(batch_size, model.distribute_strategy)
+        return batches.eval_dataset(prepared.x, batch_size)
     return prepared[: len(data)] if is_tuple else prepared.x
 
 
@@ -222,9 +192,8 @@ def _split_texts(
     x = to_array(x)
     if not is_texts(x):
         raise InputError(
-            "validation_split must be used with a list of texts, or ids",
-            f"validation_split={share!r:.40} with a {type(x).__name__}",
-            "Pass validation_data instead",
+            f"validation_split={share!r:.40} with a {type(x).__name__} does not apply; "
+            "pass validation_data"
         )
     rows = to_rows(x, not model.takes_words)
     y, weights = to_targets(y, model.takes_columns), to_weights(weights, len(rows))
@@ -242,9 +211,8 @@ def _encode(
     """Encode texts and targets, with the weights of items or of classes."""
     if sample_weight is not None and class_weight is not None:
         raise InputError(
-            "Only one of sample_weight and class_weight may be set",
-            "both sample_weight and class_weight",
-            "Multiply them, and pass the product as sample_weight",
+            "Pass sample_weight or class_weight, not both sample_weight and "
+            "class_weight; a product of both is a sample_weight"
         )
     y = to_targets(y, model.takes_columns)
     examples = model.examples(rows, y)
@@ -273,18 +241,19 @@ def to_weights(weights: Any, count: int, exact: bool = True) -> np.ndarray | Non
     """
     if weights is None:
         return None
+    rule = "sample_weight must have a finite number of 0 or more for each item, not"
     try:
         values = np.asarray(weights, np.float32)
     except (TypeError, ValueError) as error:
-        raise _bad_weights(f"{weights!r:.80} ({error})") from error
+        raise InputError(f"{rule} {weights!r:.80} ({error})") from error
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     surplus = len(values) - count if values.ndim == 1 else -1
     if surplus < 0 or (surplus and exact):
-        raise _bad_weights(f"the shape {list(values.shape)} for {count} items")
+        raise InputError(f"{rule} the shape {list(values.shape)} for {count} items")
     bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(bad):
-        raise _bad_weights(f"{values[bad[0]]} at index {bad[0]}")
+        raise InputError(f"{rule} {values[bad[0]]} at index {bad[0]}")
     return values
 
 
@@ -292,12 +261,9 @@ def positive_or_default(name: str, value: Any, default: int | None) -> int | Non
     """Return a whole number of 1 or more, or the default."""
     if value is None:
         return default
-    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not is_integer or value < 1:
+    if not isinstance(value, numbers.Integral) or value is True or value < 1:
         raise InputError(
-            f"{name} must be a whole number of 1 or more",
-            f"{name}={value!r:.80}",
-            "Leave it out to use the settings' value" + f", {default}" * bool(default),
+            f"{name} must be a whole number of 1 or more, not {name}={value!r:.80}"
         )
     return int(value)
 
@@ -308,9 +274,8 @@ def num_training_rows(count: int, share: float) -> int:
     num_training = math.floor(count * (1.0 - share)) if is_share else 0
     if not 0 < num_training < count:
         raise InputError(
-            "validation_split must leave one or more items to train and to validate on",
-            f"validation_split={share!r:.40} of {count} items",
-            "Choose another share, or pass validation_data=(texts, targets)",
+            f"validation_split={share!r:.40} of {count} items must leave one or more "
+            "to train and to validate on; or pass validation_data=(texts, targets)"
         )
     return num_training
 
@@ -337,28 +302,26 @@ def unpack_batch(data: Any) -> tuple[Inputs, Any, tf.Tensor]:
         weights_B = tf.ones([tf.shape(inputs["token_ids"])[0]])
     weights_B = squeeze_column(weights_B)
     if weights_B.shape.rank not in (None, 1):
-        raise _bad_weights(f"the shape {list(weights_B.shape)}")
+        shape = list(weights_B.shape)
+        raise InputError(f"sample_weight must be a number for each row, not {shape}")
     return inputs, targets, tf.reshape(tf.cast(weights_B, tf.float32), [-1])
 
 
-def require_targets(y: Any, received: str = "ids without targets") -> None:
+def require_targets(y: Any, received: str = "ids") -> None:
     """Raise an error if there are no targets."""
     if y is None:
         raise InputError(
-            "fit and evaluate must have y, the target of each text or row of ids",
-            received,
-            "Pass y",
+            "fit and evaluate need y, the target of each text or row of ids; they got "
+            f"{received} without targets"
         )
 
 
 def check_ids(x: Mapping[str, Any], max_positions: int) -> None:
     """Raise an error if a dictionary lacks one of `INPUTS`, or if rows are too long."""
-    missing = [name for name in INPUTS if name not in x]
-    if missing:
+    if missing := [name for name in INPUTS if name not in x]:
         raise InputError(
-            f"A dictionary of ids must have {', '.join(INPUTS)}, each [B, L]",
-            f"{sorted(map(str, x))}, without {', '.join(missing)}",
-            "Pass a list of texts, or add the missing keys",
+            f"A dictionary of ids must have {', '.join(INPUTS)}, each [B, L]; "
+            f"{sorted(map(str, x))} is without {', '.join(missing)}"
         )
     check_length(x["token_ids"].shape[1], max_positions)
 
@@ -367,65 +330,7 @@ def check_length(length: int | None, max_positions: int) -> None:
     """Raise an error if an input is longer than the encoder's positions."""
     if length is not None and length > max_positions:
         raise InputError(
-            f"An input must have at most the encoder's {max_positions} positions",
-            f"{length} positions",
-            f"Truncate or split it, or set data.max_length={max_positions} or less",
+            f"An input of {length} positions is longer than the encoder's "
+            f"{max_positions}; truncate or split it, or set "
+            f"data.max_length={max_positions} or less"
         )
-
-
-def checked_settings(
-    settings: FinetuningConfig, max_positions: int, dtype: Any
-) -> FinetuningConfig:
-    """Return the settings with the precision of a dtype policy."""
-    if settings.data.max_length > max_positions:
-        setting = f"data.max_length={max_positions}"
-        raise InputError(
-            f"data.max_length must be at most the encoder's {max_positions} positions",
-            f"data.max_length={settings.data.max_length}",
-            f"Set {setting} or less: --set={setting}, or in Python "
-            f"max_length={max_positions}",
-        )
-    if dtype is None:
-        return settings
-    name = getattr(dtype, "name", dtype)
-    if name not in ("float32", "mixed_bfloat16"):
-        raise InputError(
-            "dtype must be 'float32' or 'mixed_bfloat16'",
-            repr(name),
-            "Pass one of them",
-        )
-    training = dataclasses.replace(settings.training, precision=name)
-    return dataclasses.replace(settings, training=training)
-
-
-def warn_of_global_policy(name: str) -> None:
-    """Warn if Keras's global dtype policy is neither float32 nor the model's."""
-    policy = keras.config.dtype_policy().name
-    if policy not in ("float32", name):
-        warnings.warn(
-            f"Keras's global dtype policy {policy!r} is not used: the model has the "
-            f"policy of its settings, training.precision={name!r}",
-            stacklevel=4,  # the caller of the constructor of a subclass
-        )
-
-
-def reject_compile_arguments(model: str, arguments: Mapping[str, Any]) -> None:
-    """Raise an error for an argument of `compile` that is not supported."""
-    for name, value in arguments.items():
-        if value and (name, value) != ("jit_compile", "auto"):
-            raise InputError(
-                f"{name} of compile must be left out: a {model} has the loss of its "
-                "task, and compiles with XLA only the element-wise operations between "
-                "matmuls",
-                f"compile({name}={value!r:.80})",
-                "Call compile(optimizer=..., metrics=[...]) without it, or use the "
-                "model as a layer of your own model",
-            )
-
-
-def _bad_weights(received: str) -> InputError:
-    return InputError(
-        "sample_weight must have a finite number of 0 or more for each item",
-        received,
-        "Pass as many weights as texts, sentences or questions",
-    )

@@ -7,14 +7,29 @@ import keras
 import tensorflow as tf
 
 from electra_tf.errors import InputError
+from electra_tf.tasks import defaults
+from electra_tf.tasks.compiled_metrics import set_modes
 from electra_tf.training.optimizer import Optimizer, create_optimizer, rate_error
 
 
-def prepare_optimizer(model: Any, steps: int, first_epoch: int, epochs: int) -> None:
-    """Create the published optimizer for this `fit` of a `TextModel`.
+def prepare_training(
+    model: Any, steps: int, arguments: dict[str, Any], epochs: int | None
+) -> None:
+    """Set epochs, dropout and optimizer of a `TextModel` for Keras's `fit`."""
+    arguments["epochs"] = epochs = epochs or defaults.default_epochs(steps)
+    model.choose_dropout(epochs)
+    if arguments["verbose"] and model.settings_note:
+        length = defaults.describe_epochs(steps, epochs)
+        print(f"{model.settings_note}\n{length}, dropout {model.shape.dropout:g}")
+    prepare_optimizer(model, steps, arguments.get("initial_epoch", 0), epochs)
+    callbacks = arguments.get("callbacks")
+    callbacks = tf.nest.flatten(getattr(callbacks, "callbacks", callbacks))
+    check_callbacks(callbacks, model.optimizer)
+    set_modes(callbacks, model.metrics)
 
-    An optimizer that the caller set is kept.
-    """
+
+def prepare_optimizer(model: Any, steps: int, first_epoch: int, epochs: int) -> None:
+    """Create the published optimizer for this `fit`, or keep that of the caller."""
     optimizer = model.optimizer if model.compiled else None
     if optimizer is not None and (first_epoch or model.has_own_optimizer):
         check_updates_left(optimizer, steps * (epochs - first_epoch))
@@ -51,10 +66,8 @@ def require_optimizer(model: Any) -> None:
     """Raise an error for a single update of a model without an optimizer for it."""
     if not model.compiled or model.optimizer is None:
         raise InputError(
-            "train_on_batch must have an optimizer: the published learning rate "
-            "depends on the number of updates, which only fit can compute",
-            "no optimizer",
-            "Call compile(optimizer=...) first, or call fit",
+            "train_on_batch needs an optimizer, as the published learning rate depends "
+            "on the number of updates: call compile(optimizer=...) first"
         )
     check_updates_left(model.optimizer, 1)
 
@@ -64,11 +77,10 @@ def check_updates_left(optimizer: Any, more: int) -> None:
     updates = int_value(optimizer.iterations)
     if isinstance(optimizer, Optimizer) and updates + more > optimizer.schedule.steps:
         raise InputError(
-            "The published learning rate must be above 0, but it has fallen to 0 after "
-            f"{optimizer.schedule.steps} updates",
-            f"{more} updates after the {updates} before",
-            "Leave initial_epoch out, which begins another training, or call "
-            "compile() with an optimizer for all updates",
+            "The published learning rate has fallen to 0 after "
+            f"{optimizer.schedule.steps} updates, so there are no {more} updates after "
+            f"the {updates} before; leave initial_epoch out, or call compile() with an "
+            "optimizer for all updates"
         )
 
 

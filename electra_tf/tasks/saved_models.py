@@ -5,9 +5,8 @@ import dataclasses
 import functools
 import inspect
 import json
-import os
-import types
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import keras
@@ -27,16 +26,6 @@ from electra_tf.training.checkpoint import assign
 Model = TypeVar("Model", bound=keras.Model)
 Resolve = Callable[..., FinetuningConfig]
 _LONGEST = 512
-_NOTHING: Mapping[str, Any] = types.MappingProxyType({})
-# Arguments of other libraries: of the head, and what to do in place of others.
-_HEAD_ARGUMENTS = ("num_labels", "num_tags", "id2label", "label2id", "classes")
-_FOREIGN_ARGUMENTS = {
-    "sequence_length": "Pass max_length instead",
-    "load_weights": 'For random weights pass settings={"model.weights": "random"}',
-    "random_state": "Pass seed instead",
-    "tokenizer": "Leave it out, as a model has its own tokenizer",
-    "preprocessor": "Leave it out, as a model has its own tokenizer",
-}
 
 
 def saved_config(model: Any) -> dict[str, Any]:
@@ -69,11 +58,7 @@ def load_file(file: str, kind: type[Model], compile: bool = False) -> Model:
         keras_file.checked_config(file)
         model = keras.saving.load_model(file, compile=compile)
     if not isinstance(model, kind):
-        raise InputError(
-            f"The model must be a {kind.__name__}",
-            f"{file}, a {type(model).__name__}",
-            "Call from_preset of its own class, or name the --output of finetune",
-        )
+        raise InputError(f"{file} is a {type(model).__name__}, not a {kind.__name__}")
     return model
 
 
@@ -81,7 +66,7 @@ def build_model(
     kind: type[Model],
     model: PretrainedModel,
     resolve: Resolve | None = None,
-    given: Mapping[str, Any] = _NOTHING,
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> Model:
     """Create the Keras model of a fine-tuned network.
 
@@ -100,11 +85,10 @@ def build_model(
     }
     with _reading_settings(kind, model.path):
         config |= _arguments(head, start)
+        own = loader.to_config(config["settings"], FinetuningConfig)
     lacking = set(head.kind.arguments) - head.settings.keys()
     config |= {name: value for name, value in given.items() if name in lacking}
     if resolve is not None:
-        with _reading_settings(kind, model.path):
-            own = loader.to_config(config["settings"], FinetuningConfig)
         settings = resolve(base=own)
         _check_head_settings(settings.model, own.model, model.path)
         config["settings"] = dataclasses.asdict(settings)
@@ -124,10 +108,8 @@ def _reading_settings(kind: type[Model], path: str) -> Iterator[None]:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"The settings of the fine-tuned model in {path} must be those of a "
-            f"{kind.__name__}",
-            f"{type(error).__name__}: {error}"[:200],
-            "Get or convert the model again",
+            f"{path} does not have the settings of a {kind.__name__}: "
+            f"{type(error).__name__}: {error!s:.200}"
         ) from error
 
 
@@ -140,10 +122,8 @@ def _check_head_settings(given: Any, own: Any, path: str) -> None:
     ]
     if differing:
         raise InputError(
-            "settings must be those of the head that is loaded",
-            f"{path!r} with {', '.join(differing)}",
-            "Pass settings as a dictionary without them, or pass the arguments of a "
-            "new head, such as labels",
+            f"The head of {path!r} was loaded with {', '.join(differing)}; leave these "
+            "settings out, or pass the arguments of a new head, such as labels"
         )
 
 
@@ -175,59 +155,56 @@ def from_source(
         loader.to_config, settings, FinetuningConfig, overrides=length
     )
     resolve()  # before other settings can be wrong
-    model = _saved_model(kind, source, head, resolve)
-    if model is None:
-        own_settings = complete_settings(settings, source.encoder, length)
-        own = _new_arguments(kind, head, source)
-        model = kind(source.encoder, settings=own_settings, **own, **options)
-        model.settings_note = describe_settings(source.encoder, own_settings)
-        return model
-    seed, dtype = options["seed"] or None, options["dtype"]
-    given = {"settings": resolve(base=model.settings), "seed": seed}
-    given["dtype"] = dtype and keras.dtype_policies.get(dtype).name
-    given = {n: value for n, value in given.items() if value is not None}
-    # Constructors store lists as tuples.
-    given |= {n: tuple(v) if isinstance(v, list) else v for n, v in head.items()}
+    is_new = any(name in head for name in kind.head_arguments)
+    if source.kind == "fine_tuned":
+        model = load_file(source.file, kind)
+    elif source.head is not None and source.head.role == kind.kind and not is_new:
+        model = build_model(kind, source.fine_tuned, resolve, head)
+    else:
+        return _new_model(kind, source, head, (settings, length), options)
+    given = {"settings": resolve(base=model.settings), **head}
+    stored = {"settings": model.settings, **{n: getattr(model, n) for n in head}}
+    if options["seed"]:
+        given["seed"], stored["seed"] = options["seed"], int(model.seed.numpy())
+    if options["dtype"]:
+        given["dtype"] = keras.dtype_policies.get(options["dtype"]).name
+        stored["dtype"] = model.settings.training.precision
     differing = [
-        _difference(n, value, stored)
-        for n, value in given.items()
-        if (stored := _stored_argument(model, n)) != value
+        _difference(name, value, stored[name])
+        for name, value in given.items()  # constructors store lists as tuples
+        if (tuple(value) if isinstance(value, list) else value) != stored[name]
     ]
     if differing:
         raise InputError(
-            "The arguments of from_preset must equal those of the saved model",
-            f"{source.path!r} with {', '.join(differing)}",
-            "Leave these arguments out, or name a checkpoint to train a new model",
+            f"{source.path!r} is a saved model with other arguments than "
+            f"{', '.join(differing)}; leave these out"
         )
     model.name = options["name"] or model.name
     model.trainable = model.trainable and options["trainable"]
     return model
 
 
-def _new_arguments(kind: Any, head: Mapping[str, Any], source: Source) -> Any:
-    """Return the arguments of a new head; an error names the head of the source."""
+def _new_model(
+    kind: Any,
+    source: Source,
+    head: Mapping[str, Any],
+    settings: tuple[Any, Mapping[str, Any]],
+    options: Mapping[str, Any],
+) -> Any:
+    """Create a model on an encoder; an error names another head of the source."""
+    chosen = complete_settings(settings[0], source.encoder, settings[1])
     try:
-        return kind.new_arguments(head)
+        own = kind.new_arguments(head)
     except InputError as error:
         if source.head is None:
             raise
+        role = source.head.role
         raise InputError(
-            error.required,
-            f"{error.received}; {source.path!r} has the head of a {source.head.role}, "
-            "which is none of this class",
-            f"{error.remedy}, for a new head",
+            f"{str(error).rstrip('.')}; {source.path!r} has the head of a {role}"
         ) from error
-
-
-def reject_path(kind: type, arguments: tuple) -> None:
-    """Raise an error for a path as the first argument of a constructor."""
-    if arguments and isinstance(arguments[0], str | os.PathLike):
-        name, path = f"{kind.__name__}.from_preset", os.fspath(arguments[0])
-        raise InputError(
-            f"A path or name must be passed to {name}",
-            f"{kind.__name__}({path!r}, ...)",
-            f"Call {name}({path!r}, ...)",
-        )
+    model = kind(source.encoder, settings=chosen, **own, **options)
+    model.settings_note = describe_settings(source.encoder, chosen)
+    return model
 
 
 def reject_unknown_arguments(kind: Any, base: Any, head: Mapping[str, Any]) -> None:
@@ -236,26 +213,21 @@ def reject_unknown_arguments(kind: Any, base: Any, head: Mapping[str, Any]) -> N
     `base`: the class of which `from_preset` has the arguments of all models.
     """
     unknown = {n: v for n, v in head.items() if n not in kind.own_arguments}
-    if not unknown:
-        return
-    own, common = (
-        [
-            p.name
-            for p in inspect.signature(c.from_preset).parameters.values()
-            if p.kind != p.VAR_KEYWORD
-        ]
-        for c in (kind, base)
-    )
-    remedies = dict(_FOREIGN_ARGUMENTS)
-    if kind.head_arguments:
-        names = " or ".join(name for name in own if name not in common)
-        remedies |= dict.fromkeys(_HEAD_ARGUMENTS, f"Pass {names} instead")
-    for name, value in unknown.items():
-        if setting := loader.setting_named(name, FinetuningConfig):
-            remedies[name] = f'Pass settings={{"{setting}": {value!r}}}'
-    known = dict.fromkeys([*own, *kind.own_arguments, *common])
-    function = f"{kind.__name__}.from_preset"
-    raise unknown_arguments(function, unknown, known, remedies)
+    if unknown:
+        known = dict.fromkeys(
+            parameter.name
+            for one in (kind, base)
+            for parameter in inspect.signature(one.from_preset).parameters.values()
+            if parameter.kind != parameter.VAR_KEYWORD
+        )
+        remedies = {
+            name: f'Pass settings={{"{setting}": {value!r}}}'
+            for name, value in unknown.items()
+            if (setting := loader.setting_named(name, FinetuningConfig))
+        }
+        known |= dict.fromkeys(kind.own_arguments)
+        function = f"{kind.__name__}.from_preset"
+        raise unknown_arguments(function, unknown, known, remedies)
 
 
 def _difference(name: str, value: Any, stored: Any) -> str:
@@ -267,21 +239,3 @@ def _difference(name: str, value: Any, stored: Any) -> str:
         value = {n: v for n, v in ours.items() if v != theirs[n]}
         stored = {n: theirs[n] for n in value}
     return f"{name}={value!r:.200} for {stored!r:.200}"
-
-
-def _saved_model(
-    kind: Any, source: Source, head: Mapping[str, Any], resolve: Resolve
-) -> Any:
-    """Load a saved model; None: only an encoder, or arguments of a new head."""
-    if source.kind == "fine_tuned":
-        return load_file(source.file, kind)
-    is_new = any(name in head for name in kind.head_arguments)
-    if is_new or source.head is None or source.head.role != kind.kind:
-        return None
-    return build_model(kind, source.fine_tuned, resolve, head)
-
-
-def _stored_argument(model: Any, name: str) -> Any:
-    if name == "dtype":
-        return model.settings.training.precision
-    return int(model.seed.numpy()) if name == "seed" else getattr(model, name)

@@ -33,7 +33,6 @@ from electra_tf.tasks.data.span_records import (
 )
 from electra_tf.tasks.data.splits import Split, find_labelled
 from electra_tf.tasks.data.table import print_note, read
-from electra_tf.tasks.entities import split_text
 from electra_tf.tasks.score import TagScorer
 from electra_tf.tasks.tag_data import (
     read_tagged,
@@ -41,7 +40,7 @@ from electra_tf.tasks.tag_data import (
     require_json,
     with_known_tags,
 )
-from electra_tf.tasks.tagger import TaggedWords, TokenClassifier
+from electra_tf.tasks.tagger import TaggedWords, TokenClassifier, split_text
 from electra_tf.tasks.task import ID, READABLE, Item, Labelled, Task, probability_cells
 from electra_tf.tasks.task_data import Reading, TaskData
 from electra_tf.text.data_errors import DataErrorLog

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -13,19 +13,8 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import TokenClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
+from electra_tf.tasks.data import schemes
 from electra_tf.tasks.data.conll import Sentence, as_sentence
-from electra_tf.tasks.data.schemes import (
-    BIOES,
-    MARKS,
-    OUTSIDE,
-    SCHEMES,
-    as_span_tags,
-    is_span_scheme,
-    learned_scheme,
-    respelled,
-    to_scheme,
-)
-from electra_tf.tasks.entities import Entity, find_entities, split_sentence, split_text
 from electra_tf.tasks.examples import (
     IGNORE_LABEL,
     EncodedExamples,
@@ -38,6 +27,21 @@ from electra_tf.tasks.text_inputs import to_single_texts
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
+
+
+class Entity(NamedTuple):
+    """A span of a text with a type, such as a name."""
+
+    type: str
+    """The type in the tags of the span: PER of B-PER."""
+    start: int
+    """Index of the first character (code point) in the text."""
+    end: int
+    """Index after the last one."""
+    text: str
+    """The characters between them, unchanged."""
+    score: float
+    """Mean probability of the predicted tags of its words."""
 
 
 class TaggedWords(NamedTuple):
@@ -76,6 +80,7 @@ class TokenClassifier(TextModel):
     kind = "token_classifier"
     own_arguments = ("tags", "scheme")
     head_arguments = ("tags",)
+    required_argument = "tags"
     metric_kind = "classes"
     takes_words = True
     input_form = "words"
@@ -86,22 +91,15 @@ class TokenClassifier(TextModel):
         tags: Sequence[str],
         settings: Any = None,
         seed: int = 0,
-        scheme: str = BIOES,
+        scheme: str = schemes.BIOES,
         **options: Any,
     ):
-        self.tags, self.scheme = tuple(tags), scheme
+        self.tags = self.output_names = tuple(tags)
+        self.scheme = scheme
         if len(set(self.tags)) != len(self.tags) or not self.tags:
-            raise InputError(
-                "tags must be one or more names without repetition",
-                f"{self.tags}",
-                "Pass the names that tag_vocabulary returns",
-            )
-        if scheme not in SCHEMES:
-            raise InputError(
-                f"The scheme of tags must be one of {', '.join(SCHEMES)}",
-                repr(scheme),
-                "Pass one of them",
-            )
+            raise InputError(f"tags must be distinct names, not {self.tags}")
+        if scheme not in schemes.SCHEMES:
+            raise InputError(f"scheme must be one of {schemes.SCHEMES}, not {scheme!r}")
         super().__init__(start, settings, seed, **options)
 
     @classmethod
@@ -118,27 +116,14 @@ class TokenClassifier(TextModel):
             path_or_name: As for `TextModel.from_preset`.
             tags: Names of the tags; None: those of the saved model.
             labels: Another name of `tags`.
-            options: `vocabulary`, `settings`, `max_length`, `seed`, `name`, `dtype` and
-                `trainable`, as for `TextModel.from_preset`.
+            options: Other arguments of `TextModel.from_preset`.
         """
         if tags is not None and labels is not None:
-            raise _tags_error(tags, labels)
+            raise InputError(f"labels={labels} and tags={tags} are the same; pass tags")
         tags = labels if tags is None else tags
         if tags is not None:
             options["tags"] = tuple(tags)
         return super().from_preset(path_or_name, **options)
-
-    @classmethod
-    def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Require the names of the tags."""
-        if "tags" not in given:
-            raise _tags_error(None, None)
-        return given
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """Names of the tags."""
-        return self.tags
 
     def make_head(self, seed: int) -> TokenClassificationHead:
         """Create the head, with a logit for each tag."""
@@ -180,8 +165,8 @@ class TokenClassifier(TextModel):
 
     def task_metrics(self) -> list[keras.metrics.Metric]:
         """Return the F1 of spans, if the tags mark spans."""
-        marks_spans = is_span_scheme(self.tags)
-        marks_spans |= bool(respelled(dict.fromkeys(self.tags, 1)))
+        marks_spans = schemes.is_span_scheme(self.tags)
+        marks_spans |= bool(schemes.respelled(dict.fromkeys(self.tags, 1)))
         return [SpanF1(self.tags)] if marks_spans else []
 
     def examples(
@@ -232,8 +217,7 @@ class TokenClassifier(TextModel):
             batch_size: Examples per batch; None: the settings' value.
 
         Returns:
-            The entities of each text in order. Slice the text from `start` to `end` to
-            get an entity's text.
+            The entities of each text in order.
 
         Raises:
             InputError: `texts` is one string, or has an element that is not a string.
@@ -244,11 +228,9 @@ class TokenClassifier(TextModel):
             model = electra_tf.TokenClassifier.from_preset("run", tags=["O", "S-PER"])
             model.entities(["Anna sings."])  # [[Entity(type="PER", start=0, end=4, ...
         """
-        rows = to_single_texts(texts, "Call predict for lists of words")
+        rows = to_single_texts(texts, "call predict for lists of words")
         split = [split_text(text, self.tokenizer) for text in rows]
-        examples = self.examples(split)
-        outputs = self.outputs_of(examples, self._batch_size(batch_size))
-        details = self.decode_details(split, examples, outputs)
+        details = self.predict_details(split, self._batch_size(batch_size))
         return [found.entities for found in details]
 
     def decode_details(
@@ -266,30 +248,28 @@ class TokenClassifier(TextModel):
         probabilities_WC = tf.nn.softmax(logits_WC).numpy()
         tags, entities = [self.tags[tag] for tag in best_W], None
         if sentence.text is not None:
-            span_tags = as_span_tags(self.tags)
+            span_tags = schemes.as_span_tags(self.tags)
             spans = [span_tags[tag] for tag in best_W]
             entities = find_entities(sentence, spans, probabilities_WC.max(-1))
-        if self.scheme != BIOES:  # also the value for tags that mark no spans
-            tags = to_scheme(tags, self.scheme)
+        if self.scheme != schemes.BIOES:  # also the value for tags that mark no spans
+            tags = schemes.to_scheme(tags, self.scheme)
         return TaggedWords(tags, entities, probabilities_WC)
 
     def _tag_ids(self, sentence: Sentence) -> list[int]:
         """Return the ids of a sentence's tags; tags of spans in the learned scheme."""
         ids = {tag: index for index, tag in enumerate(self.tags)}
         scheme, tags = None, sentence.tags
-        if is_span_scheme(ids) and is_span_scheme(tags):
-            scheme = learned_scheme(ids)
-            tags = to_scheme(tags, scheme)
+        if schemes.is_span_scheme(ids) and schemes.is_span_scheme(tags):
+            scheme = schemes.learned_scheme(ids)
+            tags = schemes.to_scheme(tags, scheme)
         for word, tag in enumerate(tags):
             if tag not in ids:
                 given = sentence.tags[word]
                 converted = "" if tag == given else f" ({tag!r} in {scheme})"
                 raise InputError(
-                    f"A tag must be one of the {len(ids)} tags of the model: "
-                    f"{format_list(sorted(ids))}",
-                    f"{sentence.source}:{sentence.line_of(word)} with "
-                    f"{given!r}{converted}",
-                    "Correct it, or train with data that has this tag",
+                    f"{sentence.source}:{sentence.line_of(word)}: the tag {given!r}"
+                    f"{converted} is none of the {len(ids)} tags of the model: "
+                    f"{format_list(sorted(ids))}"
                 )
         return [ids[tag] for tag in tags]
 
@@ -349,10 +329,10 @@ def tag_vocabulary(sentences: Iterable[Sentence]) -> tuple[str, ...]:
     sentences may have several words in another file.
     """
     vocabulary = {tag for sentence in sentences for tag in sentence.tags}
-    if is_span_scheme(vocabulary):
-        kinds = {tag.partition("-")[2] for tag in vocabulary - {OUTSIDE}}
-        vocabulary = {f"{mark}-{kind}" for mark in MARKS for kind in kinds}
-        vocabulary.add(OUTSIDE)
+    if schemes.is_span_scheme(vocabulary):
+        kinds = {tag.partition("-")[2] for tag in vocabulary - {schemes.OUTSIDE}}
+        vocabulary = {f"{mark}-{kind}" for mark in schemes.MARKS for kind in kinds}
+        vocabulary.add(schemes.OUTSIDE)
     return tuple(sorted(vocabulary))
 
 
@@ -367,9 +347,38 @@ def _split_words(lengths: list[int], room: int) -> list[range]:
     return [*parts, range(start, len(lengths))] if lengths else []
 
 
-def _tags_error(tags: Any, labels: Any) -> InputError:
-    return InputError(
-        "A tagger must get the names of its tags once, as tags or as labels",
-        f"tags={tags}, labels={labels}",
-        "Pass tags alone",
-    )
+def split_text(text: str, tokenizer: WordPieceTokenizer) -> Sentence:
+    """Split a text into words, with `Tokenizer.word_offsets`."""
+    offsets = tokenizer.word_offsets(text)
+    words = tuple(text[slice(*word)] for word in offsets)
+    return Sentence(words, None, "the given texts", 1, True, text, offsets)
+
+
+def split_sentence(sentence: Sentence, tokenizer: WordPieceTokenizer) -> Sentence:
+    """Split the words of a sentence as those of a text; spans cover the same text."""
+    words, tags, firsts = [], [], []
+    for word, tag in zip(sentence.words, sentence.tags, strict=True):
+        parts = split_text(word, tokenizer).words or (word,)
+        firsts.append(len(words))
+        words += parts
+        tags += [tag] * len(parts)
+    if schemes.is_span_scheme(tags):
+        firsts.append(len(words))
+        spans = [
+            span._replace(first=firsts[span.first], last=firsts[span.last + 1] - 1)
+            for span in schemes.conlleval_spans(sentence.tags)
+        ]
+        tags = schemes.write_spans(spans, len(words))
+    return Sentence(tuple(words), tuple(tags), sentence.source, sentence.line, True)
+
+
+def find_entities(
+    split: Sentence, tags: Sequence[str], probabilities: Sequence[float]
+) -> list[Entity]:
+    """Return the entities of a text, given the span tag of each word and its score."""
+    entities = []
+    for span in schemes.conlleval_spans(tags):
+        start, end = split.offsets[span.first][0], split.offsets[span.last][1]
+        score = float(np.mean(probabilities[span.first : span.last + 1]))
+        entities.append(Entity(span.kind, start, end, split.text[start:end], score))
+    return entities

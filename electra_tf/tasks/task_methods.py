@@ -52,9 +52,14 @@ class TaskMethods(abc.ABC):
     pairs: bool | None = None
     """True for pairs of texts, False for single texts; None: not trained yet."""
 
+    required_argument = ""
+    """What a new model needs for the first of `own_arguments`, in words."""
+
     @classmethod
     def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the class's own arguments for a new model, from those of the user."""
+        if cls.required_argument and cls.own_arguments[0] not in given:
+            raise InputError(f"A new {cls.__name__} needs {cls.required_argument}")
         return given
 
     @property
@@ -78,10 +83,7 @@ class TaskMethods(abc.ABC):
 
     @property
     def served_inputs(self) -> Mapping[str, int]:
-        """Names of the strings of a served request, each with its number of axes.
-
-        1: a string for each item, [B]. 2: several, [B, N], each of which is a row.
-        """
+        """Names of a served request's strings; each has 1 axis, or 2: several rows."""
         return {"text": 1, "text_b": 1} if self.pairs else {"text": 1}
 
     def row_texts(self, *texts_R: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -101,10 +103,7 @@ class TaskMethods(abc.ABC):
         return {"logits": outputs}
 
     def text_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
-        """Return what is served for rows of texts, by name, from the head's outputs.
-
-        If an input has two axes, the outputs have [B, N, ...] in place of [R, ...].
-        """
+        """Return what is served for rows of texts; [B, N, ...] for two axes."""
         return self.named_outputs(outputs)
 
     def served_metadata(self) -> dict[str, Any]:
@@ -124,33 +123,24 @@ class TaskMethods(abc.ABC):
     def decode_details(
         self, x: Sequence[Any], examples: EncodedExamples, outputs: list
     ) -> Sequence[Any]:
-        """Convert the outputs to what `format` takes; by default the predictions."""
+        """Convert outputs to what `Scorer.best` takes; by default the predictions."""
         return self.decode(x, examples, outputs)
 
     def decision_settings(self) -> dict[str, float]:
         """Return what decides between predictions, such as a threshold, by name."""
         return {}
 
-    def set_decision(self, value: float) -> None:
-        """Set the threshold that `Scorer.tuned` chose, in models that have one."""
-        raise NotImplementedError(f"a {type(self).__name__} has no threshold")
-
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
         """Return targets, outputs and weights, a row for each text or word."""
         return targets, outputs, weights_B
 
     def task_metrics(self) -> list[keras.metrics.Metric]:
-        """Return metrics of targets and outputs that are reported without being asked.
-
-        They are updated with the weights of the rows; padding rows have the weight 0.
-        """
+        """Return metrics of targets and outputs that are always reported."""
         return []
 
     def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
         """Return the weight of each target's class, 1 by default."""
         raise InputError(
-            f"class_weight must be left out for a {type(self).__name__}, as its "
-            "targets are not classes",
-            f"class_weight={of!r:.60}",
-            "Pass sample_weight, one number for each item",
+            f"class_weight={of!r:.60} does not apply to a {type(self).__name__}, whose "
+            "targets are not single classes; pass sample_weight, a number for each item"
         )

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import os
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,71 +17,24 @@ import tensorflow as tf
 
 from electra_tf import sources
 from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.calls import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.serving.export import export_model
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.tasks.compiled_metrics import CompiledMetrics, set_modes
-from electra_tf.tasks.defaults import (
-    MOST_DROPOUT,
-    complete_settings,
-    default_dropout,
-    default_epochs,
-    describe_epochs,
-    describe_settings,
-)
+from electra_tf.tasks import defaults, inference, keras_inputs, saved_models
+from electra_tf.tasks import optimizer as optimizers
+from electra_tf.tasks.compiled_metrics import CompiledMetrics
 from electra_tf.tasks.encoder import Encoder
 from electra_tf.tasks.examples import EncodedExamples, Inputs, eval_dataset
-from electra_tf.tasks.inference import (
-    INPUTS,
-    MANY_BATCHES,
-    compiled,
-    evaluation_ops,
-    outputs_by_row,
-)
-from electra_tf.tasks.keras_inputs import (
-    Prepared,
-    check_ids,
-    check_length,
-    check_pairs,
-    checked_settings,
-    positive_or_default,
-    prepare,
-    prepare_batch,
-    prepare_fit,
-    reject_compile_arguments,
-    steps_per_epoch,
-    unpack_batch,
-    warn_of_global_policy,
-)
 from electra_tf.tasks.losses import Loss, sum_over_replicas
-from electra_tf.tasks.optimizer import (
-    check_callbacks,
-    prepare_optimizer,
-    require_optimizer,
-    reset_optimizer,
-)
-from electra_tf.tasks.saved_models import (
-    from_saved_config,
-    from_source,
-    reject_path,
-    reject_unknown_arguments,
-    saved_config,
-)
 from electra_tf.tasks.task_methods import TaskMethods
-from electra_tf.tasks.text_inputs import (
-    check_input,
-    is_texts,
-    reject_text_call,
-    rows_of_batches,
-)
+from electra_tf.tasks.text_inputs import check_input, is_texts, rows_of_batches
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.encoding import to_rows
 from electra_tf.training.optimizer import Optimizer
-
-_RATES = "dropout", "attention_dropout"
 
 
 class TextModel(keras.Model, TaskMethods):
@@ -94,12 +48,8 @@ class TextModel(keras.Model, TaskMethods):
         settings: Settings of fine-tuning, in any form that `from_preset` takes.
         seed: Seed of the head's weights, of dropout and of the order of the examples.
         name: Name of the model.
-        dtype: `float32` or `mixed_bfloat16`; None: `training.precision` of the
-            settings.
+        dtype: `float32` or `mixed_bfloat16`; None: `training.precision`.
         trainable: Whether the weights are trained.
-
-    Raises:
-        InputError: `data.max_length` exceeds the encoder's positions.
     """
 
     rematerialized_call = call_as_it_is
@@ -112,7 +62,9 @@ class TextModel(keras.Model, TaskMethods):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "TextModel":
         """Raise an error for a path in place of an encoder."""
-        reject_path(cls, args)
+        if args and isinstance(args[0], str | os.PathLike):
+            call = f"{cls.__name__}.from_preset({os.fspath(args[0])!r}, ...)"
+            raise InputError(f"{cls.__name__} takes no path or name: call {call}")
         return super().__new__(cls, *args, **kwargs)
 
     def __init__(
@@ -127,20 +79,22 @@ class TextModel(keras.Model, TaskMethods):
         words = re.sub("(?<=[a-z])(?=[A-Z])", "_", type(self).__name__)
         super().__init__(name=name or words.lower(), dtype="float32")
         if not isinstance(settings, FinetuningConfig):
-            settings = complete_settings(settings, start)
-            self.settings_note = describe_settings(start, settings)
-        self.settings = checked_settings(settings, start.shape.max_positions, dtype)
+            settings = defaults.complete_settings(settings, start)
+            self.settings_note = defaults.describe_settings(start, settings)
+        positions = start.shape.max_positions
+        self.settings = defaults.checked_settings(settings, positions, dtype)
         self.tokenizer = Tokenizer.of(start.tokenizer)
-        chosen = self.settings.model
-        rates = {name: getattr(chosen, name) for name in _RATES}
-        self.shape = dataclasses.replace(
-            start.shape,
-            **{n: MOST_DROPOUT if rate is None else rate for n, rate in rates.items()},
-        )
-        self._trained_rates = {name: getattr(start.shape, name) for name in rates}
+        chosen, self._trained_shape = self.settings.model, start.shape
+        rates = defaults.dropout_rates(chosen, start.shape)
+        self.shape = dataclasses.replace(start.shape, **rates)
         policy = keras.DTypePolicy(self.settings.training.precision)
-        if start.weights is not None:
-            warn_of_global_policy(policy.name)
+        other = keras.config.dtype_policy().name
+        if start.weights is not None and other not in ("float32", policy.name):
+            warnings.warn(
+                f"Keras's global dtype policy {other!r} is not used: the model has the "
+                f"policy of its settings, training.precision={policy.name!r}",
+                stacklevel=3,  # the caller of the constructor of a subclass
+            )
         if chosen.weights == "random":
             start = start.untrained()
         self.encoder = dataclasses.replace(start, shape=self.shape).build_encoder(
@@ -184,27 +138,19 @@ class TextModel(keras.Model, TaskMethods):
                 `{"training.epochs": 5}`, the name or path of a config such as
                 `finetune_small`, or a `FinetuningConfig`; None: the defaults.
             max_length: Positions of a text, at most; overrides `data.max_length`.
-            seed: Seed of the head's weights, of dropout and of the order of the
-                examples.
+            seed: Seed of the head's weights, of dropout and of the examples' order.
             name: Name of the model.
             dtype: `float32` or `mixed_bfloat16`; overrides `training.precision`.
             trainable: Whether the weights are trained.
-            head: Arguments of the class itself; those that are left out are the saved
-                model's or the defaults.
+            head: Arguments of the class; by default those of the saved model.
 
         Returns:
             A model with an untrained head, or the saved model unchanged.
-
-        Raises:
-            InputError: The source is unknown or damaged, an argument is unknown, or
-                the arguments differ from those of the saved model.
         """
-        reject_unknown_arguments(cls, TextModel, head)
+        saved_models.reject_unknown_arguments(cls, TextModel, head)
         source = sources.open_source(path_or_name, vocabulary)
-        options = {"seed": seed, "name": name, "dtype": dtype, "trainable": trainable}
-        return from_source(cls, source, head, settings, max_length, options)
-
-    # Training and inference on texts or ids.
+        own = {"seed": seed, "name": name, "dtype": dtype, "trainable": trainable}
+        return saved_models.from_source(cls, source, head, settings, max_length, own)
 
     def fit(
         self,
@@ -222,16 +168,10 @@ class TextModel(keras.Model, TaskMethods):
         """Train on texts, or on any input of Keras's `fit`.
 
         Each call starts a new training from the current weights, with the published
-        warm-up and decay over its epochs. Pass `initial_epoch` to continue the
-        previous training.
-
+        warm-up and decay over its epochs; `initial_epoch` continues the one before.
         The loss of a batch is the sum of weight times loss, divided by the sum of the
-        weights: Keras's reduction `mean_with_sample_weight`. A text of weight 2 has the
-        same effect as two copies in the batch. The weight of a sentence applies to
-        each of its words, the weight of a question to each of its windows.
-
-        The first lines it prints, unless `verbose` is 0, name the settings that were
-        chosen for the encoder, and the epochs.
+        weights: Keras's reduction `mean_with_sample_weight`. The weight of a sentence
+        applies to each of its words, the weight of a question to each of its windows.
 
         Args:
             x: A list, array or Series of texts or pairs, a tuple of two for pairs, a
@@ -253,44 +193,28 @@ class TextModel(keras.Model, TaskMethods):
 
         Returns:
             Loss and metric of each epoch.
-
-        Raises:
-            InputError: Targets are missing, texts or weights are invalid, the learning
-                rate of the optimizer has fallen to 0, or `steps_per_epoch` is set with
-                a list of texts.
         """
         size = self._batch_size(batch_size)
-        given = positive_or_default("epochs", epochs, self.settings.training.epochs)
+        default = self.settings.training.epochs
+        epochs = keras_inputs.positive_or_default("epochs", epochs, default)
         targets = y, sample_weight, class_weight
-        arguments, pairs = prepare_fit(
+        arguments, pairs = keras_inputs.prepare_fit(
             self, size, validation_data, validation_split, arguments, x, *targets
         )
         self.pairs = self.pairs if pairs is None else pairs
-        steps = steps_per_epoch(arguments)
-        epochs = given or default_epochs(steps)
-        self.choose_dropout(epochs)
-        if arguments.get("verbose", "auto") and self.settings_note:
-            dropout = f"dropout {self.shape.dropout:g}"
-            print(f"{self.settings_note}\n{describe_epochs(steps, epochs)}, {dropout}")
-        prepare_optimizer(self, steps, arguments.get("initial_epoch", 0), epochs)
-        callbacks = arguments.get("callbacks")
-        callbacks = tf.nest.flatten(getattr(callbacks, "callbacks", callbacks))
-        check_callbacks(callbacks, self.optimizer)
-        set_modes(callbacks, self.metrics)
+        steps = keras_inputs.steps_per_epoch(arguments)
+        optimizers.prepare_training(self, steps, arguments, epochs)
         with self.distribute_strategy.scope():  # for callbacks that restore its slots
             self.optimizer.build(self.trainable_variables)
-        return super().fit(epochs=epochs, **arguments)
+        return super().fit(**arguments)
 
     def evaluate(
         self, x: Any = None, y: Any = None, sample_weight: Any = None, **arguments: Any
     ) -> Any:
-        """Compute loss and metric on texts, or on any input of Keras's `evaluate`.
-
-        `x`, `y` and `sample_weight` are those of `fit`, the other arguments and the
-        result those of Keras's `evaluate`.
-        """
+        """Compute loss and metric as Keras's `evaluate` does, on any input of `fit`."""
         size = self._batch_size(arguments.pop("batch_size", None))
-        x, y, sample_weight, _ = self._prepared(prepare, x, y, sample_weight)
+        targets = y, sample_weight
+        x, y, sample_weight, _ = self._prepared(keras_inputs.prepare, x, *targets)
         if isinstance(x, EncodedExamples):
             x = eval_dataset(x, size)
         elif isinstance(x, Mapping):
@@ -308,21 +232,16 @@ class TextModel(keras.Model, TaskMethods):
 
         Returns:
             For texts the task's predictions, for ids the head's logits.
-
-        Raises:
-            InputError: `x` is an endless data set or a generator of texts, or a single
-                string.
         """
         size = self._batch_size(batch_size)
-        x = rows_of_batches(x, arguments.get("steps"), bool(self.pairs))
-        x = check_input(x)
+        x = check_input(rows_of_batches(x, arguments.get("steps"), bool(self.pairs)))
         if is_texts(x):
             texts = to_rows(x, not self.takes_words)
             examples = self.examples(texts)
-            check_pairs(examples.pairs, self.pairs)
+            keras_inputs.check_pairs(examples.pairs, self.pairs)
             return self.decode(texts, examples, self.outputs_of(examples, size))
         if isinstance(x, Mapping):
-            check_ids(x, self.shape.max_positions)
+            keras_inputs.check_ids(x, self.shape.max_positions)
             arguments["batch_size"] = size
         return super().predict(x, **arguments)
 
@@ -334,13 +253,13 @@ class TextModel(keras.Model, TaskMethods):
         class_weight: Mapping[Any, float] | None = None,
         return_dict: bool = False,
     ) -> Any:
-        """Update the weights once, with all texts or ids as one batch.
+        """Update the weights once, with all texts or ids as one batch, as `fit` does.
 
-        Arguments are those of `fit`, but no data set. Returns loss and metric of the
-        batch, by name with `return_dict`.
+        Returns loss and metric of the batch, by name with `return_dict`.
         """
-        require_optimizer(self)
-        batch = self._prepared(prepare_batch, x, y, sample_weight, class_weight)
+        optimizers.require_optimizer(self)
+        targets = y, sample_weight, class_weight
+        batch = self._prepared(keras_inputs.prepare_batch, x, *targets)
         return super().train_on_batch(*batch, return_dict=return_dict)
 
     def test_on_batch(
@@ -351,13 +270,15 @@ class TextModel(keras.Model, TaskMethods):
         return_dict: bool = False,
     ) -> Any:
         """Compute loss and metric on all texts or ids, as `train_on_batch` does."""
-        *batch, _ = self._prepared(prepare_batch, x, y, sample_weight)
+        *batch, _ = self._prepared(keras_inputs.prepare_batch, x, y, sample_weight)
         return super().test_on_batch(*batch, return_dict=return_dict)
 
-    def predict_details(self, x: Sequence[Any]) -> Sequence[Any]:
-        """Return what `format` takes, for each element of `x`, a list."""
+    def predict_details(
+        self, x: Sequence[Any], batch_size: int | None = None
+    ) -> Sequence[Any]:
+        """Return what `Scorer.best` takes, for each element of `x`, a list."""
         examples = self.examples(x)
-        return self.decode_details(x, examples, self.outputs_of(examples))
+        return self.decode_details(x, examples, self.outputs_of(examples, batch_size))
 
     def predict_on_batch(self, x: Any) -> Any:
         """Return predictions for all texts, or logits for all ids, as one batch."""
@@ -372,32 +293,36 @@ class TextModel(keras.Model, TaskMethods):
     ) -> list:
         """Return the head's outputs for each example, structures of NumPy arrays."""
         size = batch_size or self.settings.training.batch_size
-        many = len(examples) >= MANY_BATCHES * size
-        infer = compiled(
-            self, (many,), lambda x: self._forward(x, evaluation_ops(many)), INPUTS
+        many = len(examples) >= inference.MANY_BATCHES * size
+        operations = inference.evaluation_ops(many)
+        infer = inference.compiled(
+            self, (many,), lambda x: self._forward(x, operations), inference.INPUTS
         )
-        return outputs_by_row(examples, size, lambda inputs, _: infer(inputs))
-
-    # One step on token ids.
+        return inference.outputs_by_row(examples, size, lambda inputs, _: infer(inputs))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute logits of token ids; raise an InputError for texts."""
-        reject_text_call(args[0] if args else kwargs.get("inputs"))
+        x = args[0] if args else kwargs.get("inputs")
+        is_string = getattr(x, "dtype", None) in ("string", tf.string)
+        if is_string or isinstance(x, str | bytes) or is_texts(x):
+            raise InputError(
+                "A model must be called with a dictionary of token_ids, segment_ids "
+                f"and padding_mask, not with {x!r:.60}; for texts call predict(texts)"
+            )
         return super().__call__(*args, **kwargs)
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Any:
         """Compute float32 logits, in the structure of the task's head.
 
-        Args:
-            inputs: `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, L].
-            training: Whether to apply dropout.
+        `inputs`: `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, L].
         """
-        check_length(inputs["token_ids"].shape[1], self.shape.max_positions)
+        length = inputs["token_ids"].shape[1]
+        keras_inputs.check_length(length, self.shape.max_positions)
         return self._forward(inputs, LayerOps(training))
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Update the weights once, and return means over the epoch so far."""
-        inputs, targets, weights_B = unpack_batch(data)
+        inputs, targets, weights_B = keras_inputs.unpack_batch(data)
         replica = tf.distribute.get_replica_context()
         row = replica.replica_id_in_sync_group * tf.shape(weights_B)[0]
         rng = make_rng(self.seed.value, TRAINING, self.optimizer.iterations, row)
@@ -415,12 +340,10 @@ class TextModel(keras.Model, TaskMethods):
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Compute loss and metrics without dropout, and return means so far."""
-        inputs, targets, weights_B = unpack_batch(data)
-        outputs = self._forward(inputs, evaluation_ops(), targets)
+        inputs, targets, weights_B = keras_inputs.unpack_batch(data)
+        outputs = self._forward(inputs, inference.evaluation_ops(), targets)
         sums = self.task_loss(outputs, targets, weights_B)
         return self._update_metrics(sums, inputs, targets, outputs, weights_B)
-
-    # Compiling, resetting, saving.
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
@@ -447,28 +370,34 @@ class TextModel(keras.Model, TaskMethods):
             metrics: Metrics of Keras, their names, or functions.
             weighted_metrics: Metrics that the weights of the texts apply to.
             arguments: Other arguments of Keras's `compile`.
-
-        Raises:
-            InputError: An argument or a metric does not apply to the model.
         """
         jit = arguments.pop("jit_compile", None)
+        jit = None if jit == "auto" else jit
         unsupported = {"loss": loss, "loss_weights": loss_weights, "jit_compile": jit}
-        reject_compile_arguments(type(self).__name__, unsupported)
+        for name, value in unsupported.items():
+            if value:
+                raise InputError(
+                    f"compile({name}={value!r:.80}) does not apply: the model has its "
+                    "own loss; call compile(optimizer=..., metrics=[...])"
+                )
         facts = type(self).__name__, self.metric_kind, self.num_outputs
-        given = metrics, weighted_metrics
+        given = {"metrics": metrics, "weighted_metrics": weighted_metrics}
         with self.distribute_strategy.scope():
-            compiled_metrics = CompiledMetrics(*facts, *given, self.task_metrics())
+            compiled_metrics = CompiledMetrics(*facts, given, self.task_metrics())
         # XLA would compile the whole step again for each length of batches.
         super().compile(optimizer, jit_compile=False, **arguments)
         self._compiled_metrics = compiled_metrics
         self.has_own_optimizer = optimizer is not None
-        arguments |= {"metrics": metrics, "weighted_metrics": weighted_metrics}
-        self._compile = functools.partial(self.compile, **arguments)
+        self._compile = functools.partial(self.compile, **arguments, **given)
 
     def get_compile_config(self) -> dict[str, Any] | None:
         """Return the arguments of `compile`, serialized; None: not compiled."""
         config = super().get_compile_config()
-        return config and config | self._compiled_metrics.get_config()
+        if not config:
+            return None
+        given = self._compile.keywords
+        metrics = {name: given[name] for name in ("metrics", "weighted_metrics")}
+        return config | keras.saving.serialize_keras_object(metrics)
 
     def export(
         self,
@@ -489,23 +418,16 @@ class TextModel(keras.Model, TaskMethods):
 
         Returns:
             The folder.
-
-        Raises:
-            InputError: The folder exists, the format is unknown or not installed, or
-                the written model differs from the Keras model.
         """
         return export_model(self, filepath, format, verbose, unknown)
 
     def choose_dropout(self, epochs: int) -> None:
         """Set the rates that no setting gives, for the first training alone."""
-        chosen = self.settings.model
-        rates = {name: getattr(chosen, name) for name in _RATES}
-        if None not in rates.values():
+        model = self.settings.model
+        if None not in (model.dropout, model.attention_dropout):
             return
-        for name, trained in self._trained_rates.items():
-            if rates[name] is None:
-                rates[name] = default_dropout(trained, epochs)
-        model = dataclasses.replace(chosen, **rates)
+        rates = defaults.dropout_rates(model, self._trained_shape, epochs)
+        model = dataclasses.replace(model, **rates)
         self.settings = dataclasses.replace(self.settings, model=model)
         self.shape = dataclasses.replace(self.shape, **rates)
         self.encoder.set_dropout(**rates)
@@ -513,8 +435,7 @@ class TextModel(keras.Model, TaskMethods):
 
     def recompile(self, optimizer: keras.Optimizer) -> None:
         """Compile with another optimizer, and the other arguments as before."""
-        compile_again = self._compile if self.compiled else self.compile
-        compile_again(optimizer=optimizer)
+        (self._compile if self.compiled else self.compile)(optimizer=optimizer)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compile a loaded model as the saved one was."""
@@ -536,22 +457,22 @@ class TextModel(keras.Model, TaskMethods):
         self.set_weights(new_model.get_weights())
         if self.compiled and self.optimizer is not None:
             with self.distribute_strategy.scope():
-                reset_optimizer(self.optimizer, self.trainable_variables)
+                optimizers.reset_optimizer(self.optimizer, self.trainable_variables)
 
     def get_config(self) -> dict[str, Any]:
         """Return a config from which `from_config` builds the same untrained model."""
-        return super().get_config() | saved_config(self)
+        return super().get_config() | saved_models.saved_config(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TextModel":
         """Create a model from its config, with initial weights."""
-        return from_saved_config(cls, config)
+        return saved_models.from_saved_config(cls, config)
 
     def _batch_size(self, value: int | None) -> int:
         default = self.settings.training.batch_size
-        return positive_or_default("batch_size", value, default)
+        return keras_inputs.positive_or_default("batch_size", value, default)
 
-    def _prepared(self, prepare: Callable[..., Prepared], *arguments: Any) -> tuple:
+    def _prepared(self, prepare: Callable[..., tuple], *arguments: Any) -> tuple:
         """Return the arguments of a method of Keras; compile the model if necessary."""
         *prepared, pairs = prepare(self, *arguments, pairs=self.pairs)
         self.pairs = self.pairs if pairs is None else pairs
@@ -569,10 +490,10 @@ class TextModel(keras.Model, TaskMethods):
     def _update_metrics(
         self, sums: Loss, inputs: Inputs, targets: Any, outputs: Any, weights_B: Any
     ) -> dict[str, Any]:
-        loss = tf.math.divide_no_nan(sums.total, sums.weight)
-        self._compiled_metrics.loss.update_state(loss, sums.weight)
-        quality = tf.math.divide_no_nan(sums.metric_sum, sums.weight)
-        self._mean_quality.update_state(quality, sums.weight)
+        means = (self._compiled_metrics.loss, self._mean_quality)
+        for mean, total in zip(means, (sums.total, sums.metric_sum), strict=True):
+            value = tf.math.divide_no_nan(total, sums.weight)
+            mean.update_state(value, sums.weight)
         batch = targets, outputs, weights_B
         self._compiled_metrics.update(inputs, batch, self.metric_rows)
         return self.compute_metrics(inputs, targets, outputs, weights_B)

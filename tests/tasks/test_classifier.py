@@ -170,7 +170,7 @@ def test_invalid_bounds_are_an_error(bounds):
 
 @pytest.mark.parametrize("labels", [[], ["a"], ["a", "a"], ["a", "b", "a"]])
 def test_repeated_or_single_labels_are_an_error(labels):
-    with pytest.raises(InputError, match=r"labels must be.*labels="):
+    with pytest.raises(InputError, match="labels must be"):
         TextClassifier(tiny.start(), labels, tiny.settings())
 
 
@@ -178,5 +178,5 @@ def test_repeated_or_single_labels_are_an_error(labels):
     "arguments", [{}, {"num_classes": 2, "labels": ["a", "b"]}, {"num_classes": "2"}]
 )
 def test_from_preset_requires_num_classes_or_labels(arguments):
-    with pytest.raises(InputError, match=r"num_classes.*labels=.*exactly one"):
+    with pytest.raises(InputError, match=r"num_classes.* labels"):
         TextClassifier.from_preset(GOLDEN / "saved" / "run", **arguments)

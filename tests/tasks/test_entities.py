@@ -13,9 +13,13 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.data.schemes import as_span_tags
-from electra_tf.tasks.entities import find_entities, split_sentence, split_text
 from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.tagger import TokenClassifier
+from electra_tf.tasks.tagger import (
+    TokenClassifier,
+    find_entities,
+    split_sentence,
+    split_text,
+)
 from electra_tf.text.normalization import SPACES, UNIT, CharacterTable
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -117,7 +121,7 @@ def test_split_words_adds_targets_to_training_only():
     assert names == ["O", "B-PER", "I-PER", "I-PER", "E-PER"]
     assert model.examples([words]).ids == examples.ids
     assert [len(tags) for tags in model.predict([words])] == [2]
-    with pytest.raises(InputError, match=r"sentences:2 with 'B-OTHER'"):
+    with pytest.raises(InputError, match="sentences:2: the tag 'B-OTHER'"):
         model.examples([words], [["O", "B-OTHER"]])
 
 

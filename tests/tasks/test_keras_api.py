@@ -349,14 +349,14 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
 @pytest.mark.parametrize(
     ("action", "words"),
     [
-        (lambda m: m(["good"]), r"'good'.*Call predict\(texts\)"),
-        (lambda m: m("good"), r"'good'.*Call predict\(texts\)"),
-        (lambda m: m(tf.constant(["good"])), r"Call predict\(texts\)"),
-        (lambda m: m(keras.Input([], dtype="string")), r"Call predict\(texts\)"),
+        (lambda m: m(["good"]), r"'good'.*call predict\(texts\)"),
+        (lambda m: m("good"), r"'good'.*call predict\(texts\)"),
+        (lambda m: m(tf.constant(["good"])), r"call predict\(texts\)"),
+        (lambda m: m(keras.Input([], dtype="string")), r"call predict\(texts\)"),
         (lambda m: m.predict(pd.Series(["a", None])), "at index 1"),
         (lambda m: m.predict("one string"), "'one string' alone.*Pass"),
         (lambda m: m.predict({"text": ["a"]}), "token_ids"),
-        (lambda m: m.predict(t for t in TEXTS), "generator.*Pass a list of texts"),
+        (lambda m: m.predict(t for t in TEXTS), "generator: pass a list of texts"),
         (lambda m: m.predict(tf.data.Dataset.from_tensor_slices(TEXTS)), r"batch\(\)"),
         (lambda m: m.predict(tf.data.Dataset.from_tensors(TEXTS).repeat()), "steps="),
         (lambda m: m.compile("adam", "mse", ["accuracy"]), "metrics="),
@@ -365,7 +365,7 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
         (lambda m: m.fit(TEXTS), "24 examples without targets"),
         (lambda m: m.evaluate(TEXTS), "24 examples without targets"),
         (lambda m: m.fit((TEXTS, TEXTS[:3]), LABELS), "24 and 3"),
-        (lambda m: m.fit([], []), "Received: no example"),
+        (lambda m: m.fit([], []), "example"),
         (lambda m: m.fit("good", 1), "the text 'good' alone"),
         (lambda m: m.fit(TEXTS, ["good"] * 23 + ["ugly"]), "'ugly' at index 23"),
         (lambda m: m.fit(TEXTS, [0] * 23 + [2]), "2 at index 23"),
@@ -381,10 +381,10 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
         (lambda m: m.fit(TEXTS, LABELS, class_weight={1: 2, "good": 3}), "class once"),
         (
             lambda m: m.fit(TEXTS, LABELS, sample_weight=WEIGHTS, class_weight={1: 2}),
-            "both sample_weight and class_weight",
+            "not both sample_weight and class_weight",
         ),
         (lambda m: m.evaluate(TEXTS, LABELS, [-1] * 24), "-1.0 at index 0"),
-        (lambda m: m.train_on_batch([], []), "Received: no text"),
+        (lambda m: m.train_on_batch([], []), "text"),
         (
             lambda m: m.fit(
                 tf.data.Dataset.from_tensors((TEXTS, LABELS)), sample_weight=WEIGHTS
@@ -407,7 +407,7 @@ def test_unsupported_calls_raise_errors(model, action, words):
 
 
 def test_train_on_batch_needs_an_optimizer():
-    with pytest.raises(InputError, match="Received: no optimizer"):
+    with pytest.raises(InputError, match="optimizer"):
         make_model("classes").train_on_batch(TEXTS, LABELS)
     assert len(make_model("classes").test_on_batch(TEXTS, LABELS)) == 2
 

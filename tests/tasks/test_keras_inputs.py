@@ -93,7 +93,7 @@ class Batches(keras.utils.PyDataset):
     ],
 )
 def test_sets_and_generators_of_texts_are_errors(x):
-    with pytest.raises(InputError, match="Pass a list of texts"):
+    with pytest.raises(InputError, match="pass a list of texts"):
         check_input(x)
 
 
@@ -208,7 +208,7 @@ def test_data_sets_of_another_structure_are_errors(model, elements):
 
 def test_data_sets_without_batches_are_errors(model):
     dataset = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1, 0]))
-    with pytest.raises(InputError, match=r"Call its batch\(\)"):
+    with pytest.raises(InputError, match=r"call its batch\(\)"):
         prepare(model, dataset)
-    with pytest.raises(InputError, match="Received: an empty data set"):
+    with pytest.raises(InputError, match="empty data set"):
         prepare(model, dataset.batch(2).take(0))

@@ -29,24 +29,6 @@ def test_learning_rates_by_hand(share, steps, expected):
         np.testing.assert_allclose(schedule(step), 3e-4 * factor, rtol=1e-6)
 
 
-def test_the_optimizer_has_the_settings():
-    settings = TaskOptimizerConfig(
-        name="adamw",
-        learning_rate=2e-4,
-        weight_decay=0.1,
-        epsilon=1e-5,
-        clip_norm=None,
-        decay_power=2.0,
-        layer_decay=1.0,
-    )
-    optimizer = create_optimizer(settings, 10, 2)
-    values = optimizer.settings
-    assert (values.name, values.learning_rate) == ("adamw", 2e-4)
-    assert (values.weight_decay, values.epsilon) == (0.1, 1e-5)
-    assert (values.clip_norm, optimizer.multipliers) == (None, None)
-    assert float(optimizer.schedule(5)) == pytest.approx(2e-4 * 0.25)
-
-
 @pytest.mark.parametrize(
     ("steps", "words"),
     [

@@ -12,9 +12,8 @@ from electra_tf.errors import InputError
 from electra_tf.tasks import registry
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.entities import Entity, split_text
 from electra_tf.tasks.predictions import predict_items
-from electra_tf.tasks.tagger import TaggedWords, TokenClassifier
+from electra_tf.tasks.tagger import Entity, TaggedWords, TokenClassifier, split_text
 from electra_tf.tasks.task import Item
 
 QUESTION = {"question": "who?", "context": "the user can change the file"}

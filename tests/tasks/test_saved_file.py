@@ -213,27 +213,3 @@ def test_other_optimizers_are_refused(optimizer, compiled, tmp_path):
     with pytest.raises(InputError, match=r"changed\.keras"):
         electra_tf.load_model(path)
     assert not tiny.load(path).compiled  # the commands do not need it
-
-
-def test_a_model_within_another_is_restored(compiled, tmp_path):
-    names = ("token_ids", "segment_ids", "padding_mask")
-    inputs = {n: keras.Input([None], dtype="int32", name=n) for n in names}
-    outer = keras.Model(inputs, keras.layers.Dense(3)(compiled[0](inputs)))
-    outer.compile("sgd", "mse")
-    outer.save(tmp_path / "model.keras")
-    loaded = electra_tf.load_model(tmp_path / "model.keras")
-    assert isinstance(loaded.optimizer, keras.optimizers.SGD)
-    batch = {name: np.ones([2, 5], np.int32) for name in names}
-    np.testing.assert_array_equal(loaded(batch), outer(batch))
-
-
-def test_models_with_our_layers_are_loaded(tmp_path):
-    ids = keras.Input([None], dtype="int32")
-    segments, mask = keras.ops.zeros_like(ids), keras.ops.ones_like(ids)
-    states = electra_tf.Encoder(tiny.start().shape)(ids, segments, mask)
-    states = keras.layers.Dropout(0.1)(states[:, 0] + keras.ops.mean(states, 1))
-    model = keras.Model(ids, keras.layers.Dense(3, "gelu")(states))
-    model.save(tmp_path / "model.keras")
-    again = electra_tf.load_model(tmp_path / "model.keras")
-    batch = np.ones([2, 5], np.int32)
-    np.testing.assert_array_equal(again(batch), model(batch))

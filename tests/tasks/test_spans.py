@@ -320,13 +320,7 @@ def test_predictions_are_written_to_a_folder(tmp_path):
 
     assert read("predictions") == {"x": "\u4e00 b", "y": ""}
     assert read("null_odds") == {"x": -2.75, "y": -2.7}
-    first = {
-        "text": "\u4e00 b",
-        "probability": 0.75,
-        "start_logit": -1.0,
-        "end_logit": -0.5,
-    }
-    assert read("nbest")["x"][0] == first
+    assert read("nbest")["x"][0] == dataclasses.asdict(nbest[0])
     assert read("nbest")["y"] == []
     scorer.write(split, Answers(best, None), str(folder))
     assert read("predictions") == {"x": "\u4e00 b", "y": "yes"}

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
-from conftest import GOLDEN
 
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
@@ -239,15 +238,15 @@ def test_inputs_longer_than_the_positions_are_errors(no_dropout):
         classifier(data_max_length=65)
     longer = TextClassifier(tiny.start(128), "ab", tiny.settings(data_max_length=128))
     many = longer.examples(["the " * 80] * 4, [0, 1, 0, 1])
-    with pytest.raises(InputError, match=r"64 positions. Rec.*82"):
+    with pytest.raises(InputError, match=r"82 positions.* 64"):
         no_dropout.fit(many)
     inputs, labels_B, _ = many.batch(range(4), 4)
     for action in (no_dropout.fit, no_dropout.evaluate):
-        with pytest.raises(InputError, match="64 positions"):
+        with pytest.raises(InputError, match=r"positions.* 64"):
             action(inputs, labels_B)
-    with pytest.raises(InputError, match="64 positions"):
+    with pytest.raises(InputError, match=r"positions.* 64"):
         no_dropout.predict(inputs)
-    with pytest.raises(InputError, match="64 positions"):
+    with pytest.raises(InputError, match=r"positions.* 64"):
         no_dropout(inputs)
 
 
@@ -292,18 +291,3 @@ def test_a_compiled_optimizer_continues_until_its_schedule_ends():
     with pytest.raises(InputError, match=r"0 after 10 updates.*5 updates after the 10"):
         model.fit(SHORT, SHORT_LABELS, epochs=1, verbose=0)
     assert int(model.seed) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [({}, 48), ({"settings": {"training.epochs": 1}}, 48), ({"max_length": 20}, 20)],
-)
-def test_default_texts_are_no_longer_than_the_encoders_positions(
-    arguments, expected, tmp_path
-):
-    path = tmp_path / "short.yaml"
-    path.write_text("extends: tiny\nmodel: {max_positions: 48, depth: 1}\n")
-    model = TextClassifier.from_preset(
-        path, vocabulary=str(GOLDEN / "vocab.txt"), num_classes=2, **arguments
-    )
-    assert model.settings.data.max_length == expected

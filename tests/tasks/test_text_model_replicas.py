@@ -67,7 +67,7 @@ def test_a_model_on_replicas_is_reinitialized_and_saved(results):
 
 
 def test_an_indivisible_batch_size_is_rejected(results):
-    assert "2 replicas. Received: batch_size=9." in results["indivisible"]
+    assert "batch_size=9 must be a multiple of the 2 replicas" in results["indivisible"]
 
 
 def trained(devices):
