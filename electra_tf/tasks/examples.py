@@ -234,8 +234,8 @@ def _column(ids: Sequence[Sequence[int]], values: Any) -> np.ndarray | list[Any]
     for row, value in pairs:
         if np.shape(value) != (len(row),) or np.asarray(value).dtype.kind == "f":
             raise ValueError(
-                f"a target of shape {np.shape(value)} for {len(row)} positions; pass "
-                "numbers, an id for each position, or a dictionary of such lists"
+                f"a target of shape {np.shape(value)} for {len(row)} positions; "
+                "pass ids of positions, or several numbers as a dictionary of lists"
             )
     return list(values)
 

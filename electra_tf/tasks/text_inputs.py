@@ -2,7 +2,7 @@
 
 import itertools
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -44,7 +44,7 @@ def check_input(x: Any) -> Any:
             f"Texts cannot be read from a {type(x).__name__}: pass a list of texts, or "
             "a tf.data.Dataset of batches of (texts, targets)"
         )
-    return to_array(x)
+    return x if isinstance(x, Mapping) else to_array(x)  # ids
 
 
 def to_single_texts(x: Any, remedy: str = "pass a list of strings") -> list[str]:

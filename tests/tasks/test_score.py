@@ -111,7 +111,7 @@ GLUE_ERRORS = {
     "one label": ("entailment\n", "4 rows in .*, 1 in .*predictions"),
     "another label": (
         "\n".join([*LABELS[:3], "x"]),
-        "'entailment', 'not_.*'x' in row 4",
+        "row 4: .*'entailment', 'not_.*'x'",
     ),
     "no number": ("index\tprediction\nx\ta\n", r"predictions:2: 'x\\ta'"),
     "no prediction": ("index\tprediction\n1\n", "predictions:2: '1'"),
@@ -216,7 +216,7 @@ ERRORS = {  # task, content and name of the labelled file, predictions, words
     "JSON of tags": ("tagging", {"tokens": []}, "x.jsonl", "a O\n", r"x\.jsonl"),
     "no gold label": (
         "rte", [RECORD, {**RECORD, "label": None}], "x.json", "entailment\n" * 2,
-        r"'' in .*x\.json:1",
+        r"x\.json:1: .*, not ''",
     ),
     "answers that are cut": ("squad1", squad(False), "x.json", "{", "JSON"),
     "a list of answers": ("squad1", squad(False), "x.json", "[]", "a list"),
