@@ -188,9 +188,10 @@ def named_metric(
         return BinaryF1("micro", THRESHOLD, name, "float64")
     if name in ("f1_micro", "f1_weighted"):
         return keras.metrics.F1Score(name[3:], threshold, name, "float64")
-    if name in ("f1", "f1_macro", "mcc"):
-        kind = MatthewsCorrelation if name == "mcc" else MacroF1
-        return kind(None, threshold, name, "float64")
+    if name in ("f1", "f1_macro"):
+        return MacroF1(None, threshold, name, "float64")
+    if name == "mcc":
+        return MatthewsCorrelation(name=name, dtype="float64")
     kind = {"pearson": Pearson, "spearman": Spearman}.get(name)
     return kind and kind(name)
 

@@ -172,7 +172,7 @@ def test_entities_are_those_of_the_words(model):
     ("texts", "words"),
     [
         ("a text", "list.*'a text'"),
-        ([["a", "text"]], r"\['a', 'text'\] at index 0\. Call predict"),
+        ([["a", "text"]], r"\['a', 'text'\] at index 0; call predict"),
         (["a", None], "None at index 1"),
         ({"a"}, "a set"),
     ],
