@@ -10,12 +10,9 @@ import time
 from absl import flags
 
 from electra_tf import cli
-from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.text import builder, records, warnings
-from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import local_vocabulary, open_tokenizer
-from electra_tf.text.vocab import Vocabulary
 
 FLAGS = flags.FlagValues()
 cli.define_input_flags(FLAGS, {"input": "Required: the corpus"})
@@ -54,7 +51,15 @@ def main() -> None:
     settings, lines = builder.with_order(FLAGS.input, vocabulary, settings)
     for line in lines:
         print(line)
-    manifest = _build(vocabulary, settings, allow_accent_loss)
+    arguments = FLAGS.input, vocabulary, settings, FLAGS.output
+    options = {"overwrite": FLAGS.overwrite, "allow_accent_loss": allow_accent_loss}
+    if cli.uses_beam(FLAGS, "workers"):
+        from electra_tf.text import beam  # needs an extra
+
+        options["options"] = FLAGS.beam_options
+        manifest = beam.build(*arguments, **options)
+    else:
+        manifest = builder.build(*arguments, workers=FLAGS.workers, **options)
     seconds = time.perf_counter() - start
     print(
         f"{FLAGS.output}: {manifest.records:,} records of {manifest.max_length} "
@@ -67,9 +72,13 @@ def main() -> None:
         + (" (set --order=document to keep all)" if manifest.discarded_tokens else "")
     )
     tokenizer = WordPieceTokenizer(vocabulary, settings.tokenization)
-    loss = manifest.stripped_share, manifest.stripped_example
-    long = manifest.too_long_words, manifest.too_long_characters
-    for line in warnings.text_lines(*loss, *long, tokenizer):
+    for line in warnings.text_lines(
+        manifest.stripped_share,
+        manifest.stripped_example,
+        manifest.too_long_words,
+        manifest.too_long_characters,
+        tokenizer,
+    ):
         print(line)
     cli.warn(warnings.record_warnings(manifest, tokenizer))
     for kind, count in manifest.duplicates.items():
@@ -79,19 +88,6 @@ def main() -> None:
         )
     for kind, count in manifest.problems.items():
         print(f"{count:,} x {kind}: listed in {FLAGS.output}/{records.PROBLEMS}")
-
-
-def _build(
-    vocabulary: Vocabulary, settings: PretrainingConfig, allow_accent_loss: bool
-) -> Manifest:
-    """Build the records in local processes or in a Beam pipeline."""
-    arguments = FLAGS.input, vocabulary, settings, FLAGS.output
-    flags = {"overwrite": FLAGS.overwrite, "allow_accent_loss": allow_accent_loss}
-    if cli.uses_beam(FLAGS, "workers"):
-        from electra_tf.text import beam  # needs an extra
-
-        return beam.build(*arguments, options=FLAGS.beam_options, **flags)
-    return builder.build(*arguments, workers=FLAGS.workers, **flags)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ electra-tf build_vocab --input='corpus/*.txt' --output=vocab.txt \\
 """
 
 import pathlib
-import tempfile
 import time
 
 from absl import flags
@@ -53,12 +52,16 @@ def main() -> None:
     if not FLAGS.overwrite:
         check_new(FLAGS.output, "--output", "Pass --overwrite, or another --output")
     with staged(FLAGS.output) as output:
-        _build(settings, pathlib.Path(output))
+        output = pathlib.Path(output)
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--output must be writable: {error}") from error
+        _build(settings, output)
 
 
 def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     error_file = output.with_name(f"{output.name}.problems.txt")
-    _create_folder(output.parent)
     for path in (output, settings_path(output), error_file):
         cli.check_output("output", str(path), FLAGS.overwrite)
     log = DataErrorLog(settings.corpus.on_error, error_file)
@@ -67,12 +70,12 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
         for _ in heldout or ():  # an error in it would end hours of work later
             pass
     start = time.perf_counter()
-    counts = _count_words(settings, log)
-    words, seconds = counts.words, time.perf_counter() - start
+    words, counts, loss = word_counts = _count_words(settings, log)
+    seconds = time.perf_counter() - start
     print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
-    if counts.dropped:
-        print(f"{counts.dropped:,} words that occur once were dropped to save memory")
-    tokenizer = train_vocabulary(counts, settings)
+    if counts["dropped"]:
+        print(f"{counts['dropped']:,} words that occur once were dropped")
+    tokenizer = train_vocabulary(word_counts, settings)
     tokenizer.save(output)  # an error in the held-out text does not lose it
     stats = VocabStats()
     for document in heldout or ():
@@ -89,7 +92,7 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     print(f"{FLAGS.output}: {size:,} entries of {requested.size:,} requested{reason}")
     if FLAGS.heldout:
         print(f"held-out text: {stats}")
-    loss, long = counts.accent_loss, (counts.too_long_words, counts.too_long_characters)
+    long = counts["too_long_words"], counts["too_long_characters"]
     for line in warnings.text_lines(loss.share, loss.example, *long, tokenizer):
         print(line)
     long, _ = tokenizer.too_long
@@ -98,30 +101,14 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
         print(f"{count:,} x {kind}: listed in {FLAGS.output}.problems.txt")
 
 
-def _create_folder(path: pathlib.Path) -> None:
-    """Create the folder of the output, and check that it can be written to."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError as error:
-        raise InputError(
-            "The folder of --output must be writable",
-            str(error),
-            "Pass another --output",
-        ) from error
-
-
 def _count_words(settings: PretrainingConfig, log: DataErrorLog) -> WordCounts:
-    """Count the words in this process or in a Beam pipeline."""
-    arguments = FLAGS.input, settings, log
-    allow = {"allow_accent_loss": cli.is_given(FLAGS, "strip_accents", SETTINGS)}
-    if cli.uses_beam(FLAGS):
-        from electra_tf.text import beam  # needs an extra
+    options = {"allow_accent_loss": cli.is_given(FLAGS, "strip_accents", SETTINGS)}
+    if not cli.uses_beam(FLAGS):
+        return count_words(FLAGS.input, settings, log, **options)
+    from electra_tf.text import beam  # needs an extra
 
-        folder = f"{FLAGS.output}.counting"
-        return beam.count_words(*arguments, folder, options=FLAGS.beam_options, **allow)
-    return count_words(*arguments, **allow)
+    folder, options["options"] = f"{FLAGS.output}.counting", FLAGS.beam_options
+    return beam.count_words(FLAGS.input, settings, log, folder, **options)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,8 @@
 import gzip
 import itertools
 import json
-import lzma
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -133,12 +131,6 @@ def test_a_mistake_is_reported_in_one_paragraph(here, text, tmp_path, name):
     assert names(tmp_path) == before
 
 
-def test_positional_arguments_are_rejected(here, text, tmp_path):
-    # A shell expands an unquoted wildcard to such arguments.
-    result = here("build_records", *arguments(text, tmp_path / "o"), "b.txt", "c.txt")
-    assert "'b.txt c.txt'" in failure(result)
-
-
 def test_settings_other_than_the_vocabularys_are_rejected(
     here, build, text, tmp_path, vocabulary
 ):
@@ -203,10 +195,7 @@ def test_a_killed_build_is_half_written_and_can_be_repeated(
 @pytest.mark.runs
 @pytest.mark.parametrize(
     ("send", "signal_number"),
-    [
-        (os.kill, signal.SIGTERM),
-        (os.killpg, signal.SIGINT),  # as a terminal does
-    ],
+    [(os.kill, signal.SIGTERM), (os.killpg, signal.SIGINT)],  # as a terminal does
 )
 def test_an_interrupted_build_removes_its_files(big, tmp_path, send, signal_number):
     output = tmp_path / "out"
@@ -218,42 +207,6 @@ def test_an_interrupted_build_removes_its_files(big, tmp_path, send, signal_numb
     assert b"Traceback" not in stderr
     assert stderr.strip().endswith(b"interrupted; nothing was overwritten")
     assert not output.exists()
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_corpus(data, tmp_path):
-    """Compare the peak memory of all processes at 25 and at 200 MB of text."""
-    with lzma.open(data / "corpus" / "wiki_en.train-00.txt.xz") as file:
-        text = file.read()
-    peaks = []
-    for megabytes in (25, 200):
-        path, output = tmp_path / f"{megabytes}.txt", tmp_path / "out"
-        path.write_bytes((text * 2)[: megabytes * 1_000_000].rsplit(b"\n", 1)[0])
-        vocab = data / "vocab" / "bert_uncased_en.txt"
-        process = start(*arguments(path, output, vocab=vocab, workers=2))
-        peak = 0
-        while process.poll() is None:
-            peak = max(peak, resident(process.pid))
-            time.sleep(0.1)
-        assert process.returncode == 0
-        peaks.append(peak)
-        shutil.rmtree(output)
-    small, large = peaks
-    assert large < small + 300e6, peaks
-
-
-def resident(pid):
-    """Return the resident bytes of a process and its children."""
-    total, queue = 0, [str(pid)]
-    while queue:
-        process = queue.pop()
-        try:
-            with open(f"/proc/{process}/statm") as file:
-                total += int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            queue += children(process)
-        except OSError:
-            continue
-    return total
 
 
 def test_published_vocabularies_fit_real_text(build, data, tmp_path):

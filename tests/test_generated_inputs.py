@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import gzip
 import hashlib
-import io
 import json
 import lzma
 import pathlib
@@ -14,12 +13,10 @@ import re
 import resource
 import signal
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import hypothesis
-import keras
 import pytest
 import tiny
 from conftest import GOLDEN, ROOT
@@ -33,9 +30,6 @@ from electra_tf.config.data import CorpusConfig
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks import predictions
-from electra_tf.tasks.load import load
-from electra_tf.tasks.task import Item
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
@@ -112,26 +106,22 @@ def changed_file(*rows: tuple) -> st.SearchStrategy[Case]:
 
     The content is compressed as the name requires; sometimes the end is then missing.
     """
+    packers = {".gz": functools.partial(gzip.compress, mtime=0), ".xz": lzma.compress}
 
     def cases(row: tuple) -> st.SearchStrategy[Case]:
         name, base, argument = row
         change = json_like if re.search(r"\.json\b", name) else mutated_text
-        return st.builds(
-            lambda content, damage: Case(
-                {name: _pack(name, content, damage)}, argument=argument
-            ),
-            change(base) | noise(),
-            st.integers(0, 15),
-        )
+        pack = packers.get(pathlib.PurePath(name).suffix)
+
+        def case(content: bytes, damage: int) -> Case:
+            if pack:
+                content = pack(content)
+                content = content if damage else content[: len(content) // 2]
+            return Case({name: content}, argument=argument)
+
+        return st.builds(case, change(base) | noise(), st.integers(0, 15))
 
     return st.sampled_from(rows).flatmap(cases)
-
-
-def _pack(name: str, content: bytes, damage: int) -> bytes:
-    pack = {".gz": functools.partial(gzip.compress, mtime=0), ".xz": lzma.compress}
-    packed = pack.get(pathlib.PurePath(name).suffix, bytes)(content)
-    is_cut = packed is not content and damage == 0
-    return packed[: len(packed) // 2] if is_cut else packed
 
 
 def _each_policy(read: Callable[[Any], Any], folder: pathlib.Path) -> None:
@@ -306,27 +296,6 @@ def _read_model(folder: pathlib.Path, case: Case) -> None:
     assert sources.open_source(path).pretrained.networks
 
 
-@st.composite
-def _keras_cases(draw) -> Case:
-    base = (SAVED / "classifier" / "model.keras").read_bytes()
-    if draw(st.integers(0, 3)) == 0:
-        return Case({"model.keras": draw(mutated_bytes(base))})
-    target = io.BytesIO()
-    name = draw(st.sampled_from(("config.json", "config.json", "metadata.json")))
-    with zipfile.ZipFile(io.BytesIO(base)) as old, zipfile.ZipFile(target, "w") as new:
-        for entry in old.infolist():
-            content = old.read(entry)
-            is_changed = entry.filename == name
-            new.writestr(entry, draw(json_like(content)) if is_changed else content)
-    return Case({"model.keras": target.getvalue()})
-
-
-def _read_keras(folder: pathlib.Path, case: Case) -> None:
-    model = load(sources.open_source(folder / "model.keras"))
-    list(predictions.predict_items(model, [Item("the cat")], log=lambda line: None))
-    keras.backend.clear_session()
-
-
 KINDS = {
     "config": Kind(
         changed_file(*(("config.yaml", p.read_bytes(), p.name) for p in _CONFIGS)),
@@ -358,15 +327,11 @@ KINDS = {
     ),
     "checkpoint": Kind(_checkpoint_cases(), _read_model),
     "model of another library": Kind(_foreign_cases(), _read_model),
-    ".keras": Kind(_keras_cases(), _read_keras),
 }  # fmt: skip
 """Kinds by name."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow if n == ".keras" else ()) for n in KINDS],
-)
+@pytest.mark.parametrize("name", KINDS)
 def test_generated_files(name):
     kind, outcomes = KINDS[name], collections.Counter()
 
@@ -389,17 +354,3 @@ def outcome_of(kind: Kind, folder: pathlib.Path, case: Case) -> str:
     except InputError as error:
         return "error" if str(error).strip() else "error without words"
     return "answer"
-
-
-def test_the_limits_stop_what_takes_too_long_or_too_much():
-    with pytest.raises(TooSlow, match=r"0\.2 s"), limits(seconds=0.2):
-        compute_forever()
-    with pytest.raises(AssertionError), limits(size=1 << 26):
-        b"x" * (80 << 20)
-    with pytest.raises(MemoryError), limits(size=1 << 26):
-        b"x" * (1 << 28)
-
-
-def compute_forever():
-    while True:
-        pass

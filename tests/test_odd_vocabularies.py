@@ -74,12 +74,12 @@ def test_records_contain_the_vocabulary_byte_for_byte(here, vocabulary_file, tmp
 @pytest.mark.slow
 def test_every_command_accepts_the_vocabulary(here, command, vocabulary_file, tmp_path):
     corpus, table, texts = write_texts(tmp_path)
-    names = ("records", "run", "model", "served")
-    records, run, model, served = (tmp_path / name for name in names)
+    records, run, model, served = (
+        tmp_path / name for name in ("records", "run", "model", "served")
+    )
     build(here, corpus, vocabulary_file, records)
     sets = [*SMALL, "training.steps=3", "training.evaluation_batches=null"]
     tuned = ["training.epochs=1", "training.batch_size=8", "data.dev_share=0.2"]
-    tuned += ["data.max_length=32"]
     calls = {
         "pretrain": [
             f"--data={records}", f"--evaluation_data={records}", f"--model_dir={run}",
@@ -88,7 +88,7 @@ def test_every_command_accepts_the_vocabulary(here, command, vocabulary_file, tm
         "finetune": [
             "--task=csv", f"--data={table}", f"--checkpoint={run}", "--trials=1",
             f"--output={model}", "--text_columns=text", "--label_column=kind",
-            *(f"--set={item}" for item in tuned),
+            *(f"--set={item}" for item in (*tuned, "data.max_length=32")),
         ],
         "predict": [f"--model={model}", f"--input={texts}", "--format=jsonl"],
         "export": [f"--model={model}", f"--output={served}"],

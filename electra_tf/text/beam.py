@@ -31,23 +31,16 @@ from typing import Any
 
 import psutil
 
-from electra_tf.config.data import TokenizationConfig
+from electra_tf.config.data import CorpusConfig, TokenizationConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
-from electra_tf.text import duplicates, records
-from electra_tf.text.builder import (
-    ChunkBuilder,
-    make_manifest,
-    shard_count,
-    with_order,
-    write_metadata,
-)
+from electra_tf.text import builder, duplicates, records
 from electra_tf.text.chunks import Chunk, read_chunks
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.duplicates import Duplicate
-from electra_tf.text.records import Manifest, Shard, records_output
+from electra_tf.text.records import Manifest, Shard
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.text.vocab_training import WordCounter, WordCounts, drop_rare
@@ -59,18 +52,18 @@ try:
     from apache_beam.runners.runner import PipelineState
 except ImportError as import_error:
     raise InputError(
-        "apache-beam must be installed for --runner=beam",
-        f"Python without it ({import_error})",
-        "Install it: pip install 'electra_tf[beam]', or pass --runner=local",
+        f"--runner=beam needs apache-beam ({import_error}): pip install "
+        "'electra_tf[beam]', or pass --runner=local"
     ) from import_error
 
-# Outputs of steps beside their main one: (number of a source, arguments of an
-# InputError), (name of a file, a part of it), counts by name, and (key of a chunk,
-# fields of an AccentLoss).
-_FAILURES, _PARTS, _COUNTS, _ACCENTS = "failures", "parts", "counts", "accents"
-_FILES = "files"  # results of WriteFile
-_SUMMARY = "summary.jsonl"  # results of all steps, for the launching process
-_PROBLEM, _DUPLICATE, _TOO_LONG = "problem: ", "duplicate: ", "too long: "
+# Outputs of a step beside its main one: parts of files, as (name of the file, a part),
+# and notes for the launching process, as (kind of the note, value).
+_PARTS, _NOTES = "parts", "notes"
+# Kinds of notes: (number of a source, message of an InputError), counts by name, (key
+# of a chunk, fields of an AccentLoss), and results of WriteFile.
+_FAILURE, _COUNTS, _ACCENTS, _FILE = "failure", "counts", "accents", "file"
+_SUMMARY = "summary.jsonl"  # the notes of all steps
+_PROBLEM, _DUPLICATE = "problem: ", "duplicate: "
 _EXACT = "exact"
 _WORD_FILES = 64
 _MAX_MESSAGE = 600  # characters of a runner's error
@@ -87,43 +80,38 @@ def build(
     allow_accent_loss: bool = False,
 ) -> Manifest:
     """Write shards, vocabulary, config and, last, the manifest."""
-    config, _ = with_order(patterns, vocabulary, config)
+    config, _ = builder.with_order(patterns, vocabulary, config)
     settings = config.records
     if settings.deduplicate == "near":
         raise InputError(
-            "With --runner=beam, --deduplicate must be none or exact",
-            "--deduplicate=near, which compares each document with all earlier ones",
-            "Pass --deduplicate=exact, or use --runner=local",
+            "--deduplicate=near compares each document with all earlier ones, so it "
+            "needs --runner=local"
         )
     reader = CorpusReader(patterns, config.corpus, DataErrorLog("stop", ""), False)
-    shards = settings.shards or shard_count(reader.estimated_text_bytes)
-    with records_output(output, overwrite, is_shared=True) as folder:
-        pipeline = _new_pipeline(options)
-        corpus = _read(pipeline, reader.sources, config)
-        parts, counts = [corpus[_PARTS]], [corpus[_COUNTS]]
+    shards = settings.shards or builder.shard_count(reader.estimated_text_bytes)
+    names = records.shard_names(shards)
+    with records.records_output(output, overwrite, is_shared=True) as folder:
+        job = _Job(options, reader.sources, config.corpus)
+        chunks = job.chunks
         if settings.deduplicate == _EXACT:
-            corpus |= _drop_duplicates(corpus["chunks"])
-            parts.append(corpus[_PARTS])
-            counts.append(corpus[_COUNTS])
-        step = BuildRecords(vocabulary, config, shards)
-        built = _each_chunk(corpus, step, "records")
+            chunks = _drop_duplicates(job)
+        built = job.each_chunk(chunks, BuildRecords(vocabulary, config, shards))
         # A shard without records is an empty file.
-        names = [(name, ((), b"", 0)) for name in records.shard_names(shards)]
-        parts += [built["records"], pipeline | "Shards" >> beam.Create(names)]
-        _write(folder, parts, [built[_COUNTS], *counts], corpus, built)
-        summary = _run(pipeline, folder, options)
-        files = {name: Shard(name, *numbers) for name, *numbers in summary[_FILES]}
+        empty = [(name, ((), b"", 0)) for name in names]
+        empty = job.pipeline | "Shards" >> beam.Create(empty)
+        summary = job.run(folder, built, empty)
+        files = {name: Shard(name, *numbers) for name, *numbers in summary[_FILE]}
         tokenizer = WordPieceTokenizer(vocabulary, config.tokenization)
-        manifest = make_manifest(
+        manifest = builder.make_manifest(
             tokenizer,
             config,
             _counts_of(summary, _PROBLEM),
             _counts_of(summary, _DUPLICATE),
-            summary[_COUNTS],
+            _counts_of(summary, ""),
             _accent_loss(summary, allow_accent_loss),
-            [files[name] for name in records.shard_names(shards)],
+            [files[name] for name in names],
         )
-        write_metadata(folder, tokenizer, config, manifest)
+        builder.write_metadata(folder, tokenizer, config, manifest)
     return manifest
 
 
@@ -138,36 +126,27 @@ def count_words(
 ) -> WordCounts:
     """Count the words of a corpus, with files in `folder` or in --temp_location."""
     reader = CorpusReader(patterns, settings.corpus, error_log, False)
-    pipeline = _new_pipeline(options)
-    if location := pipeline.options.get_all_options().get("temp_location"):
+    job = _Job(options, reader.sources, settings.corpus)
+    if location := job.pipeline.options.get_all_options().get("temp_location"):
         folder = f"{location.rstrip('/')}/electra_tf-{uuid.uuid4().hex}"
-    corpus = _read(pipeline, reader.sources, settings)
-    counted = _each_chunk(corpus, CountWords(settings.tokenization), "words")
     words = (
-        counted["words"]
+        job.each_chunk(job.chunks, CountWords(settings.tokenization))
         | "SumWords" >> beam.CombinePerKey(sum)
         | "WordParts" >> beam.Map(_word_part)
     )
-    parts, counts = [words, corpus[_PARTS]], [counted[_COUNTS], corpus[_COUNTS]]
-    _write(folder, parts, counts, corpus, counted)
     try:
-        summary = _run(pipeline, folder, options)
-        contents = {
-            name: ObjectFolder(folder).read(name) for name, *_ in summary[_FILES]
-        }
+        summary = job.run(folder, words)
+        names = [name for name, *_ in summary[_FILE]]
+        contents = {name: ObjectFolder(folder).read(name) for name in names}
     finally:
         ObjectFolder(folder).clear()
     problems = contents.pop(records.PROBLEMS, b"").decode()
     error_log.extend(problems, _counts_of(summary, _PROBLEM))
     lines = (line for content in contents.values() for line in content.splitlines())
     all_words = collections.Counter(dict(map(json.loads, lines)))
-    repeated = drop_rare(all_words)
-    dropped = summary[_COUNTS].get("dropped", 0) + len(all_words) - len(repeated)
-    too_long = _counts_of(summary, _TOO_LONG)
-    accent_loss = _accent_loss(summary, allow_accent_loss)
-    return WordCounts(
-        repeated, too_long["words"], too_long["characters"], dropped, accent_loss
-    )
+    counts = _counts_of(summary, "")
+    repeated = drop_rare(all_words, counts)
+    return WordCounts(repeated, counts, _accent_loss(summary, allow_accent_loss))
 
 
 def _word_part(element: tuple[str, int]) -> tuple[str, tuple]:
@@ -179,11 +158,11 @@ def _word_part(element: tuple[str, int]) -> tuple[str, tuple]:
 class ReadSource(beam.DoFn):
     """Read the chunks of a source, an element (number, path or URL)."""
 
-    def __init__(self, config: PretrainingConfig):
-        self._settings = config.corpus
+    def __init__(self, settings: CorpusConfig):
+        self._settings = settings
 
     def process(self, element: tuple[int, str]) -> Iterator[Any]:
-        """Yield chunks, failures, a part of problems.txt and counts."""
+        """Yield chunks, a failure, a part of problems.txt and counts."""
         number, source = element
         with tempfile.TemporaryDirectory() as folder:
             problems = pathlib.Path(folder, records.PROBLEMS)
@@ -192,13 +171,12 @@ class ReadSource(beam.DoFn):
                 reader = CorpusReader([source], self._settings, log, False)
                 yield from read_chunks(reader, number)
             except InputError as error:
-                message = error.required, error.received, error.remedy
-                yield _output(_FAILURES, (number, message))
+                yield _note(_FAILURE, (number, error.args))
             log.close()
             if log.counts:
                 part = (number,), problems.read_bytes(), log.counts.total()
-                yield _output(_PARTS, (records.PROBLEMS, part))
-        yield _output(_COUNTS, {_PROBLEM + kind: n for kind, n in log.counts.items()})
+                yield _part(records.PROBLEMS, part)
+        yield _note(_COUNTS, {_PROBLEM + kind: n for kind, n in log.counts.items()})
 
 
 class BuildRecords(beam.DoFn):
@@ -207,11 +185,11 @@ class BuildRecords(beam.DoFn):
     def __init__(self, vocabulary: Vocabulary, config: PretrainingConfig, shards: int):
         self._arguments = vocabulary, config, shards
         self._names = records.shard_names(shards)
-        self._builder: ChunkBuilder | None = None
+        self._builder: builder.ChunkBuilder | None = None
 
     def setup(self) -> None:
         """Create the tokenizer, once per worker."""
-        self._builder = ChunkBuilder(*self._arguments)
+        self._builder = builder.ChunkBuilder(*self._arguments)
 
     def process(self, chunk: Chunk, failures: list[Any]) -> Iterator[Any]:
         """Build the records of one chunk, unless reading has failed anywhere."""
@@ -224,8 +202,8 @@ class BuildRecords(beam.DoFn):
             if data:
                 count = len(range(number, built.counts["records"], shards))
                 yield self._names[(first + number) % shards], (chunk.key, data, count)
-        yield _output(_COUNTS, built.counts)
-        yield _output(_ACCENTS, (chunk.key, dataclasses.astuple(built.accent_loss)))
+        yield _note(_COUNTS, built.counts)
+        yield _note(_ACCENTS, (chunk.key, dataclasses.astuple(built.accent_loss)))
 
 
 class CountWords(beam.DoFn):
@@ -242,10 +220,9 @@ class CountWords(beam.DoFn):
         for text in chunk.documents:
             counter.add(text.split("\n"))
         yield from counter.words().items()
-        counts = {_TOO_LONG + kind: count for kind, count in counter.too_long.items()}
-        yield _output(_COUNTS, {**counts, "dropped": counter.dropped})
+        yield _note(_COUNTS, counter.counts)
         loss = dataclasses.astuple(counter.accent_loss.loss)
-        yield _output(_ACCENTS, (chunk.key, loss))
+        yield _note(_ACCENTS, (chunk.key, loss))
 
 
 class WriteFile(beam.DoFn):
@@ -274,59 +251,121 @@ class WriteFile(beam.DoFn):
         yield name, count, size, digest.hexdigest()
 
 
-def _output(name: str, value: Any) -> beam.pvalue.TaggedOutput:
-    return beam.pvalue.TaggedOutput(name, value)
+def _part(name: str, part: tuple[tuple, bytes, int]) -> beam.pvalue.TaggedOutput:
+    return beam.pvalue.TaggedOutput(_PARTS, (name, part))
 
 
-def _read(
-    pipeline: beam.Pipeline, sources: list[str], config: PretrainingConfig
-) -> dict[str, beam.PCollection]:
-    """Return the chunks of all sources and the other outputs of `ReadSource`."""
-    outputs = (
-        pipeline
-        | "Sources" >> beam.Create([*enumerate(sources)])
-        | "SpreadSources" >> beam.Reshuffle()
-        | "Read"
-        >> beam.ParDo(ReadSource(config)).with_outputs(
-            _FAILURES, _PARTS, _COUNTS, main="chunks"
+def _note(kind: str, value: Any) -> beam.pvalue.TaggedOutput:
+    return beam.pvalue.TaggedOutput(_NOTES, (kind, value))
+
+
+def _is_failure(note: tuple[str, Any]) -> bool:
+    return note[0] == _FAILURE
+
+
+def _summary_line(note: tuple[str, Any]) -> tuple[str, tuple[tuple, bytes, int]]:
+    return _SUMMARY, ((), json.dumps(note).encode() + b"\n", 1)
+
+
+class _Job:
+    """A pipeline over the chunks of all sources, with the parts and notes of steps."""
+
+    def __init__(self, options: str, sources: list[str], settings: CorpusConfig):
+        try:
+            parsed = PipelineOptions(shlex.split(options))
+            parsed.get_all_options()  # parses the values
+        except (ValueError, SystemExit) as error:  # argparse prints and exits
+            raise InputError(
+                "--beam_options must be options of Beam, as on a command line, not "
+                f"{options!r} ({error})"
+            ) from error
+        self._options = options
+        try:
+            self.pipeline = beam.Pipeline(options=parsed)
+        except Exception as error:
+            raise self._error(error) from error
+        self._parts: list[beam.PCollection] = []
+        self._notes: list[beam.PCollection] = []
+        numbered = (
+            self.pipeline
+            | "Sources" >> beam.Create([*enumerate(sources)])
+            | "SpreadSources" >> beam.Reshuffle()
         )
-    )
-    return {name: outputs[name] for name in ("chunks", _FAILURES, _PARTS, _COUNTS)}
+        self.chunks = self.apply("Read", numbered, beam.ParDo(ReadSource(settings)))
+        # Some runners confuse the outputs of a step if they are arguments themselves.
+        self._failures = self._notes[0] | "Failures" >> beam.Filter(_is_failure)
+
+    def apply(
+        self, label: str, elements: beam.PCollection, step: beam.ParDo
+    ) -> beam.PCollection:
+        """Return the main outputs of a step; the others are written by `run`."""
+        outputs = elements | label >> step.with_outputs(_PARTS, _NOTES, main="main")
+        self._parts.append(outputs[_PARTS])
+        self._notes.append(outputs[_NOTES])
+        return outputs["main"]
+
+    def each_chunk(self, chunks: beam.PCollection, step: beam.DoFn) -> beam.PCollection:
+        """Apply a step to chunks; one worker reads a source, many take its chunks."""
+        process = beam.ParDo(step, beam.pvalue.AsList(self._failures))
+        return self.apply("Chunks", chunks | "Spread" >> beam.Reshuffle(), process)
+
+    def run(self, folder: str, *parts: beam.PCollection) -> dict[str, list[Any]]:
+        """Write files from parts, and return the values of all notes by kind."""
+        files = (
+            [*self._parts, *parts]
+            | "Parts" >> beam.Flatten()
+            | "ByName" >> beam.GroupByKey()
+            | "WriteFiles" >> beam.ParDo(WriteFile(folder))
+            | "FileNotes" >> beam.Map(lambda file: (_FILE, file))
+        )
+        _ = (
+            [*self._notes, files]
+            | "Notes" >> beam.Flatten()
+            | "Lines" >> beam.Map(_summary_line)
+            | "AllLines" >> beam.GroupByKey()
+            | "WriteSummary" >> beam.ParDo(WriteFile(folder))
+        )
+        try:
+            with _workers_end_on_signal():
+                result = self.pipeline.run()
+                try:
+                    state = result.wait_until_finish()
+                except BaseException:
+                    result.cancel()  # a job on other machines would run on
+                    raise
+        except Exception as error:
+            raise self._error(error) from error
+        if state != PipelineState.DONE:
+            raise self._error(state)
+        summary = collections.defaultdict(list)
+        for line in ObjectFolder(folder).read(_SUMMARY).splitlines():
+            kind, value = json.loads(line)
+            summary[kind].append(value)
+        ObjectFolder(folder).delete(_SUMMARY)
+        if summary[_FAILURE]:
+            _, message = min(summary[_FAILURE])
+            raise InputError(*message)
+        return summary
+
+    def _error(self, state: Any) -> InputError:
+        if isinstance(state, Exception):
+            state = f"{type(state).__name__}: {state}"[:_MAX_MESSAGE]
+        return InputError(
+            f"The pipeline of --beam_options={self._options!r} must finish: {state}"
+        )
 
 
-def _each_chunk(
-    corpus: dict[str, beam.PCollection], step: beam.DoFn, main: str
-) -> dict[str, beam.PCollection]:
-    """Return the outputs of a step; one worker reads a source, many take its chunks."""
-    # Some runners confuse the outputs of a step if they are arguments themselves.
-    failures = corpus[_FAILURES] | "Failures" >> beam.Map(_identity)
-    process = beam.ParDo(step, beam.pvalue.AsList(failures))
-    outputs = (
-        corpus["chunks"]
-        | "SpreadChunks" >> beam.Reshuffle()
-        | "Chunks" >> process.with_outputs(_COUNTS, _ACCENTS, main=main)
-    )
-    return {name: outputs[name] for name in (main, _COUNTS, _ACCENTS)}
-
-
-def _drop_duplicates(chunks: beam.PCollection) -> dict[str, beam.PCollection]:
-    """Drop documents with the words of an earlier one.
-
-    Return the remaining chunks, parts of duplicates.jsonl, and counts.
-    """
+def _drop_duplicates(job: _Job) -> beam.PCollection:
+    """Return the chunks without documents that have the words of an earlier one."""
     repeats = (
-        chunks
+        job.chunks
         | "Hash" >> beam.FlatMap(_hashes)
         | "ByHash" >> beam.GroupByKey()
         | "Repeats" >> beam.FlatMap(_repeats)
     )
-    keyed = chunks | "KeyChunks" >> beam.Map(lambda chunk: (chunk.key, chunk))
-    outputs = (
-        {"chunks": keyed, "repeats": repeats}
-        | "JoinRepeats" >> beam.CoGroupByKey()
-        | "Drop" >> beam.FlatMap(_drop).with_outputs(_PARTS, _COUNTS, main="chunks")
-    )
-    return {name: outputs[name] for name in ("chunks", _PARTS, _COUNTS)}
+    keyed = job.chunks | "KeyChunks" >> beam.Map(lambda chunk: (chunk.key, chunk))
+    joined = {"chunks": keyed, "repeats": repeats} | "Join" >> beam.CoGroupByKey()
+    return job.apply("Drop", joined, beam.FlatMap(_drop))
 
 
 def _hashes(chunk: Chunk) -> Iterator[tuple[bytes, tuple]]:
@@ -353,55 +392,23 @@ def _drop(element: tuple[tuple, dict[str, Iterable]]) -> Iterator[Any]:
     repeats = dict(values["repeats"])
     yield chunk.select(n not in repeats for n in range(len(chunk.documents)))
     for position, duplicate in sorted(repeats.items()):
-        data = f"{duplicate}\n".encode("utf-8", "replace")
-        yield _output(_PARTS, (records.DUPLICATES, ((*key, position), data, 1)))
-    yield _output(_COUNTS, {_DUPLICATE + _EXACT: len(repeats)})
-
-
-def _write(
-    folder: str,
-    parts: list[beam.PCollection],
-    counts: list[beam.PCollection],
-    corpus: dict[str, beam.PCollection],
-    results: dict[str, beam.PCollection],
-) -> None:
-    """Write files from parts, and the summary, which `_run` returns."""
-    files = (
-        parts
-        | "Parts" >> beam.Flatten()
-        | "ByName" >> beam.GroupByKey()
-        | "WriteFiles" >> beam.ParDo(WriteFile(folder))
-    )
-    values = [(_FILES, files), (_FAILURES, corpus[_FAILURES])]
-    values += [(_ACCENTS, results[_ACCENTS]), *((_COUNTS, one) for one in counts)]
-    lines = [
-        collection | f"Summary{number}" >> beam.Map(_summary_line, name)
-        for number, (name, collection) in enumerate(values)
-    ]
-    _ = (
-        lines
-        | "Summary" >> beam.Flatten()
-        | "SummaryByName" >> beam.GroupByKey()
-        | "WriteSummary" >> beam.ParDo(WriteFile(folder))
-    )
-
-
-def _summary_line(value: Any, name: str) -> tuple[str, tuple[tuple, bytes, int]]:
-    return _SUMMARY, ((), json.dumps([name, value]).encode() + b"\n", 1)
-
-
-def _identity(value: Any) -> Any:
-    return value
+        data = f"{duplicate.text}\n".encode("utf-8", "replace")
+        yield _part(records.DUPLICATES, ((*key, position), data, 1))
+    yield _note(_COUNTS, {_DUPLICATE + _EXACT: len(repeats)})
 
 
 def _counts_of(summary: dict[str, Any], prefix: str) -> collections.Counter[str]:
     """Return the counts whose names have a prefix, without it."""
-    counts = {
-        name.removeprefix(prefix): count
-        for name, count in sorted(summary[_COUNTS].items())
-        if name.startswith(prefix) and count
-    }
-    return collections.Counter(counts)
+    counts: collections.Counter[str] = collections.Counter()
+    for values in summary[_COUNTS]:
+        counts.update(values)
+    return collections.Counter(
+        {
+            name.removeprefix(prefix): count
+            for name, count in sorted(counts.items())
+            if name.startswith(prefix) and count
+        }
+    )
 
 
 def _accent_loss(summary: dict[str, Any], is_allowed: bool) -> AccentLoss:
@@ -412,70 +419,12 @@ def _accent_loss(summary: dict[str, Any], is_allowed: bool) -> AccentLoss:
     return total
 
 
-def _new_pipeline(options: str) -> beam.Pipeline:
-    try:
-        parsed = PipelineOptions(shlex.split(options))
-        parsed.get_all_options()  # parses the values
-    except (ValueError, SystemExit) as error:  # argparse prints its message and exits
-        raise InputError(
-            "--beam_options must be options of Beam, as on a command line",
-            f"{options!r} ({error})",
-            "Correct them; the documentation of the runner lists its options",
-        ) from error
-    try:
-        return beam.Pipeline(options=parsed)
-    except Exception as error:
-        raise _pipeline_error(options, error) from error
-
-
-def _run(pipeline: beam.Pipeline, folder: str, options: str) -> dict[str, Any]:
-    try:
-        with _workers_end_on_signal():
-            result = pipeline.run()
-            try:
-                state = result.wait_until_finish()
-            except BaseException:
-                result.cancel()  # a job on other machines would run on
-                raise
-    except Exception as error:
-        raise _pipeline_error(options, error) from error
-    if state != PipelineState.DONE:
-        raise _pipeline_error(options, state)
-    summary = collections.defaultdict(list)
-    for line in ObjectFolder(folder).read(_SUMMARY).splitlines():
-        name, value = json.loads(line)
-        summary[name].append(value)
-    ObjectFolder(folder).delete(_SUMMARY)
-    if summary[_FAILURES]:
-        _, message = min(summary[_FAILURES])
-        raise InputError(*message)
-    counts: collections.Counter[str] = collections.Counter()
-    for values in summary[_COUNTS]:
-        counts.update(values)
-    return {**summary, _COUNTS: counts}
-
-
-def _pipeline_error(options: str, state: Any) -> InputError:
-    if isinstance(state, Exception):
-        state = f"{type(state).__name__}: {state}"[:_MAX_MESSAGE]
-    return InputError(
-        "The Beam pipeline must finish",
-        f"--beam_options={options!r}: {state}",
-        "Read the log of the runner, and run the command again",
-    )
-
-
 @contextlib.contextmanager
 def _workers_end_on_signal() -> Iterator[None]:
     """End worker processes of this machine before SIGINT and SIGTERM are handled.
 
     After an exception Beam waits for its worker processes, which do not end.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python runs signal handlers in the main thread only
-        return
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    handlers = {n: handler for n, handler in handlers.items() if callable(handler)}
 
     def stop(number: int, frame: Any) -> None:
         for process in psutil.Process().children(recursive=True):
@@ -483,6 +432,11 @@ def _workers_end_on_signal() -> Iterator[None]:
                 process.kill()
         handlers[number](number, frame)
 
+    handlers = {}
+    # Python runs signal handlers in the main thread only.
+    if threading.current_thread() is threading.main_thread():
+        handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {n: handler for n, handler in handlers.items() if callable(handler)}
     for number in handlers:
         signal.signal(number, stop)
     try:

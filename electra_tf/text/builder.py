@@ -17,6 +17,7 @@ import random
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from electra_tf.config import loader as config_lib
 from electra_tf.config.pretraining import PretrainingConfig
@@ -26,15 +27,8 @@ from electra_tf.text import duplicates, records
 from electra_tf.text.chunks import Chunk, group_chunks, read_chunks
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.duplicates import DuplicateIndex, Fingerprint
 from electra_tf.text.examples import ORDERS, Example
-from electra_tf.text.records import (
-    Manifest,
-    RecordEncoder,
-    Shard,
-    frame,
-    records_output,
-)
+from electra_tf.text.records import Manifest, Shard
 from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
 from electra_tf.text.warnings import DISCARDED_LIMIT, AccentLoss, AccentLossCounter
@@ -45,8 +39,7 @@ _MAX_SHARDS = 512
 CONFIG = "config.yaml"
 
 
-@dataclasses.dataclass(frozen=True)
-class ChunkRecords:
+class ChunkRecords(NamedTuple):
     """Records and counts of some chunks."""
 
     shard_bytes: list[bytes]
@@ -62,56 +55,54 @@ class ChunkBuilder:
         self._tokenizer = WordPieceTokenizer(vocabulary, config.tokenization)
         self._unknown = chr(vocabulary.ids[UNKNOWN])
         self._settings = config.records
-        self._encoder = RecordEncoder(vocabulary, config.records.max_length)
+        self._encoder = records.RecordEncoder(vocabulary, config.records.max_length)
         self._shards = shards
 
     def build(self, chunks: list[Chunk]) -> ChunkRecords:
-        """Tokenize, pack and serialise chunks.
-
-        The random numbers of a chunk depend on its key alone. Those of the first chunk
-        of the first source are the original's after `random.seed(seed)`.
-        """
-        counts: collections.Counter[str] = collections.Counter()
+        """Tokenize, pack and serialise chunks."""
         words, characters = self._tokenizer.too_long
-        examples: list[Example] = []
+        examples, counts = self.pack(chunks, self._settings.order)
+        counts["too_long_words"] = self._tokenizer.too_long[0] - words
+        counts["too_long_characters"] = self._tokenizer.too_long[1] - characters
         accent_loss = AccentLoss()
         for chunk in chunks:
             counter = AccentLossCounter(self._tokenizer.settings)
             for text in chunk.documents:
                 counter.add(text)
             accent_loss += counter.loss
-            examples += self._pack(chunk, counts)
-        records = list(map(frame, self._encoder.encode(examples)))
-        packed = sum(len(a) + len(b) for a, b in examples)
-        special = sum(3 if b else 2 for _, b in examples)
-        counts["discarded"] = counts["tokens"] - packed
-        counts["records"] = len(examples)
-        counts["positions"] = packed + special
-        counts["too_long_words"] = self._tokenizer.too_long[0] - words
-        counts["too_long_characters"] = self._tokenizer.too_long[1] - characters
-        shard_bytes = [
-            b"".join(records[p :: self._shards]) for p in range(self._shards)
-        ]
+        framed = list(map(records.frame, self._encoder.encode(examples)))
+        shard_bytes = [b"".join(framed[p :: self._shards]) for p in range(self._shards)]
         return ChunkRecords(shard_bytes, dict(counts), accent_loss)
 
-    def fingerprints(self, chunks: list[Chunk]) -> list[list[Fingerprint]]:
+    def pack(
+        self, chunks: list[Chunk], order: str
+    ) -> tuple[list[Example], collections.Counter[str]]:
+        """Return the examples of chunks, and counts.
+
+        The random numbers of a chunk depend on its key alone. Those of the first chunk
+        of the first source are the original's after `random.seed(seed)`.
+        """
+        counts: collections.Counter[str] = collections.Counter()
+        encode, examples = self._tokenizer.wordpieces, []
+        for chunk in chunks:
+            documents = [list(map(encode, d.split("\n"))) for d in chunk.documents]
+            text = "".join(itertools.chain.from_iterable(documents))
+            counts["documents"] += len(documents)
+            counts["sentences"] += sum(map(len, documents))
+            counts["tokens"] += len(text)
+            counts["unknown"] += text.count(self._unknown)
+            rng = random.Random(chunk.seed(self._settings.seed))
+            examples += ORDERS[order](documents, self._settings.max_length, rng)
+        packed = sum(len(a) + len(b) for a, b in examples)
+        counts["discarded"] = counts["tokens"] - packed
+        counts["records"] = len(examples)
+        counts["positions"] = packed + sum(3 if b else 2 for _, b in examples)
+        return examples, counts
+
+    def fingerprints(self, chunks: list[Chunk]) -> list[list[duplicates.Fingerprint]]:
         """Return the fingerprint of each document of each chunk."""
         kind = self._settings.deduplicate
         return [duplicates.fingerprints(chunk, kind) for chunk in chunks]
-
-    def _pack(
-        self, chunk: Chunk, counts: collections.Counter[str]
-    ) -> Iterator[Example]:
-        encode = self._tokenizer.wordpieces
-        wordpieces = [list(map(encode, text.split("\n"))) for text in chunk.documents]
-        text = "".join(itertools.chain.from_iterable(wordpieces))
-        counts["documents"] += len(wordpieces)
-        counts["sentences"] += sum(map(len, wordpieces))
-        counts["tokens"] += len(text)
-        counts["unknown"] += text.count(self._unknown)
-        rng = random.Random(chunk.seed(self._settings.seed))
-        pack = ORDERS[self._settings.order]
-        return pack(wordpieces, self._settings.max_length, rng)
 
 
 def with_order(
@@ -123,31 +114,19 @@ def with_order(
     """
     if config.records.order is not None:
         return config, []
-    settings, tokenizer = (
-        config.records,
-        WordPieceTokenizer(vocabulary, config.tokenization),
-    )
     with contextlib.closing(DataErrorLog("report", os.devnull, prints=False)) as log:
         reader = CorpusReader(patterns, config.corpus, log, fetch=False)
         sample = next(group_chunks(read_chunks(reader)), [])
-    documents = [
-        [tokenizer.wordpieces(line) for line in text.split("\n")]
-        for chunk in sample
-        for text in chunk.documents
-    ]
-    tokens = sum(len(line) for document in documents for line in document)
+    builder, settings = ChunkBuilder(vocabulary, config, 1), config.records
     lines, discarded = [], {}
-    for order, pack in ORDERS.items():
-        rng = random.Random(settings.seed)
-        examples = list(pack(documents, settings.max_length, rng))
-        packed = sum(len(a) + len(b) for a, b in examples)
-        special = sum(3 if b else 2 for _, b in examples)
+    for order in ORDERS:
+        examples, counts = builder.pack(sample, order)
+        discarded[order] = counts["discarded"] / max(1, counts["tokens"])
         positions = len(examples) * settings.max_length
-        discarded[order] = (tokens - packed) / max(1, tokens)
-        padding = (positions - packed - special) / max(1, positions)
+        padding = 1 - counts["positions"] / max(1, positions)
         lines.append(
-            f"--order={order}: {discarded[order]:.1%} of the first {tokens:,} tokens "
-            f"discarded, {padding:.1%} padding"
+            f"--order={order}: {discarded[order]:.1%} of the first "
+            f"{counts['tokens']:,} tokens discarded, {padding:.1%} padding"
         )
     order = "document" if discarded["original"] > DISCARDED_LIMIT else "original"
     settings = dataclasses.replace(settings, order=order)
@@ -168,22 +147,22 @@ def build(
     """Write shards, vocabulary, config and, last, the manifest."""
     config, _ = with_order(patterns, vocabulary, config)
     if workers < 1:
-        raise InputError(
-            "--workers must be at least 1", str(workers), "Remove the flag"
-        )
-    with records_output(output, overwrite) as name, contextlib.ExitStack() as stack:
+        raise InputError(f"--workers must be at least 1, not {workers}")
+    with contextlib.ExitStack() as stack:
+        name = stack.enter_context(records.records_output(output, overwrite))
         folder = pathlib.Path(name)
         log = DataErrorLog(config.corpus.on_error, folder / records.PROBLEMS)
         report = DataErrorLog("report", folder / records.DUPLICATES, prints=False)
+        stack.callback(log.close)
+        stack.callback(report.close)
         reader = CorpusReader(patterns, config.corpus, log)
         shards = config.records.shards or shard_count(reader.estimated_text_bytes)
-        pool = WorkerPool(workers, ChunkBuilder, vocabulary, config, shards)
-        for file in (log, report):
-            stack.callback(file.close)
-        stack.enter_context(pool)
+        pool = stack.enter_context(
+            WorkerPool(workers, ChunkBuilder, vocabulary, config, shards)
+        )
         chunks = group_chunks(read_chunks(reader))
         if config.records.deduplicate != "none":
-            index = DuplicateIndex(config.records, reader.sources)
+            index = duplicates.DuplicateIndex(config.records, reader.sources)
             chunks = _drop_duplicates(chunks, pool, index, report)
         built = (result for _, result in pool.map("build", chunks))
         totals = _write_shards(built, reader, folder, shards, allow_accent_loss)
@@ -218,7 +197,7 @@ def shard_count(text_bytes: int) -> int:
 def _drop_duplicates(
     groups: Iterable[list[Chunk]],
     pool: WorkerPool,
-    index: DuplicateIndex,
+    index: duplicates.DuplicateIndex,
     report: DataErrorLog,
 ) -> Iterator[list[Chunk]]:
     """Yield the chunks without duplicates; the workers compute the fingerprints."""
@@ -228,7 +207,7 @@ def _drop_duplicates(
             rest, dropped = index.drop(chunk, chunk_hashes)
             kept.append(rest)
             for duplicate in dropped:
-                report.write(str(duplicate), duplicate.kind)
+                report.write(duplicate.text, duplicate.kind)
         yield kept
 
 
@@ -259,15 +238,10 @@ def _write_shards(
             documents = f"{counts['documents']:,} documents, {speed:,.0f} tokens/s"
             bar.set_postfix_str(documents, refresh=False)
             bar.update(reader.position_bytes - bar.n)
-    shards = [
-        Shard(
-            name,
-            len(range(i, counts["records"], count)),
-            (folder / name).stat().st_size,
-            digests[i].hexdigest(),
-        )
-        for i, name in enumerate(names)
-    ]
+    numbers = [len(range(i, counts["records"], count)) for i in range(count)]
+    sizes = [(folder / name).stat().st_size for name in names]
+    sums = [digest.hexdigest() for digest in digests]
+    shards = list(map(Shard, names, numbers, sizes, sums))
     return counts, accent_loss, shards
 
 
@@ -282,9 +256,7 @@ def make_manifest(
 ) -> Manifest:
     """Return the manifest of records."""
     if not counts.get("tokens"):
-        raise InputError(
-            "--input must contain text", "0 tokens", "Name files with letters or digits"
-        )
+        raise InputError("--input must contain text with letters or digits")
     positions = counts["records"] * config.records.max_length
     return Manifest(
         documents=counts["documents"],

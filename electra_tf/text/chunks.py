@@ -1,14 +1,13 @@
 """Divide a corpus into chunks, the unit of work of every builder.
 
-A chunk is consecutive documents of one source. It is identified by the number of the
-source in the list of sources and by its own number within the source. Both are the same
-for every builder, so random numbers that depend on them are, too. The path of a source
-is not part of the identity: a corpus that is moved gives the same records.
+A chunk is identified by the number of its source in the list of sources, not by its
+path, and by its own number within the source. So random numbers that depend on them are
+the same for every builder, and for a corpus that is moved.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from electra_tf.text.corpus import CorpusReader, Document
 
@@ -16,16 +15,13 @@ CHUNK_CHARACTERS = 2_000_000
 """A chunk ends with the document that reaches this size."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Chunk:
-    """Consecutive documents of one source."""
+class Chunk(NamedTuple):
+    """Consecutive documents of one source, by numbers of the source and in it."""
 
     source: int
-    """Number of the source in the list of sources."""
     name: str
     """Path or name of the source."""
     number: int
-    """Number of the chunk in its source."""
     documents: list[str]
     """Lines of each document, joined by newlines."""
     lines: list[int]
@@ -35,11 +31,6 @@ class Chunk:
     def key(self) -> tuple[int, int]:
         """Position of the chunk in the corpus."""
         return self.source, self.number
-
-    @property
-    def size(self) -> int:
-        """Number of characters."""
-        return sum(map(len, self.documents))
 
     def seed(self, seed: int) -> int:
         """Return the seed of the random numbers of this chunk.
@@ -51,11 +42,9 @@ class Chunk:
     def select(self, is_kept: Iterable[bool]) -> "Chunk":
         """Return the chunk without some of its documents, under the same key."""
         is_kept = list(is_kept)
-        return dataclasses.replace(
-            self,
-            documents=list(itertools.compress(self.documents, is_kept)),
-            lines=list(itertools.compress(self.lines, is_kept)),
-        )
+        documents = list(itertools.compress(self.documents, is_kept))
+        lines = list(itertools.compress(self.lines, is_kept))
+        return self._replace(documents=documents, lines=lines)
 
 
 def read_chunks(reader: CorpusReader, first_source: int = 0) -> Iterator[Chunk]:
@@ -88,7 +77,7 @@ def group_chunks(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
     size, group = 0, []
     for chunk in chunks:
         group.append(chunk)
-        size += chunk.size
+        size += sum(map(len, chunk.documents))
         if size >= CHUNK_CHARACTERS:
             yield group
             size, group = 0, []

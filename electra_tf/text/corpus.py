@@ -1,33 +1,20 @@
 """Read text files, tables, JSON and TFDS data sets as documents of lines."""
 
 import codecs
-import dataclasses
 import json
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from tqdm import tqdm
 
 from electra_tf.config.data import CorpusConfig
 from electra_tf.errors import InputError
+from electra_tf.text import files
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.delimited import LAYOUTS, SUFFIXES, DelimitedReader
-from electra_tf.text.files import (
-    BROKEN,
-    FileFormatError,
-    TfdsSource,
-    check_markup,
-    encoding_remedy,
-    expand,
-    inner_suffix,
-    is_tfds,
-    open_compressed,
-    open_source,
-    source_size,
-)
+from electra_tf.text.delimited import SUFFIXES, DelimitedReader
 from electra_tf.text.parquet import ParquetReader
 from electra_tf.text.rows import JSON_SUFFIXES, json_rows
 
@@ -40,10 +27,18 @@ _JSON_VALUES = re.compile(rb"\[\s*\{|\{[ \t\r]*\n")
 _JSON_LINES = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"\s*:')
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
 _COMPRESSION = {".gz": 3.0, ".xz": 4.0, ".parquet": 2.0}  # typical, for estimates
+# What to do about errors; those not listed are of the encoding.
+_REMEDIES = {
+    "NUL": "remove it",
+    "broken archive": "copy or compress it again",
+    "empty file": "remove it",
+    "invalid JSON": "correct it; a file of plain text must end with .txt",
+    "long line": "break it into sentences or paragraphs",
+    "row without text": "write a string in the field, or pass another --field",
+}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """Consecutive lines of one text, stripped and not blank."""
 
     source: str
@@ -67,15 +62,15 @@ class CorpusReader:
         error_log: DataErrorLog,
         fetch: bool = True,
     ):
-        self.sources = expand(patterns, fetch)
+        self.sources = files.expand(patterns, fetch)
         self._settings = settings
         self._log = error_log
         self._finished_bytes = 0
         self._position: Callable[[], int] = int
         # Opened here, so that a missing data set is an error before any text is read.
-        self._tfds = {s: TfdsSource(s) for s in self.sources if is_tfds(s)}
+        self._tfds = {s: files.TfdsSource(s) for s in self.sources if files.is_tfds(s)}
         self._sizes = {
-            s: self._tfds[s].bytes if s in self._tfds else source_size(s)
+            s: self._tfds[s].bytes if s in self._tfds else files.source_size(s)
             for s in self.sources
         }
 
@@ -103,70 +98,69 @@ class CorpusReader:
                 empty = False
                 yield document
             if empty and self._log.counts.total() == errors:
-                remedy = "Remove it, or name a file with text"
-                self._log.add(source, 0, "empty file", "no text in it", remedy)
+                self._report(source, 0, "empty file", "no text in it")
             self._finished_bytes += self._sizes[source]
             self._position = int  # 0 bytes of the next source
 
     def _file(self, path: str) -> Iterator[Document]:
-        with open_source(path) as raw:
+        with files.open_source(path) as raw:
             self._position = raw.tell
             if _suffix(path) == ".parquet":
                 yield from self._column(path, ParquetReader(raw, path, self._log))
             elif opened := self._open_text(path, raw):
                 stream, head = opened
-                yield from self._reader(path, head)(path, stream)
-
-    def _reader(
-        self, path: str, head: bytes
-    ) -> Callable[[str, BinaryIO], Iterator[Document]]:
-        """Return the method that reads a file of text."""
-        kind = inner_suffix(path)
-        if kind in SUFFIXES:
-            return self._table
-        if _JSON_VALUES.match(head) or (kind == ".json" and head.startswith(b"[")):
-            return self._json_values
-        is_lines = kind in JSON_SUFFIXES or _JSON_LINES.match(head)
-        return self._json_lines if is_lines else self._plain
+                kind = files.inner_suffix(path)
+                if kind in SUFFIXES:
+                    lines = iter(lambda: self._read(path, stream.readline, -1), b"")
+                    reader = DelimitedReader(lines, path, self._log)
+                    yield from self._column(path, reader)
+                    return
+                if _JSON_VALUES.match(head) or (kind, head[:1]) == (".json", b"["):
+                    read = self._json_values
+                elif kind in JSON_SUFFIXES or _JSON_LINES.match(head):
+                    read = self._json_lines
+                else:
+                    read = self._plain
+                yield from read(path, stream)
 
     def _open_text(self, path: str, raw: BinaryIO) -> tuple[BinaryIO, bytes] | None:
         """Return a text file and its first bytes; report another and return None."""
         try:
-            stream = open_compressed(path, raw)
+            stream = files.open_compressed(path, raw)
             sample = stream.peek(_SAMPLE_BYTES)[:_SAMPLE_BYTES]
             head = sample.removeprefix(codecs.BOM_UTF8).lstrip()
-            check_markup(path, inner_suffix(path), head)
-        except BROKEN as error:
+            files.check_markup(path, files.inner_suffix(path), head)
+        except files.BROKEN as error:
             self._report_broken(path, error)
             return None
-        except FileFormatError as error:
+        except files.FileFormatError as error:
             detail = f"{error.name}; file not read"
             self._log.add(path, 0, "another format", detail, error.remedy)
             return None
         controls = len(sample) - len(sample.translate(None, _CONTROL_BYTES))
-        invalid = sample[:-3].decode("utf-8", "replace").count("\ufffd")
-        bad = controls + invalid
+        bad = controls + sample[:-3].decode("utf-8", "replace").count("\ufffd")
         if bad <= 8 or bad <= 0.1 * len(sample):
             return stream, head
-        detail = (
-            f"{bad / len(sample):.0%} of its first bytes are control or invalid bytes; "
-            "file not read"
-        )
-        remedy = "Leave it out of the glob if it is no text. " + encoding_remedy(path)
-        self._log.add(path, 0, "binary file", detail, remedy)
+        share = f"{bad / len(sample):.0%} of its first bytes"
+        detail = f"{share} are control or invalid bytes; file not read"
+        self._report(path, 0, "binary file", detail)
         return None
+
+    def _report(self, source: str, line: int, kind: str, detail: str) -> None:
+        remedy = _REMEDIES.get(kind) or files.encoding_remedy(source)
+        self._log.add(source, line, kind, detail, remedy)
+
+    def _report_broken(self, path: str, error: Exception) -> None:
+        detail = f"{error}; the text before it was read"
+        self._report(path, 0, "broken archive", detail)
 
     def _read(self, path: str, read: Callable[[int], bytes], size: int) -> bytes:
         """Return the result of reading; nothing at the damaged part of an archive."""
         try:
             return read(size)
-        except BROKEN as error:
+        except files.BROKEN as error:
             self._report_broken(path, error)
             return b""
-
-    def _report_broken(self, path: str, error: Exception) -> None:
-        detail = f"{error}; the text before it was read"
-        self._log.add(path, 0, "broken archive", detail, "Copy or compress it again")
 
     def _lines(
         self, path: str, stream: BinaryIO, limit: int = -1
@@ -183,8 +177,7 @@ class CorpusReader:
                 raw, rest = raw[:border], raw[border:]
             if is_cut and not is_continued:
                 detail = f"over {limit} bytes; read in parts of that size"
-                remedy = "Break it into sentences or paragraphs"
-                self._log.add(path, number, "long line", detail, remedy)
+                self._report(path, number, "long line", detail)
             text = self._decode(path, number, raw)
             if number == 1 and not is_continued:
                 text = text.removeprefix("\ufeff")
@@ -198,13 +191,9 @@ class CorpusReader:
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            self._report_undecoded(source, number, f"byte {error.start} of the line")
+            detail = f"byte {error.start} of the line; invalid bytes dropped"
+            self._report(source, number, "invalid UTF-8", detail)
             return raw.decode("utf-8", "ignore")
-
-    def _report_undecoded(self, source: str, number: int, place: str) -> None:
-        detail = f"{place}; invalid bytes dropped"
-        remedy = encoding_remedy(source)
-        self._log.add(source, number, "invalid UTF-8", detail, remedy)
 
     def _plain(self, path: str, stream: BinaryIO) -> Iterator[Document]:
         lines = self._lines(path, stream, MAX_LINE_BYTES)
@@ -213,7 +202,7 @@ class CorpusReader:
 
     def _check_nul(self, source: str, number: int, text: str) -> str:
         if "\0" in text:
-            self._log.add(source, number, "NUL", "dropped from the text", "Remove it")
+            self._report(source, number, "NUL", "dropped from the text")
         return text
 
     def _json_lines(self, path: str, stream: BinaryIO) -> Iterator[Document]:
@@ -223,9 +212,7 @@ class CorpusReader:
             try:
                 value = json.loads(row, strict=False)
             except (ValueError, RecursionError) as error:
-                detail = f"{error}; row not read"
-                remedy = "Correct the row; a file of plain text must end with .txt"
-                self._log.add(path, number, "invalid JSON", detail, remedy)
+                self._report(path, number, "invalid JSON", f"{error}; row not read")
             else:
                 yield from self._row(path, number, value)
 
@@ -240,16 +227,13 @@ class CorpusReader:
         try:
             for number, (_, text, row) in enumerate(json_rows(read), 1):
                 if _UNDECODED.search(text):
-                    self._report_undecoded(path, number, f"in row {number}")
+                    detail = f"in row {number}; invalid bytes dropped"
+                    self._report(path, number, "invalid UTF-8", detail)
                     row = json.loads(_UNDECODED.sub("", text), strict=False)
                 yield from self._row(path, number, row)
         except ValueError as error:
             detail = f"{error}; the {number:,} rows before it were read"
-            self._log.add(path, number + 1, "invalid JSON", detail, "Correct the row")
-
-    def _table(self, path: str, stream: BinaryIO) -> Iterator[Document]:
-        lines = iter(lambda: self._read(path, stream.readline, -1), b"")
-        yield from self._column(path, DelimitedReader(lines, path, self._log))
+            self._report(path, number + 1, "invalid JSON", detail)
 
     def _column(
         self, path: str, reader: DelimitedReader | ParquetReader
@@ -279,25 +263,18 @@ class CorpusReader:
         if isinstance(row, dict) and self._settings.field in row:
             yield from self._text(source, number, row[self._settings.field])
         else:
-            self._report_no_text(source, number, repr(row))
+            detail = f"{repr(row)[:80]}; row not read"
+            self._report(source, number, "row without text", detail)
 
     def _text(self, source: str, number: int, text: Any) -> Iterator[Document]:
         """Yield the document of a row; newlines separate its lines."""
         if not isinstance(text, str) or not text.strip():
-            received = f"{self._settings.field}: {text!r}"
-            self._report_no_text(source, number, received)
+            detail = f"{self._settings.field}: {text!r:.80}; row not read"
+            self._report(source, number, "row without text", detail)
             return
         self._check_nul(source, number, text)
         lines = ((number, line) for line in text.split("\n"))
         yield from _documents(source, lines, "file")
-
-    def _report_no_text(self, source: str, number: int, received: str) -> None:
-        detail = f"{received[:80]}; row not read"
-        remedy = (
-            f"Write a string in `{self._settings.field}`, or name another field with "
-            "--field"
-        )
-        self._log.add(source, number, "row without text", detail, remedy)
 
 
 def _documents(
@@ -321,11 +298,9 @@ def _documents(
 
 def _missing_field(path: str, field: str, fields: Iterable[str]) -> InputError:
     """Return the error for a corpus without the field of its texts."""
-    layout = LAYOUTS.get(inner_suffix(path))
     return InputError(
-        f"The input must have the field {field!r}",
-        f"{path} with the fields {', '.join(fields)}",
-        "Name one of them with --field" + (f"; {layout}" if layout else ""),
+        f"{path} must have the field {field!r}, and has {', '.join(fields)}; name one "
+        "of them with --field"
     )
 
 

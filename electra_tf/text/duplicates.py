@@ -10,13 +10,12 @@ so the result depends on the order of the corpus only.
 """
 
 import array
-import dataclasses
 import functools
 import hashlib
 import json
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -36,8 +35,7 @@ _WEIGHTS = 0.1, 0.9  # of false and of missed candidates
 _MAX_THRESHOLD = 0.95  # above it the index would have a single band
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Fingerprint:
+class Fingerprint(NamedTuple):
     """Hashes of one document."""
 
     digest: bytes
@@ -45,8 +43,7 @@ class Fingerprint:
     """MinHash values, for near-duplicates."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Duplicate:
+class Duplicate(NamedTuple):
     """A dropped document and the earlier one that stays."""
 
     source: str
@@ -59,9 +56,10 @@ class Duplicate:
     kept_source: str
     kept_line: int
 
-    def __str__(self) -> str:
-        """Return the duplicate as a line of JSON."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
+    @property
+    def text(self) -> str:
+        """The duplicate as a line of JSON."""
+        return json.dumps(self._asdict(), ensure_ascii=False)
 
 
 def digest(text: str) -> bytes:
@@ -130,7 +128,7 @@ class DuplicateIndex:
         places = zip(hashes, chunk.lines, strict=True)
         found = [self._find(values, chunk.source, line) for values, line in places]
         kept = chunk.select(duplicate is None for duplicate in found)
-        return kept, [duplicate for duplicate in found if duplicate is not None]
+        return kept, list(filter(None, found))
 
     def _find(
         self, fingerprint: Fingerprint, source: int, line: int
@@ -162,14 +160,13 @@ class DuplicateIndex:
     def _duplicate(
         self, source: int, line: int, kind: str, similarity: float, kept: int
     ) -> Duplicate:
-        kept_source, kept_line = (values[kept] for values in self._places)
-        return Duplicate(
+        source, kept_source = (
             self._sources[source],
-            line,
-            kind,
-            round(similarity, 3),
-            self._sources[kept_source],
-            kept_line,
+            self._sources[self._places[0][kept]],
+        )
+        kept_line = self._places[1][kept]
+        return Duplicate(
+            source, line, kind, round(similarity, 3), kept_source, kept_line
         )
 
 
@@ -179,8 +176,6 @@ def _datasketch():
         import datasketch
     except ImportError as error:
         raise InputError(
-            "datasketch must be installed to find near-duplicate documents",
-            "--deduplicate=near without datasketch",
-            "Install it: pip install 'electra_tf[dedup]', or pass --deduplicate=exact",
+            "--deduplicate=near needs datasketch: pip install 'electra_tf[dedup]'"
         ) from error
     return datasketch

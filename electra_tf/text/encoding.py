@@ -11,10 +11,9 @@ from electra_tf.text.vocab import CLS, MASK, SEP, Vocabulary
 
 
 class EncodedRows(NamedTuple):
-    """Ids of texts or of pairs, not yet padded."""
+    """Ids of texts or of pairs, not yet padded, with [CLS] and [SEP]."""
 
     ids: list[list[int]]
-    """Token ids with [CLS] and [SEP], one list for each row."""
     segments: list[list[int]]
     """Segment ids of the same lengths."""
     truncated: int

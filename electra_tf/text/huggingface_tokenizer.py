@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from electra_tf.config.data import TokenizationConfig
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError, format_list, report_damage
 from electra_tf.text.tokenizer import StoredTokenizer, WordPieceTokenizer
 from electra_tf.text.vocab import (
     CLS,
@@ -83,15 +83,15 @@ def open_text(
     folder: str, vocabulary: Vocabulary, config: Mapping[str, Any]
 ) -> StoredTokenizer:
     """Return a `vocab.txt` with the settings and added tokens beside it."""
-    added = _added_files(folder, config)
-    if not config and not added:
-        return StoredTokenizer(vocabulary, None, vocabulary.source)
     path = os.path.join(folder, TOKENIZER_CONFIG)
-    given = {name: value for name, value in config.items() if value is not None}
-    check_values(path, given, _CONFIG)
-    tokens, settings = _add_tokens(
-        vocabulary.file_tokens, _settings(path, config), added, folder
-    )
+    check_values(path, config, _CONFIG)
+    with report_damage(f"{ADDED}, {SPECIAL} or {TOKENIZER_CONFIG} of {folder}"):
+        added = _added_files(folder, config)
+        if not config and not added:
+            return StoredTokenizer(vocabulary, None, vocabulary.source)
+        tokens, settings = _add_tokens(
+            vocabulary.file_tokens, _settings(path, config), added, folder
+        )
     if len(tokens) > len(vocabulary):
         vocabulary = Vocabulary.pad_first(tokens, vocabulary.source)
     return StoredTokenizer(vocabulary, settings, path)
@@ -100,23 +100,14 @@ def open_text(
 def _added_files(folder: str, config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the added tokens of the files beside a `vocab.txt`."""
     special = {**config, **_read_optional(folder, SPECIAL)}
-    names = special.get("additional_special_tokens")
-    names = names if isinstance(names, list) else []
-    exact = [one.get("content") if isinstance(one, dict) else one for one in names]
+    names = special.get("additional_special_tokens") or []
+    exact = [one["content"] if isinstance(one, dict) else one for one in names]
     added = {
         name: {"content": name, "id": number, "normalized": name not in exact}
         for name, number in _read_optional(folder, ADDED).items()
     }
-    decoder = config.get("added_tokens_decoder")
-    for number, one in (decoder if isinstance(decoder, dict) else {}).items():
-        if isinstance(one, dict) and number.isdecimal():
-            added[str(one.get("content"))] = {**one, "id": int(number)}
-    for name, one in added.items():
-        if (type(one.get("content")), type(one["id"])) != (str, int):
-            raise InputError(
-                f"{ADDED} of {folder} must map tokens to ids, not {name!r:.80} to "
-                f"{one['id']!r:.40}"
-            )
+    for number, one in (config.get("added_tokens_decoder") or {}).items():
+        added[one["content"]] = {**one, "id": int(number)}
     return [*added.values()]
 
 
@@ -246,21 +237,19 @@ def _check_files(
     A `vocab.txt` may lack the tokens that were added to the model's entries.
     """
     own = dict(enumerate(map(str.strip, tokens)))
-    ours = [token.strip() for token in vocabulary.file_tokens] if vocabulary else []
-    wrong = [(VOCABULARY, t, n) for n, t in enumerate(ours) if own.get(n, t) != t]
-    if not wrong and vocabulary and len(ours) not in (model_size, len(tokens)):
-        wrong = [(VOCABULARY, "the end", len(ours))]
-    wrong += [
-        (ADDED, name, number)
-        for name, number in _read_optional(folder, ADDED).items()
-        if not isinstance(number, int) or own.get(number) != name
-    ]
-    for file, token, number in wrong:
-        other = own.get(number) if isinstance(number, int) else None
-        raise InputError(
-            f"{file} and {TOKENIZER} of {folder} must have the same entries, not "
-            f"{token!r} and {other!r} with id {number!r:.40}; delete the wrong file"
-        )
+    others = [(ADDED, n, name) for name, n in _read_optional(folder, ADDED).items()]
+    if vocabulary:
+        entries = [*enumerate(token.strip() for token in vocabulary.file_tokens)]
+        others += [(VOCABULARY, *entry) for entry in entries]
+        if len(entries) < model_size:
+            others.append((VOCABULARY, len(entries), "the end"))
+    for file, number, token in others:
+        if type(number) is not int or own.get(number) != token:
+            other = own.get(number) if type(number) is int else None
+            raise InputError(
+                f"{file} and {TOKENIZER} of {folder} must have the same entries, not "
+                f"{token!r} and {other!r} with id {number!r:.40}; delete the wrong file"
+            )
 
 
 def _check_config(
@@ -268,15 +257,14 @@ def _check_config(
 ) -> None:
     """Reject a `tokenizer_config.json` that contradicts `tokenizer.json`."""
     own = _settings(path, config, default=read.lower_case)
-    for name, value, other in (
-        ("do_lower_case", own.lower_case, read.lower_case),
-        ("strip_accents", own.strips_accents, read.strips_accents),
-    ):
-        if name in config and value != other:
-            raise InputError(
-                f"{name} of {path} must agree with {TOKENIZER}, which has {other!r}, "
-                f"not be {config[name]!r}"
-            )
+    same = own.lower_case == read.lower_case
+    if "strip_accents" in config:
+        same = same and own.strips_accents == read.strips_accents
+    if not same:
+        raise InputError(
+            f"do_lower_case and strip_accents of {path} must agree with {TOKENIZER}, "
+            f"whose texts are {read}, not {own}"
+        )
 
 
 def write_json(tokenizer: WordPieceTokenizer, path: str) -> None:
@@ -380,7 +368,8 @@ def check_values(
 ) -> None:
     """Reject values that BERT's WordPiece does not have; absent ones are right."""
     for name, right in required.items():
-        value = values.get(name, None if name == "type" else right)
+        value = values.get(name)
+        value = right if value is None and name != "type" else value
         if value != right or type(value) is not type(right):
             received = f"{prefix}{name} {value!r:.80} instead of {right!r}"
             raise other_tokenizer(path, received)

@@ -10,7 +10,6 @@ compiles the same table to TensorFlow operations.
 The character data is that of Python (`unicodedata.unidata_version`).
 """
 
-import itertools
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -34,16 +33,10 @@ IDEOGRAPHS = (
 UNSPACED = ("THAI ", "LAO ", "KHMER ", "MYANMAR ", "TAI ", "NEW TAI LUE ", "AHOM ")
 
 
-def is_ideograph(character: str) -> bool:
-    """Return whether the character is in one of the `IDEOGRAPHS` ranges."""
-    return any(first <= ord(character) <= last for first, last in IDEOGRAPHS)
-
-
 def is_dropped(character: str) -> bool:
-    """Return whether the original deletes the character.
+    """Return whether the original deletes the character: Unicode C* and U+FFFD.
 
-    It deletes Unicode C* and the replacement character, except tab, newline and
-    carriage return, which are spaces.
+    Tab, newline and carriage return are spaces.
     """
     if character in "\t\n\r":
         return False
@@ -53,8 +46,7 @@ def is_dropped(character: str) -> bool:
 def is_punctuation(character: str) -> bool:
     """Return whether the original separates the character as punctuation.
 
-    It separates Unicode P* and the printable ASCII characters that are neither
-    letters nor digits.
+    It is in Unicode P*, or printable ASCII that is neither letter nor digit.
     """
     if character.isascii():
         return character.isprintable() and not (character.isalnum() or character == " ")
@@ -89,20 +81,22 @@ def ranges(codes: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _ideograph_class() -> str:
-    # Unassigned characters of the ranges are dropped and separate nothing.
-    codes = itertools.chain.from_iterable(range(a, b + 1) for a, b in IDEOGRAPHS)
-    runs = ranges(code for code in codes if not is_dropped(chr(code)))
-    return "".join(f"{chr(first)}-{chr(last)}" for first, last in runs)
-
-
 # Categories Zs, Zl and Zp. The cleaning step of the original handles Zs only; its
 # `str.split` then splits at Zl and Zp.
 SPACES = "\t\n\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 
 # A unit is one ideograph, or the text between spaces and ideographs. No rule depends on
 # text outside the unit, so the wordpieces of a unit can be cached.
-_IDEOGRAPH = _ideograph_class()
+# Unassigned characters of the ranges are dropped and separate nothing.
+_IDEOGRAPH = "".join(
+    f"{chr(first)}-{chr(last)}"
+    for first, last in ranges(
+        code
+        for start, end in IDEOGRAPHS
+        for code in range(start, end + 1)
+        if not is_dropped(chr(code))
+    )
+)
 UNIT = re.compile(f"[{_IDEOGRAPH}]|[^{SPACES}{_IDEOGRAPH}]+")
 _SPACE = re.compile(f"[{SPACES}]")
 _SIGMA = re.compile("[Σσς]")
@@ -111,10 +105,9 @@ _SIGMA = re.compile("[Σσς]")
 class CharacterTable(dict):
     """Lazily filled table from code point to normalized string, for `str.translate`.
 
-    The value is "" for control, unassigned and private characters, " " for a space,
-    " x " for punctuation and ideographs, " x" for a letter of an unspaced script that
-    is split, otherwise the letter, lower-cased and without accents as the settings
-    require.
+    The value is "" for characters that are dropped, " " for a space, " x " for
+    punctuation and ideographs, " x" for a letter of an unspaced script that is split,
+    otherwise the letter, lower-cased and without accents as the settings require.
     """
 
     def __init__(self, settings: TokenizationConfig):
@@ -137,18 +130,16 @@ class CharacterTable(dict):
         text = "".join(f" {c} " if is_punctuation(c) else c for c in text)
         if self._settings.split_unspaced == "characters" and starts_word(character):
             return f" {text}"
-        return f" {text} " if is_ideograph(character) else text
+        is_ideograph = any(
+            first <= ord(character) <= last for first, last in IDEOGRAPHS
+        )
+        return f" {text} " if is_ideograph else text
 
     def words(self, unit: str) -> list[str]:
         """Split a unit into the words and punctuation marks for WordPiece."""
         if self._settings.lower_case and "Σ" in unit:
-            unit = _lower_sigmas(unit, self)
+            # Dropped characters and marks (which are ignorable) are no neighbours.
+            visible = "".join(c for c in unit if self[ord(c)])
+            small = iter(re.findall("[σς]", visible.lower()))
+            unit = _SIGMA.sub(lambda _: next(small), unit)
         return unit.translate(self).split()
-
-
-def _lower_sigmas(unit: str, table: CharacterTable) -> str:
-    """Replace each capital sigma by the small one for its position in the word."""
-    # Dropped characters and marks (which are ignorable) are not neighbours of a sigma.
-    visible = "".join(c for c in unit if table[ord(c)])
-    small = iter(re.findall("[σς]", visible.lower()))
-    return _SIGMA.sub(lambda _: next(small), unit)

@@ -2,15 +2,11 @@
 
 The order of the records is a pure function of (seed, epoch), so the number of a batch
 determines the position in the stream. An epoch reads the shards in a random order and
-shuffles them window by window. `build_records` writes records to the shards in turn, so
-a window contains text from the whole corpus.
-
-Each host reads all records and parses its rows of each global batch. A batch is
-therefore the same for any number of hosts.
+shuffles them window by window. Each host reads all records and parses its rows of each
+global batch, so a batch is the same for any number of hosts.
 """
 
 import os
-from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -60,13 +56,10 @@ def training_batches(
         for batch in electra_tf.training_batches(records, config.input).take(2):
             batch.input_ids_BL  # int32 [8, 32]
     """
-    if first_batch < 0:
-        raise InputError("first_batch must be at least 0", str(first_batch), "Pass 0")
     if record_set.total < settings.batch_size:
         raise InputError(
-            f"An epoch must have at least one batch of {settings.batch_size} records",
-            f"{record_set.total} records",
-            f"Set input.batch_size to {record_set.total} or less, or build more",
+            f"{record_set.total} records are less than a batch of "
+            f"{settings.batch_size}; lower input.batch_size or build more"
         )
     size = settings.rows_at(first_batch)
     rows = _rows_of_host(size, host, hosts)
@@ -121,28 +114,35 @@ def count_tokens(record_set: RecordSet) -> np.ndarray:
 def _parse_batches(
     payloads: tf.data.Dataset, record_set: RecordSet, rows: slice
 ) -> tf.data.Dataset:
-    """Parse batches of payloads to `Batch`, with prefetching."""
+    """Parse batches of payloads to this host's rows as `Batch`, with prefetching."""
+    length, size = record_set.max_length, rows.stop - rows.start
+    spec = {name: tf.io.FixedLenFeature([length], tf.int64) for name in FEATURES}
+
+    def parse(payloads_B: tf.Tensor) -> Batch:
+        features = tf.io.parse_example(payloads_B[rows], spec)
+        ids = features["input_ids"]
+        # These errors contain no file name; `reraise_bad_records` finds them.
+        tf.debugging.assert_non_negative(ids)
+        tf.debugging.assert_less(ids, tf.constant(record_set.vocabulary_size, tf.int64))
+        padding = [[0, size - tf.shape(ids)[0]], [0, 0]]
+        padded = (
+            tf.pad(tf.cast(features[name], tf.int32), padding) for name in FEATURES
+        )
+        return Batch(*(tf.ensure_shape(values, [size, length]) for values in padded))
+
     options = tf.data.Options()
     # An iterator waits at its end for the autotuning thread, which sleeps for up to a
     # minute.
     options.autotune.enabled = False
-    parser = _make_parser(record_set, rows)
-    parsed = payloads.map(parser, os.cpu_count(), deterministic=True)
+    parsed = payloads.map(parse, os.cpu_count(), deterministic=True)
     return parsed.prefetch(_PREFETCH).with_options(options)
 
 
 def _rows_of_host(batch_size: int, host: int, hosts: int) -> slice:
-    if not 0 <= host < hosts:
-        raise InputError(
-            "The index of a host must be from 0 to the number of hosts minus 1",
-            f"host {host} of {hosts}",
-            "Pass the worker's index and the number of workers",
-        )
     if batch_size % hosts:
         raise InputError(
-            f"The batch size must be divisible by the number of hosts, {hosts}",
-            f"{batch_size} rows",
-            f"Set input.batch_size to a multiple of {hosts}",
+            f"input.batch_size must be a multiple of {hosts}, the number of hosts, not "
+            f"{batch_size}"
         )
     size = batch_size // hosts
     return slice(host * size, (host + 1) * size)
@@ -185,29 +185,3 @@ def _permutation(size, seed: tf.Tensor, purpose: int, number) -> tf.Tensor:
         [size], seed, minval=None, maxval=None, dtype=tf.int64, alg="philox"
     )
     return tf.argsort(bits, stable=True)
-
-
-def _make_parser(record_set: RecordSet, rows: slice) -> Callable[[tf.Tensor], Batch]:
-    """Return a function from a batch of payloads to this host's rows as a `Batch`."""
-    spec = {
-        name: tf.io.FixedLenFeature([record_set.max_length], tf.int64)
-        for name in FEATURES
-    }
-    size = rows.stop - rows.start
-
-    def parse(payloads_B: tf.Tensor) -> Batch:
-        features = tf.io.parse_example(payloads_B[rows], spec)
-        ids = features["input_ids"]
-        # These errors contain no file name; `find_bad_record` finds file and record.
-        tf.debugging.assert_non_negative(ids)
-        tf.debugging.assert_less(ids, tf.constant(record_set.vocabulary_size, tf.int64))
-        return Batch(*(_pad_rows(features[name], size) for name in FEATURES))
-
-    return parse
-
-
-def _pad_rows(values_BL: tf.Tensor, size: int) -> tf.Tensor:
-    """Return int32 values of a static shape, padded with rows of zeros."""
-    values_BL = tf.cast(values_BL, tf.int32)
-    padding = [[0, size - tf.shape(values_BL)[0]], [0, 0]]
-    return tf.ensure_shape(tf.pad(values_BL, padding), [size, values_BL.shape[1]])

@@ -11,11 +11,10 @@ from electra_tf.errors import InputError
 from electra_tf.storage.mirror import fetch, local_glob
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 from electra_tf.text import records
-from electra_tf.text.records import Manifest, Shard
+from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 
-COPY_AGAIN = "Copy the folder again, or build the records again with --overwrite"
 _ORIGINAL = "pretrain_tfrecords"  # the original writes records to DATA_DIR/...
 
 
@@ -41,10 +40,7 @@ def _fetch_folder(source: ObjectFolder, objects: dict[str, ObjectInfo]) -> str:
     if records.MANIFEST in objects:
         content = source.read(records.MANIFEST) or b""
         manifest = Manifest.parse(content, source.url_of(records.MANIFEST))
-        for shard in manifest.shards:
-            info = objects.get(shard.file)
-            raise_size(source.url_of(shard.file), shard, info and info.size)
-            sums[shard.file] = shard.sha256
+        sums = {shard.file: shard.sha256 for shard in manifest.shards}
     elif records.is_half_written(objects):
         raise half_written(source.url)
 
@@ -83,7 +79,14 @@ def resolve_config(
     make_config: Callable[[Mapping | None], PretrainingConfig],
 ) -> tuple[PretrainingConfig, WordPieceTokenizer]:
     """Load the vocabulary of the records and set the config's vocabulary size."""
-    path = _vocabulary_path(data, vocab)
+    path = vocab or os.path.join(data, records.VOCABULARY)
+    if not vocab and not os.path.exists(path):
+        missing = f"{data!r} has no {records.VOCABULARY}: set --vocab to that of its "
+        if not record_files(data):
+            missing = (
+                f"--data={data!r} has no records; electra-tf build_records builds "
+            )
+        raise InputError(f"{missing}records")
     stored = open_tokenizer(path)
     vocabulary = stored.vocabulary
     config = make_config(stored.base)
@@ -93,38 +96,9 @@ def resolve_config(
     return config, WordPieceTokenizer(vocabulary, config.tokenization)
 
 
-def _vocabulary_path(data: str, vocab: str | None) -> str:
-    default = os.path.join(data, records.VOCABULARY)
-    if vocab or os.path.exists(default):
-        return vocab or default
-    if not record_files(data):
-        raise InputError(
-            "--data must be a folder of records, or globs of record files",
-            f"{data!r}, without records",
-            "Build records with electra-tf build_records, or check the path",
-        )
-    raise InputError(
-        "--vocab must name the vocabulary of the records",
-        f"no --vocab, and no {records.VOCABULARY} in {data!r}",
-        "Set --vocab to the vocabulary that the records were built with; build records "
-        "from a text with electra-tf build_records",
-    )
-
-
 def half_written(folder: str) -> InputError:
     """Return the error of records that are still being built."""
     return InputError(
-        "A folder of records must be complete, with a manifest.json",
-        f"{folder}, which is half-written",
-        "Run build_records again with --overwrite",
+        f"The records {folder} are half-written, without {records.MANIFEST}; run "
+        "build_records again with --overwrite"
     )
-
-
-def raise_size(path: str, shard: Shard, size: int | None) -> None:
-    """Raise an InputError unless a file has the size that the manifest lists."""
-    if size != shard.bytes:
-        raise InputError(
-            f"{path} must have the {shard.bytes} bytes that the manifest lists",
-            "no such file" if size is None else f"{size} bytes",
-            COPY_AGAIN,
-        )

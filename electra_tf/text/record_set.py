@@ -1,7 +1,7 @@
 """Open records, wherever they are, check them, and locate or replace bad ones.
 
 tf.data reads the records. Its error for a bad record names neither file nor record, so
-`find_bad_record` searches for it.
+`reraise_bad_records` searches for it.
 """
 
 import contextlib
@@ -19,22 +19,16 @@ import tensorflow as tf
 
 from electra_tf import durable_files
 from electra_tf.errors import InputError
-from electra_tf.storage.mirror import cache_folder
 from electra_tf.text import records
-from electra_tf.text.record_folder import (
-    COPY_AGAIN,
-    half_written,
-    local_records,
-    raise_size,
-    record_files,
-)
+from electra_tf.text.record_folder import half_written, local_records, record_files
 from electra_tf.text.records import FEATURES, Manifest, Shard, frame, read_frames
 from electra_tf.text.tokenizer import WordPieceTokenizer
 
-INDEX, BAD = "index.json", "bad_records.jsonl"
-_COUNTS = "record_counts.json"
+BAD = "bad_records.jsonl"
+_INDEX = "index.json"
 _BLOCK = 1 << 16  # bytes
 _MAX_SHARE, _ALWAYS = 0.01, 10  # bad records of a data set, at most
+_COPY_AGAIN = "copy the folder again, or build the records again with --overwrite"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,15 +101,24 @@ def open_records(
         return RecordSet(paths, counts, max_length, size, manifest)
     if not size:
         raise InputError(
-            "For records without a manifest, tokenizer or vocabulary_size must be set",
-            f"{data} with neither",
-            "Pass the tokenizer that the records were built with",
+            f"{data} has no manifest, so tokenizer or vocabulary_size must be set"
         )
-    paths = _find_paths(data)
+    paths = tuple(record_files(data))
     for folder in dict.fromkeys(map(os.path.dirname, paths)):
         _read_manifest(folder, max_length, tokenizer)  # globs of records with one
-    record_set = RecordSet(paths, _count(paths, is_strict), max_length, size)
-    _check_first(record_set, data, is_strict)
+    counts = tuple(_count_records(path, is_strict) for path in paths)
+    record_set = RecordSet(paths, counts, max_length, size)
+    if not record_set.total:
+        found = f"0 records in {len(paths)} files" if paths else "no file"
+        raise InputError(
+            f"{data!r} must be a folder of TFRecord files or globs of such files, but "
+            f"matches {found}; electra-tf build_records builds records"
+        )
+    if is_strict:
+        path = next(p for p, n in zip(paths, counts, strict=True) if n)
+        found = next(read_frames(path))
+        if defect := _payload_defect(found.payload, record_set):
+            raise _record_error(path, 0, found.offset, defect)
     return record_set
 
 
@@ -132,30 +135,28 @@ def _read_manifest(
     if tokenizer is not None:
         tokenizer.check_identity(manifest.tokenizer, folder)
     if manifest.max_length != max_length:
-        raise _length_error(folder, max_length, manifest.max_length)
+        raise InputError(
+            f"{folder} must have records of the config's {max_length} positions, not "
+            f"{manifest.max_length}; build records with --max_length={max_length}, or "
+            f"pass --set=records.max_length={manifest.max_length}"
+        )
     return manifest
 
 
 def _check_shard(path: str, shard: Shard, verify: bool) -> None:
     """Compare a file with its size and, with `verify`, its checksum."""
-    raise_size(path, shard, os.path.getsize(path) if os.path.exists(path) else None)
+    size = os.path.getsize(path) if os.path.exists(path) else None
+    if size != shard.bytes:
+        found = "no such file" if size is None else f"{size} bytes"
+        raise InputError(
+            f"{path} must have the {shard.bytes} bytes that the manifest lists, but "
+            f"there is {found}; {_COPY_AGAIN}"
+        )
     if verify and (sha256 := durable_files.sha256(path)) != shard.sha256:
         raise InputError(
-            f"{path} must have the SHA-256 that the manifest lists, {shard.sha256}",
-            sha256,
-            COPY_AGAIN,
+            f"{path} must have the SHA-256 that the manifest lists, {shard.sha256}, "
+            f"not {sha256}; {_COPY_AGAIN}"
         )
-
-
-def _find_paths(data: str) -> tuple[str, ...]:
-    paths = record_files(data)
-    if not paths:
-        raise InputError(
-            "The data must be a folder of TFRecord files or globs of such files",
-            f"{data!r}, which matches no file",
-            "Build records with electra-tf build_records, or check the path",
-        )
-    return tuple(paths)
 
 
 def identity_of_files(paths: Sequence[str]) -> str:
@@ -171,103 +172,42 @@ def identity_of_files(paths: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _count(paths: Sequence[str], is_strict: bool) -> tuple[int, ...]:
-    """Return the numbers of records, counted again where a file has changed."""
-    if not is_strict:
-        return tuple(_count_records(path, is_strict=False) for path in paths)
-    known: dict[str, list[int]] = {}
-    # There may be no cache yet, or no home that can be written.
-    with contextlib.suppress(OSError, ValueError):
-        known = json.loads((cache_folder() / _COUNTS).read_bytes())
-    before, counts = dict(known), []
-    for path in map(os.path.abspath, paths):
-        state = [os.path.getsize(path), os.stat(path).st_mtime_ns]
-        if known.get(path, [])[:2] != state:
-            known[path] = [*state, _count_records(path)]
-        counts.append(known[path][2])
-    if known != before:
-        with contextlib.suppress(OSError):
-            durable_files.write(cache_folder() / _COUNTS, json.dumps(known))
-    return tuple(counts)
-
-
-def _count_records(path: str, is_strict: bool = True) -> int:
+def _count_records(path: str, is_strict: bool) -> int:
     """Return the number of records, up to the first that hides what follows it."""
     count = 0
     for record, found in enumerate(read_frames(path)):
-        if is_strict and found.payload is None:
-            raise _frame_error(path, record, found)
+        if is_strict and found.defect:
+            raise _record_error(path, record, found.offset, found.defect)
         count += found.is_complete
     return count
 
 
-def _frame_error(path: str, record: int, found: records.Frame) -> InputError:
+def _record_error(path: str, record: int, offset: int, defect: str) -> InputError:
     return InputError(
-        "Each record file must be complete and intact",
-        f"{path}: record {record}, at byte {found.offset} of {os.path.getsize(path)}, "
-        f"is corrupt or truncated: {found.defect}",
-        "Copy the file again, or build the records again with --overwrite",
+        f"{path}: record {record}, at byte {offset} of {os.path.getsize(path)}, is "
+        f"bad: {defect}; copy or build the records again"
     )
 
 
-def _check_first(record_set: RecordSet, data: str, is_strict: bool) -> None:
-    """Raise an error if there is no record, or the first one is invalid."""
-    if not record_set.total:
-        raise InputError(
-            "The record files must contain at least one record",
-            f"{data} with 0 records",
-            "Build records with electra-tf build_records",
-        )
-    if is_strict:
-        counts = zip(record_set.paths, record_set.counts, strict=True)
-        path = next(path for path, count in counts if count)
-        payload = next(read_frames(path)).payload
-        check_payload(payload, f"{path}: record 0", record_set)
-
-
-def check_payload(payload: bytes, place: str, record_set: RecordSet) -> None:
-    """Raise an InputError if a record is invalid."""
+def _payload_defect(payload: bytes, record_set: RecordSet) -> str:
+    """Return how a record differs from those of the config; empty: it is valid."""
     try:
         example = tf.train.Example.FromString(payload)
     except Exception as error:  # protobuf's class differs between its versions
-        raise _record_error(place, f"no tf.train.Example ({error})") from error
+        return f"no tf.train.Example ({error})"
     features = example.features.feature
-    missing = [name for name in FEATURES if name not in features]
-    if missing:
-        raise _record_error(
-            place,
-            f"no {', '.join(missing)}; its features are {sorted(features) or 'none'}",
-        )
+    if missing := [name for name in FEATURES if name not in features]:
+        found = sorted(features) or "none"
+        return f"no {', '.join(missing)}; its features are {found}"
     lengths = {name: len(features[name].int64_list.value) for name in FEATURES}
-    if len(set(lengths.values())) > 1:
-        raise _record_error(place, f"lists of different lengths, {lengths}")
-    if lengths["input_ids"] != record_set.max_length:
-        raise _length_error(place, record_set.max_length, lengths["input_ids"])
-    ids = features["input_ids"].int64_list.value
+    if set(lengths.values()) != {record_set.max_length}:
+        return f"{lengths} positions, not the config's {record_set.max_length}"
     size = record_set.vocabulary_size
+    ids = features["input_ids"].int64_list.value
     outside = [i for i in ids if not 0 <= i < size]
     if outside:
-        raise _record_error(
-            place, f"the id {outside[0]}; the vocabulary has {size} entries"
-        )
-
-
-def _record_error(place: str, defect: str) -> InputError:
-    return InputError(
-        f"A record must contain the int64 lists {', '.join(FEATURES)}, with ids of the "
-        "vocabulary",
-        f"{place}: {defect}",
-        "Use the vocabulary that the records were built with, or build them again",
-    )
-
-
-def _length_error(place: str, required: int, received: int) -> InputError:
-    return InputError(
-        f"Records must have the {required} positions of the config",
-        f"{place}: {received} positions",
-        f"Build records with --max_length={required}, or pre-train with --set="
-        f"records.max_length={received}",
-    )
+        return f"the id {outside[0]}; the vocabulary has {size} entries"
+    return ""
 
 
 @contextlib.contextmanager
@@ -278,17 +218,12 @@ def reraise_bad_records(record_set: RecordSet) -> Iterator[None]:
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
         count = len(record_set.paths)
         print(f"reading failed; searching {count:,} files", file=sys.stderr)
-        find_bad_record(record_set)
+        for path in record_set.paths:
+            for record, found in enumerate(read_frames(path)):
+                defect = found.defect or _payload_defect(found.payload, record_set)
+                if defect:
+                    raise _record_error(path, record, found.offset, defect) from None
         raise
-
-
-def find_bad_record(record_set: RecordSet) -> None:
-    """Raise an InputError for a bad record, if there is one."""
-    for path in record_set.paths:
-        for record, found in enumerate(read_frames(path)):
-            if found.payload is None:
-                raise _frame_error(path, record, found)
-            check_payload(found.payload, f"{path}: record {record}", record_set)
 
 
 def replace_bad_records(
@@ -300,9 +235,14 @@ def replace_bad_records(
     all other records stay the same, and with them the batches of a resumed run. The
     copies of a folder that exists are used.
     """
-    index = pathlib.Path(folder, INDEX)
+    index = pathlib.Path(folder, _INDEX)
     if not index.exists():
-        _repair(record_set, folder, log)
+        log(f"searching {len(record_set.paths):,} files for bad records")
+        partial = pathlib.Path(f"{folder}.unfinished")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        _write_copies(record_set, partial)
+        durable_files.publish(partial, folder)
     copies = json.loads(index.read_text(encoding="utf-8"))
     bad = sum(number for _, number in copies.values())
     log(f"{bad:,} of {record_set.total:,} records are bad; empty records replace them")
@@ -315,41 +255,36 @@ def replace_bad_records(
     return dataclasses.replace(record_set, paths=paths)
 
 
-def _repair(record_set: RecordSet, folder: str, log: Callable[[str], None]) -> None:
-    partial = pathlib.Path(f"{folder}.unfinished")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    log(f"searching {len(record_set.paths):,} files for bad records")
+def _write_copies(record_set: RecordSet, folder: pathlib.Path) -> None:
+    """Write copies of the files with bad records, their list and their index."""
     copies, total = {}, 0
-    with open(partial / BAD, "w", encoding="utf-8") as file:
+    empty = frame(records.empty_record(record_set.max_length))
+    with open(folder / BAD, "w", encoding="utf-8") as report:
         for number, path in enumerate(record_set.paths):
-            defects = _defects(record_set, number)
-            if not defects:
+            bad = _bad_records(record_set, number)
+            total += len(bad)
+            if total > max(_ALWAYS, _MAX_SHARE * record_set.total):
+                raise InputError(
+                    f"At most {_MAX_SHARE:.0%} of the records may be bad with "
+                    f"input.on_error=skip, not {total:,} of {record_set.total:,} up to "
+                    f"{path}: {next(iter(bad.values()))[1]}"
+                )
+            if not bad:
                 continue
-            for record, (offset, defect) in defects.items():
+            for record, (offset, defect) in bad.items():
                 line = {"file": path, "record": record, "byte": offset, "why": defect}
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-            total += len(defects)
-            _check_share(total, record_set, path)
-            copy = partial / f"{number:05d}-{os.path.basename(path)}"
-            copies[path] = copy.name, len(defects)
-            _write_copy(record_set, number, defects, copy)
-    (partial / INDEX).write_text(json.dumps(copies), encoding="utf-8")
-    durable_files.publish(partial, folder)
+                report.write(json.dumps(line, ensure_ascii=False) + "\n")
+            copy = folder / f"{number:05d}-{os.path.basename(path)}"
+            copies[path] = copy.name, len(bad)
+            with open(copy, "wb") as file:
+                frames = read_frames(path)
+                for record in range(record_set.counts[number]):
+                    found = next(frames, None)
+                    file.write(empty if record in bad else frame(found.payload))
+    (folder / _INDEX).write_text(json.dumps(copies), encoding="utf-8")
 
 
-def _check_share(bad: int, record_set: RecordSet, path: str) -> None:
-    if bad > max(_ALWAYS, _MAX_SHARE * record_set.total):
-        raise InputError(
-            f"At most {_MAX_SHARE:.0%} of the records may be bad with "
-            "input.on_error=skip",
-            f"{bad:,} of {record_set.total:,} up to {path}",
-            "Copy or build the records again, or check records.max_length and the "
-            "vocabulary",
-        )
-
-
-def _defects(record_set: RecordSet, number: int) -> dict[int, tuple[int, str]]:
+def _bad_records(record_set: RecordSet, number: int) -> dict[int, tuple[int, str]]:
     """Return offset and defect of each bad record of a file."""
     path, count = record_set.paths[number], record_set.counts[number]
     manifest = record_set.manifest
@@ -357,35 +292,11 @@ def _defects(record_set: RecordSet, number: int) -> dict[int, tuple[int, str]]:
         with contextlib.suppress(InputError):
             _check_shard(path, manifest.shards[number], verify=True)
             return {}
-    defects, record, offset = {}, -1, 0
-    for record, (offset, payload, defect) in enumerate(read_frames(path)):
-        if payload is not None:
-            defect = _payload_defect(payload, path, record_set)
+    bad, record, offset = {}, -1, 0
+    for record, (offset, payload, defect, _) in enumerate(read_frames(path)):
+        defect = defect or _payload_defect(payload, record_set)
         # Without a manifest, a broken last record is not counted, but must not be read.
         if defect and (record < count or manifest is None):
-            defects[record] = offset, defect
-    for missing in range(record + 1, count):
-        defects[missing] = (
-            offset,
-            "missing: the file ends, or a corrupt length hides it",
-        )
-    return defects
-
-
-def _payload_defect(payload: bytes, path: str, record_set: RecordSet) -> str:
-    try:
-        check_payload(payload, path, record_set)
-    except InputError as error:
-        return error.received.removeprefix(f"{path}: ")
-    return ""
-
-
-def _write_copy(
-    record_set: RecordSet, number: int, defects: dict, target: pathlib.Path
-) -> None:
-    frames = read_frames(record_set.paths[number])
-    empty = records.empty_record(record_set.max_length)
-    with open(target, "wb") as file:
-        for record in range(record_set.counts[number]):
-            found = next(frames, None)
-            file.write(frame(empty if record in defects else found.payload))
+            bad[record] = offset, defect
+    lost = "missing: the file ends, or a corrupt length hides it"
+    return bad | dict.fromkeys(range(record + 1, count), (offset, lost))

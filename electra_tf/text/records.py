@@ -1,8 +1,7 @@
 """The files of records: payloads, frames, manifest, lock and publication.
 
 The features have the names and types of the original (`input_ids`, `input_mask`,
-`segment_ids`, int64 lists of `max_length`), so records are interchangeable with the
-original and with NVIDIA's implementation. This module does not import TensorFlow, so
+`segment_ids`, int64 lists of `max_length`). This module does not import TensorFlow, so
 that the processes that build records start fast.
 """
 
@@ -14,7 +13,7 @@ import json
 import os
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,7 +36,6 @@ PROBLEMS = "problems.txt"
 DUPLICATES = "duplicates.jsonl"
 _FORMAT = 1
 _HEADER = 12  # bytes of a frame before the payload: length and its checksum
-_CORRUPT = "its content has another checksum"
 
 
 class RecordEncoder:
@@ -122,34 +120,30 @@ class Frame(NamedTuple):
     payload: bytes | None
     """None for a corrupt record."""
     defect: str = ""
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether the record after it can be found."""
-        return self.payload is not None or self.defect == _CORRUPT
+    is_complete: bool = True
+    """Whether the record after it can be found."""
 
 
 def read_frames(path: str) -> Iterator[Frame]:
     """Yield the records of a file; after a broken length nothing can be found."""
     with open(path, "rb") as file:
-        size, offset, is_complete = os.path.getsize(path), 0, True
-        while is_complete and offset < size:
-            found = _read_frame(file, offset, size)
-            yield found
-            offset, is_complete = file.tell(), found.is_complete
-
-
-def _read_frame(file: BinaryIO, offset: int, size: int) -> Frame:
-    header = file.read(_HEADER)
-    if len(header) < _HEADER or masked_crc(header[:8]) != header[8:]:
-        return Frame(offset, None, "its length is corrupt; what follows is lost")
-    (length,) = struct.unpack("<Q", header[:8])
-    if length + 4 > size - file.tell():
-        return Frame(offset, None, "the file ends within it")
-    payload, checksum = file.read(length), file.read(4)
-    if masked_crc(payload) != checksum:
-        return Frame(offset, None, _CORRUPT)
-    return Frame(offset, payload)
+        offset, size = 0, os.path.getsize(path)
+        while offset < size:
+            header = file.read(_HEADER)
+            if len(header) < _HEADER or masked_crc(header[:8]) != header[8:]:
+                defect = "its length is corrupt; what follows is lost"
+                yield Frame(offset, None, defect, is_complete=False)
+                return
+            (length,) = struct.unpack("<Q", header[:8])
+            if length + 4 > size - file.tell():
+                yield Frame(offset, None, "the file ends within it", is_complete=False)
+                return
+            payload, checksum = file.read(length), file.read(4)
+            if masked_crc(payload) == checksum:
+                yield Frame(offset, payload)
+            else:
+                yield Frame(offset, None, "its content has another checksum")
+            offset = file.tell()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,19 +164,15 @@ class Manifest:
     documents: int
     sentences: int
     tokens: int
-    """Wordpieces of the text, without special tokens."""
     discarded_tokens: int
     """Wordpieces that the packing of the original discards."""
     unknown_share: float
-    """Share of `tokens` that are [UNK]."""
     records: int
     padding_share: float
-    """Share of all positions of all records."""
     seed: int
     settings: dict[str, Any]
     """The resolved config; a valid `--config`."""
     tokenizer: dict[str, Any]
-    """`Tokenizer.identity()`."""
     unicode: str
     """Version of the character data; characters newer than it are dropped."""
     problems: dict[str, int]
@@ -190,9 +180,7 @@ class Manifest:
     shards: list[Shard]
     # Manifests of earlier versions lack the fields below.
     too_long_words: int = 0
-    """Words of over `max_word_characters`; each becomes one [UNK]."""
     too_long_characters: int = 0
-    """Characters of these words."""
     stripped_share: float = 0.0
     """Share of letters and marks of a sample that accent stripping changes outside
     Latin, Greek and Cyrillic script."""
@@ -215,13 +203,10 @@ class Manifest:
     @classmethod
     def parse(cls, text: str | bytes, source: str) -> "Manifest":
         """Parse the content of a `manifest.json`."""
-        with report_damage(
-            f"{source} must be a manifest of format {_FORMAT}",
-            "Build the records again with this version of electra_tf",
-        ):
+        with report_damage(source):
             tree = json.loads(text)
             if tree["format"] != _FORMAT:
-                raise ValueError(f"format {tree['format']}")
+                raise ValueError(f"format {tree['format']} instead of {_FORMAT}")
             shards = [Shard(**shard) for shard in tree.pop("shards")]
             manifest = cls(**tree, shards=shards)
             int(manifest.max_length), int(manifest.tokenizer["vocabulary_size"])
@@ -242,8 +227,7 @@ def shard_names(count: int) -> list[str]:
 def records_lock(folder: str | os.PathLike, exclusive: bool = False) -> Iterator[None]:
     """Lock a folder of records: trainers read it together, a builder is alone.
 
-    The lock is on the folder itself, so that no file is written to it. File systems
-    that cannot lock a folder are used without.
+    File systems that cannot lock a folder are used without.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -253,9 +237,8 @@ def records_lock(folder: str | os.PathLike, exclusive: bool = False) -> Iterator
         except BlockingIOError as error:
             other = "reads or builds" if exclusive else "builds"
             raise InputError(
-                "Records must not be built while another process uses them",
-                f"{os.fspath(folder)!r}, which another process {other}",
-                "Wait for it or stop it, or use another folder",
+                f"The records {os.fspath(folder)!r} are in use: another process "
+                f"{other} them; wait for it, or use another folder"
             ) from error
         except OSError:  # for example NFS
             pass
@@ -277,74 +260,44 @@ def records_output(
         is_shared: Other machines write to the folder, too: it is in the output always.
     """
     target = ObjectFolder(output)
-    is_partial = _check_output(target, overwrite)
+    building = target / BUILDING
+    names = list(target.find())
+    is_complete = MANIFEST in names
+    is_partial = not is_complete and is_half_written(names)
+    if names and not (overwrite and (is_complete or is_partial)):
+        found = "half-written records" if is_partial else "other files"
+        raise InputError(
+            "--output must be a new or empty folder, but "
+            f"{target.url} contains {'complete records' if is_complete else found}; "
+            "pass another, or --overwrite to replace records"
+        )
     try:
-        with _output_lock(output), contextlib.ExitStack() as stack:
-            building = target / BUILDING
+        with contextlib.ExitStack() as stack:
             folder = building.url
-            if is_url(output) and not is_shared:
+            if not is_url(output):
+                os.makedirs(output, exist_ok=True)
+                stack.enter_context(records_lock(output, exclusive=True))
+            elif not is_shared:
                 folder = stack.enter_context(temporary_folder())
-            with _removed_on_error(building, output, is_partial):
+            try:
                 building.clear()
                 if folder == building.url:
                     building.write(_MARK, b"")
                 yield folder
+            except BaseException:
+                with contextlib.suppress(OSError, InputError):
+                    building.clear()
+                    if is_partial:  # it must stay marked as such
+                        building.write(_MARK, b"")
+                    elif not is_url(output):
+                        os.rmdir(output)
+                raise
             _publish(folder, target)
     except OSError as error:
         raise InputError(
-            "--output must be writable and have as much free space as the text",
-            f"{error} (--output={output})",
-            "Free some space or pass another --output; the new files are removed",
+            f"--output={output} must be writable and have as much free space as the "
+            f"text: {error}; the new files are removed"
         ) from error
-
-
-def _check_output(target: ObjectFolder, overwrite: bool) -> bool:
-    """Reject a folder that must not be written; return whether it is half-written."""
-    names = list(target.find())
-    is_complete = MANIFEST in names
-    is_partial = not is_complete and is_half_written(names)
-    if names and not (is_complete or is_partial):
-        raise InputError(
-            "--output must be a new or empty folder, or a folder of records",
-            f"{target.url}, which contains other files",
-            "Pass another folder",
-        )
-    if names and not overwrite:
-        state = "complete" if is_complete else "half-written"
-        raise InputError(
-            "Without --overwrite, --output must not contain records",
-            f"{target.url}, which contains {state} records",
-            "Pass --overwrite to replace them, or pass another folder",
-        )
-    return is_partial
-
-
-@contextlib.contextmanager
-def _output_lock(output: str) -> Iterator[None]:
-    """Create and lock a local output; an object store has no locks."""
-    if is_url(output):
-        yield
-        return
-    os.makedirs(output, exist_ok=True)
-    with records_lock(output, exclusive=True):
-        yield
-
-
-@contextlib.contextmanager
-def _removed_on_error(
-    building: ObjectFolder, output: str, is_partial: bool
-) -> Iterator[None]:
-    """Delete the new files if the block fails, and a new local output."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError, InputError):
-            building.clear()
-            if is_partial:  # it must stay marked as such
-                building.write(_MARK, b"")
-            elif not is_url(output):
-                os.rmdir(output)
-        raise
 
 
 def _publish(folder: str, target: ObjectFolder) -> None:

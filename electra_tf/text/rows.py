@@ -31,7 +31,11 @@ def json_rows(read: Callable[[int], str]) -> Iterator[tuple[int, str, Any]]:
         begin = _BETWEEN.match(text, start).end()
         line += text.count("\n", start, begin)
         if is_list and text[begin : begin + 1] == "]":
-            _check_end(read, text[begin + 1 :], line)
+            rest = text[begin + 1 :]
+            while rest:
+                if rest.strip():
+                    raise ValueError(f"text after the list, which ends on line {line}")
+                rest = read(_BLOCK)
             return
         try:
             value, start = decoder.raw_decode(text, begin)
@@ -47,13 +51,6 @@ def json_rows(read: Callable[[int], str]) -> Iterator[tuple[int, str, Any]]:
             raise ValueError(f"{reason}, from line {line} on") from error
         yield line, text[begin:start], value
         line += text.count("\n", begin, start)
-
-
-def _check_end(read: Callable[[int], str], text: str, line: int) -> None:
-    while text:
-        if text.strip():
-            raise ValueError(f"text after the list, which ends on line {line}")
-        text = read(_BLOCK)
 
 
 def is_json(text: str) -> bool:

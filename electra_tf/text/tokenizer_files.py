@@ -6,7 +6,6 @@ KerasHub (`tokenizer.json`, `assets/tokenizer/vocabulary.txt`). A tokenizer that
 BERT's WordPiece is an error.
 """
 
-import dataclasses
 import os
 
 from electra_tf.config.data import TokenizationConfig
@@ -14,25 +13,20 @@ from electra_tf.errors import InputError, format_list, report_damage
 from electra_tf.preset_files import preset_folder
 from electra_tf.storage.mirror import fetch
 from electra_tf.storage.objects import ObjectFolder, is_url, split_url
-from electra_tf.text.huggingface_tokenizer import (
-    ADDED,
-    CONFIG,
-    SPECIAL,
-    TOKENIZER,
-    TOKENIZER_CONFIG,
-    VOCABULARY,
-    check_values,
-    open_json,
-    open_text,
-    other_tokenizer,
-    read_config,
-)
+from electra_tf.text import huggingface_tokenizer as huggingface
+from electra_tf.text.huggingface_tokenizer import TOKENIZER, VOCABULARY
 from electra_tf.text.tokenizer import StoredTokenizer, settings_path
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 from electra_tf.untrusted_files import read_json
 
 KERAS_HUB_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
-SETTINGS = (TOKENIZER, TOKENIZER_CONFIG, CONFIG, ADDED, SPECIAL)
+SETTINGS = (
+    TOKENIZER,
+    huggingface.TOKENIZER_CONFIG,
+    huggingface.CONFIG,
+    huggingface.ADDED,
+    huggingface.SPECIAL,
+)
 """Files of Hugging Face that may be beside a `vocab.txt`."""
 FILES = (VOCABULARY, *SETTINGS, KERAS_HUB_VOCABULARY)
 """Files of a tokenizer in a folder, beside those of `Tokenizer.save`."""
@@ -53,8 +47,7 @@ def local_vocabulary(path: str | None) -> str | None:
         folder = preset_folder(path) if path else None
         return os.path.join(folder, VOCABULARY) if folder else path
     parent, name = split_url(path)
-    source = ObjectFolder(parent)
-    names = {name, settings_path(name).name, *SETTINGS}
+    source, names = ObjectFolder(parent), {name, settings_path(name).name, *SETTINGS}
     if source.info(name) is None:
         source, name = ObjectFolder(path), ""
         names = {*FILES, settings_path(VOCABULARY).name}
@@ -83,7 +76,11 @@ def _open_file(path: str) -> StoredTokenizer:
     folder, name = os.path.split(os.path.normpath(path))
     if name.endswith(".json"):
         is_keras_hub = "registered_name" in read_json(path)
-        return _open_keras_hub(folder) if is_keras_hub else open_json(path, None)
+        return (
+            _open_keras_hub(folder)
+            if is_keras_hub
+            else huggingface.open_json(path, None)
+        )
     if settings_path(path).exists():
         return _open_own(path)
     if os.path.abspath(path).endswith(os.path.join("", KERAS_HUB_VOCABULARY)):
@@ -105,15 +102,15 @@ def find_tokenizer(folder: str) -> StoredTokenizer | None:
         return _open_own(text)
     vocabulary = Vocabulary.read(text, pad_anywhere=True) if has_text else None
     if os.path.isfile(fast):
-        return open_json(fast, vocabulary)
-    config, _ = read_config(folder, has_json=False)
+        return huggingface.open_json(fast, vocabulary)
+    config, _ = huggingface.read_config(folder, has_json=False)
     if vocabulary is not None:
-        return open_text(folder, vocabulary, config)
+        return huggingface.open_text(folder, vocabulary, config)
     names = sorted(os.listdir(folder or os.curdir))
     for kind, endings in _OTHER_FILES.items():
         files = [name for name in names if name.endswith(endings)]
         if files:
-            raise other_tokenizer(folder, f"{format_list(files)} of {kind}")
+            raise huggingface.other_tokenizer(folder, f"{format_list(files)} of {kind}")
     return None
 
 
@@ -123,7 +120,7 @@ def _open_own(path: str) -> StoredTokenizer:
     with report_damage(str(file)):
         stored = TokenizationConfig.complete(read_json(file))
         sha256 = stored["vocabulary_sha256"]
-        names = [field.name for field in dataclasses.fields(TokenizationConfig)]
+        names = TokenizationConfig.__dataclass_fields__
         settings = TokenizationConfig(**{name: stored[name] for name in names})
     if sha256 != vocabulary.sha256:
         raise InputError(
@@ -139,7 +136,7 @@ def _open_keras_hub(folder: str) -> StoredTokenizer:
     path = os.path.join(folder, TOKENIZER)
     stored = read_json(path).get("config")
     stored = stored if isinstance(stored, dict) else {}
-    check_values(path, stored, _KERAS_HUB)
+    huggingface.check_values(path, stored, _KERAS_HUB)
     lower_case = bool(stored.get("lowercase", False))
     strips = bool(stored.get("strip_accents", False))
     accents = "always" if strips else "never"

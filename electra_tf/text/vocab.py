@@ -115,7 +115,9 @@ class Vocabulary:
             content = read_small_file(path, _MAX_BYTES)
             check_format(path, content[:HEAD_BYTES], is_decompressed=False)
             text = content.decode("utf-8")
-        except (UnicodeDecodeError, OSError) as error:
+        except OSError as error:
+            raise InputError(f"The vocabulary cannot be read: {error}") from error
+        except UnicodeDecodeError as error:
             raise InputError(
                 f"The vocabulary {path} must be UTF-8 text with one entry per line, "
                 f"and no model of SentencePiece: {error}"

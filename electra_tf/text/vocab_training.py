@@ -35,10 +35,9 @@ class WordCounts(NamedTuple):
 
     words: collections.Counter[str]
     """Count of each word, without over-long words."""
-    too_long_words: int
-    too_long_characters: int
-    dropped: int
-    """Number of units and words dropped to bound the memory."""
+    counts: collections.Counter[str]
+    """`too_long_words`, `too_long_characters` (theirs) and `dropped`: the number of
+    units and words dropped to bound the memory."""
     accent_loss: AccentLoss
 
 
@@ -52,10 +51,8 @@ class WordCounter:
         self._units: collections.Counter[str] = collections.Counter()
         self._words: collections.Counter[str] = collections.Counter()
         self.accent_loss = AccentLossCounter(settings)
-        self.too_long = collections.Counter(words=0, characters=0)
-        """Numbers of over-long words and of their characters."""
-        self.dropped = 0
-        """Number of units and words dropped to bound the memory."""
+        self.counts: collections.Counter[str] = collections.Counter()
+        """Those of `WordCounts`."""
 
     def add(self, lines: Iterable[str]) -> None:
         """Count the words of lines."""
@@ -65,10 +62,10 @@ class WordCounter:
             if max(map(len, units), default=0) > _LONG_UNIT:
                 long = [unit for unit in units if len(unit) > _LONG_UNIT]
                 self._add_words(collections.Counter(long), self._words)
-                self._words = self._drop_rare(self._words)
+                self._words = drop_rare(self._words, self.counts)
                 units = [unit for unit in units if len(unit) <= _LONG_UNIT]
             self._units.update(units)
-        self._units = self._drop_rare(self._units)
+        self._units = drop_rare(self._units, self.counts)
 
     def words(self) -> collections.Counter[str]:
         """Return the count of each word, without over-long words."""
@@ -84,13 +81,8 @@ class WordCounter:
                 if len(word) <= self._settings.max_word_characters:
                     words[word] += count
                 else:
-                    self.too_long["words"] += count
-                    self.too_long["characters"] += count * len(word)
-
-    def _drop_rare(self, counts: collections.Counter[str]) -> collections.Counter[str]:
-        repeated = drop_rare(counts)
-        self.dropped += len(counts) - len(repeated)
-        return repeated
+                    self.counts["too_long_words"] += count
+                    self.counts["too_long_characters"] += count * len(word)
 
 
 def count_words(
@@ -112,7 +104,7 @@ def count_words(
     accent_loss, words = counter.accent_loss.loss, counter.words()
     if not allow_accent_loss:
         accent_loss.check()
-    return WordCounts(words, *counter.too_long.values(), counter.dropped, accent_loss)
+    return WordCounts(words, counter.counts, accent_loss)
 
 
 def _split_text(
@@ -125,11 +117,15 @@ def _split_text(
     return [unit for part in parts for unit in split_units(part, settings)]
 
 
-def drop_rare(counts: collections.Counter[str]) -> collections.Counter[str]:
-    """Return the counts, without units that occurred once if there are too many."""
-    if len(counts) <= _MAX_UNITS:
-        return counts
-    return collections.Counter({text: n for text, n in counts.items() if n > 1})
+def drop_rare(
+    words: collections.Counter[str], counts: collections.Counter[str]
+) -> collections.Counter[str]:
+    """Return the counts of words, without those of 1 if there are too many words."""
+    if len(words) <= _MAX_UNITS:
+        return words
+    repeated = collections.Counter({text: n for text, n in words.items() if n > 1})
+    counts["dropped"] += len(words) - len(repeated)
+    return repeated
 
 
 def train_vocabulary(
@@ -155,21 +151,17 @@ def train_wordpieces(
     in the order of training.
     """
     alphabet = _covering_characters(words, settings.character_coverage)
-    usable = {
-        word: n for word, n in words.items() if not set(word).difference(alphabet)
-    }
+    usable = {w: n for w, n in words.items() if not set(w).difference(alphabet)}
     continuing = {character for word in usable for character in word[1:]}
     # The library numbers characters in random order, which changes how it breaks ties.
     # As special tokens they have fixed ids.
     fixed_tokens = list(dict.fromkeys((*SPECIAL_TOKENS, *whole, *alphabet)))
-    fixed_tokens += [
-        CONTINUATION + character for character in alphabet if character in continuing
-    ]
+    fixed_tokens += [CONTINUATION + c for c in alphabet if c in continuing]
     if len(fixed_tokens) > settings.size:
         raise InputError(
-            f"--size must be at least {len(fixed_tokens):,} for the special tokens and "
-            f"{len(alphabet):,} characters, each at the start of a word and within "
-            f"words, not {settings.size}; raise it or lower --character_coverage"
+            f"--size={settings.size} must be at least {len(fixed_tokens):,} for the "
+            f"special tokens and {len(alphabet):,} characters, each at the start of a "
+            "word and within words; raise it or lower --character_coverage"
         )
     model = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
@@ -206,11 +198,10 @@ def _covering_characters(
 
 def _repeat_words(words: dict[str, int]) -> Iterator[str]:
     """Yield texts in which each word occurs as often as counted."""
-    # The library accepts text, not counts.
     for word, count in words.items():
-        whole, rest = divmod(count, _REPEATS)
+        repeats, rest = divmod(count, _REPEATS)
         text = f"{word} "
-        for _ in range(whole):
+        for _ in range(repeats):
             yield text * _REPEATS
         yield text * rest
 

@@ -11,7 +11,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import WordPieceTokenizer
-from electra_tf.text.vocab import CLS, CONTINUATION, SEP, UNKNOWN, Vocabulary
+from electra_tf.text.vocab import CLS, CONTINUATION, SEP, UNKNOWN
 
 ACCENT_LIMIT = 0.01
 """Maximum share of changed letters and marks without an explicit setting."""
@@ -20,10 +20,6 @@ PADDING_LIMIT = 0.6
 DISCARDED_LIMIT = 0.2
 LINES_LIMIT = 10_000
 """Lines of a document on average; a book has fewer."""
-_CHANGES = {
-    "--strip_accents=never": {"strip_accents": "never"},
-    "--nolower_case": {"lower_case": False},
-}
 # The first characters of a text are sampled, then one in 50.
 _FIRST_CHARACTERS, _INTERVAL = 30_000, 50
 _MIN_SAMPLE = 1000  # characters sampled from a text at once
@@ -37,9 +33,8 @@ _VOICING = "\u3099\u309a"
 class AccentLoss:
     """Letters and marks, and those that accent stripping changes in other scripts.
 
-    Outside Latin, Greek and Cyrillic script it removes parts of letters: Japanese
-    voicing marks, Indic vowel signs, Thai tones, Arabic hamza. It also decomposes
-    Korean syllables.
+    Outside Latin, Greek and Cyrillic script it removes parts of letters, such as
+    Japanese voicing marks, Indic vowel signs and Thai tones.
     """
 
     letters: int = 0
@@ -64,13 +59,11 @@ class AccentLoss:
         """Raise an InputError if the share is above `ACCENT_LIMIT`."""
         if self.share > ACCENT_LIMIT:
             raise InputError(
-                "Without --strip_accents, accent stripping must change at most "
-                f"{ACCENT_LIMIT:.0%} of the letters and marks of a text, those outside "
-                "Latin, Greek and Cyrillic script",
-                f"{self.changed:,} changed of {self.letters:,} in a sample of the text "
-                f"({self.share:.1%}), such as {self.example}",
-                "Pass --strip_accents=never to keep them, or --strip_accents=lowered "
-                "for the rule of the original and of published uncased vocabularies",
+                f"Stripping accents changes {self.changed:,} of {self.letters:,} "
+                f"letters and marks of a sample of the text ({self.share:.1%}, over "
+                f"{ACCENT_LIMIT:.0%}) outside Latin, Greek and Cyrillic script, such "
+                f"as {self.example}; pass --strip_accents=never to keep them, or "
+                "--strip_accents=lowered for the rule of the original"
             )
 
 
@@ -88,19 +81,16 @@ class AccentLossCounter:
         """Count the part of a text that belongs to the sample."""
         room = _FIRST_CHARACTERS + self._total // _INTERVAL - self._sampled
         self._total += len(text)
-        if self._strips and room > 0:
-            text = text[: max(room, _MIN_SAMPLE)]
-            self._sampled += len(text)
-            self._count(text)
-
-    def _count(self, text: str) -> None:
-        counts = collections.Counter(text)
-        letters = sum(
-            n for c, n in counts.items() if unicodedata.category(c)[0] in "LM"
-        )
-        changed = sum(n for c, n in counts.items() if self._changed[c])
-        has_example = bool(self.loss.example) or not changed
-        example = "" if has_example else self._changed.example(text)
+        if not self._strips or room <= 0:
+            return
+        text = text[: max(room, _MIN_SAMPLE)]
+        self._sampled += len(text)
+        counts = collections.Counter(text).items()
+        letters = sum(n for c, n in counts if unicodedata.category(c)[0] in "LM")
+        changed = sum(n for c, n in counts if self._changed[c])
+        example = ""
+        if changed and not self.loss.example:
+            example = self._changed.example(text)
         self.loss += AccentLoss(letters, changed, example)
 
     def check_early(self) -> None:
@@ -120,11 +110,12 @@ class _ChangedCharacters(dict):
         )
 
     def __missing__(self, character: str) -> bool:
-        code = ord(character)
+        first = unicodedata.normalize("NFD", character)[0]
+        is_accented = unicodedata.name(first, "").startswith(_ACCENTED_SCRIPTS)
         self[character] = is_changed = (
             unicodedata.category(character)[0] in "LM"
-            and self._stripped[code] != self._unstripped[code]
-            and is_other_script(character)
+            and self._stripped[ord(character)] != self._unstripped[ord(character)]
+            and (character in _VOICING or not is_accented)
         )
         return is_changed
 
@@ -145,13 +136,6 @@ class _ChangedCharacters(dict):
 _changed_characters = functools.cache(_ChangedCharacters)
 
 
-def is_other_script(character: str) -> bool:
-    """Return whether a letter or mark is outside Latin, Greek and Cyrillic script."""
-    first = unicodedata.normalize("NFD", character)[0]
-    name = unicodedata.name(first, "")
-    return character in _VOICING or not name.startswith(_ACCENTED_SCRIPTS)
-
-
 def text_lines(
     share: float,
     example: str,
@@ -168,10 +152,7 @@ def text_lines(
             "to keep them"
         )
     if words:
-        remedy = (
-            "; for scripts without spaces (Thai, Lao, Khmer), set "
-            "--split_unspaced=characters"
-        )
+        remedy = "; for Thai, Lao or Khmer, set --split_unspaced=characters"
         lines.append(
             f"{words:,} words of more than {settings.max_word_characters} characters "
             f"became [UNK], {characters:,} characters in total"
@@ -182,117 +163,80 @@ def text_lines(
 
 def record_warnings(manifest: Manifest, tokenizer: WordPieceTokenizer) -> list[str]:
     """Return a warning for each statistic of a record folder that is out of range."""
-    lines = entry_warnings(tokenizer)
-    lines += unknown_warnings(
-        manifest.unknown_share, tokenizer, manifest.too_long_words
-    )
-    lines += _document_warnings(manifest)
-    length = manifest.max_length
+    share, long = manifest.unknown_share, manifest.too_long_words
+    lines = unknown_warnings(share, tokenizer, long)
+    documents = max(1, manifest.documents)
     if manifest.padding_share > PADDING_LIMIT:
-        tokens = manifest.tokens / max(1, manifest.documents)
         lines.append(
             f"{manifest.padding_share:.1%} of the positions are padding (over "
-            f"{PADDING_LIMIT:.0%}): documents have {tokens:.0f} tokens on "
-            f"average, records {length} positions. Set a smaller --max_length, or "
-            "--documents=file if blank lines do not end documents"
+            f"{PADDING_LIMIT:.0%}): documents have {manifest.tokens / documents:.0f} "
+            f"tokens on average, records {manifest.max_length} positions. Set a "
+            "smaller --max_length, or --documents=file if blank lines do not end "
+            "documents"
         )
     discarded = manifest.discarded_tokens / manifest.tokens
     if discarded > DISCARDED_LIMIT:
         lines.append(
             f"{discarded:.1%} of the tokens are discarded (over "
-            f"{DISCARDED_LIMIT:.0%}): the original's packing drops text that does not "
-            f"fit into {length} positions. Set --order=document to keep all tokens"
+            f"{DISCARDED_LIMIT:.0%}) by the original's packing, as they do not fit "
+            f"into {manifest.max_length} positions. Set --order=document to keep them"
         )
-    return lines
-
-
-def _document_warnings(manifest: Manifest) -> list[str]:
-    """Return a warning for text that has no blank line between documents."""
-    average = manifest.sentences / max(1, manifest.documents)
+    average = manifest.sentences / documents
     is_single = manifest.documents == 1 and manifest.sentences > 1
     is_default = manifest.settings["corpus"]["documents"] == "blank_line"
-    if not is_default or not (is_single or average > LINES_LIMIT):
-        return []
-    count = "1 document has" if is_single else "documents have"
-    return [
-        f"{count} {average:,.0f} lines, so records join them. If each line is a text "
-        "of its own, set --documents=line; otherwise end documents with a blank line, "
-        "or set --documents=file"
-    ]
+    if is_default and (is_single or average > LINES_LIMIT):
+        count = "1 document has" if is_single else "documents have"
+        lines.append(
+            f"{count} {average:,.0f} lines, which records join. Set --documents=line "
+            "if each line is a text of its own, or end documents with a blank line"
+        )
+    return lines
 
 
 def entry_warnings(tokenizer: WordPieceTokenizer) -> list[str]:
     """Return a warning if the settings change many entries, which then never occur."""
     settings, vocabulary = tokenizer.settings, tokenizer.vocabulary
-    changed = _changed_entries(vocabulary, settings)
-    if len(changed) <= ENTRIES_LIMIT * len(vocabulary):
-        return []
-    cause = "Use a vocabulary of these settings"
-    if flag := _better_flag(tokenizer):
-        key = {"--nolower_case": "do_lower_case"}.get(flag, "strip_accents")
-        cause = (
-            f'Set {flag} in build_records, or write {{"{key}": false}} to '
-            "tokenizer_config.json beside vocab.txt"
-        )
-    return [
-        f"{len(changed) / len(vocabulary):.1%} of the entries of {vocabulary.source} "
-        f"can never occur (over {ENTRIES_LIMIT:.0%}), because texts are {settings}: "
-        f"{format_list(changed, 3)}. {cause}"
-    ]
-
-
-def _better_flag(tokenizer: WordPieceTokenizer) -> str | None:
-    """Return a flag that changes far fewer entries, if the settings change many."""
-    vocabulary, settings = tokenizer.vocabulary, tokenizer.settings
-    count = len(_changed_entries(vocabulary, settings))
-    for flag, change in _CHANGES.items():
-        other = _changed_entries(vocabulary, dataclasses.replace(settings, **change))
-        if count > ENTRIES_LIMIT * len(vocabulary) and len(other) < count / 2:
-            return flag
-    return None
-
-
-def _changed_entries(vocabulary: Vocabulary, settings: TokenizationConfig) -> list[str]:
     table = CharacterTable(settings)
     whole = {*settings.keep_whole, *settings.keep_whole_normalized}
-    entries = (
-        (entry, entry.removeprefix(CONTINUATION))
+    words = {
+        entry: entry.removeprefix(CONTINUATION)
         for entry in vocabulary.tokens
         if not entry.startswith("[") and entry not in whole
-    )
-    return [entry for entry, word in entries if "".join(table.words(word)) != word]
+    }
+    changed = [e for e, word in words.items() if "".join(table.words(word)) != word]
+    share = len(changed) / len(vocabulary)
+    if share <= ENTRIES_LIMIT:
+        return []
+    return [
+        f"{share:.1%} of the entries of {vocabulary.source} can never occur (over "
+        f"{ENTRIES_LIMIT:.0%}), because texts are {settings}: "
+        f"{format_list(changed, 3)}. Use a vocabulary of these settings, or set "
+        "--nolower_case or --strip_accents=never in build_records, or write "
+        '{"do_lower_case": false} or {"strip_accents": false} to tokenizer_config.json '
+        "beside vocab.txt"
+    ]
 
 
 def unknown_warnings(
     share: float, tokenizer: WordPieceTokenizer, too_long: int = 0
 ) -> list[str]:
-    """Return a warning if the share of [UNK] is out of range."""
+    """Return a warning with its likely cause if the share of [UNK] is out of range."""
     if share <= UNKNOWN_LIMIT:
         return []
-    cause = _unknown_cause(tokenizer, too_long)
-    return [f"{share:.1%} of the tokens are [UNK] (over {UNKNOWN_LIMIT:.0%}): {cause}"]
-
-
-def _unknown_cause(tokenizer: WordPieceTokenizer, too_long: int) -> str:
-    settings, entries = tokenizer.settings, tokenizer.vocabulary.tokens
-    is_lowered = all(t == t.lower() for t in entries if not t.startswith("["))
-    other = "or use a vocabulary of the text's language"
-    if flag := _better_flag(tokenizer):
-        return f"texts are {settings}, the vocabulary is not. Set {flag}, {other}"
-    if is_lowered and not settings.lower_case:
-        return (
-            f"the vocabulary is lower-cased, texts are not. Set --lower_case, {other}"
-        )
-    if too_long:
-        return (
+    settings, cause = tokenizer.settings, entry_warnings(tokenizer)
+    if not cause and too_long:
+        cause = [
             f"{too_long:,} words have more than {settings.max_word_characters} "
-            "characters. Set --split_unspaced=characters for scripts without spaces, "
-            f"{other}"
-        )
-    return (
-        "the vocabulary is probably of another language or script. Pass another "
-        "--vocab, or train one on this text with electra-tf build_vocab"
-    )
+            "characters. Set --split_unspaced=characters for scripts without spaces"
+        ]
+    elif not cause:
+        cause = [
+            f"the vocabulary is of another language or script, or texts are {settings} "
+            "and it is not. Pass another --vocab, or train one with electra-tf "
+            "build_vocab"
+        ]
+    line = f"{share:.1%} of the tokens are [UNK] (over {UNKNOWN_LIMIT:.0%})"
+    return [f"{line}: {cause[0]}"]
 
 
 class UnknownCounter:
@@ -320,14 +264,8 @@ class UnknownCounter:
         )
         if share <= UNKNOWN_LIMIT:
             return [line]
-        cause = (
-            "the vocabulary of the model lacks the words or characters of these texts. "
-            "Use a model of their language, script and case"
-        )
+        long = self._tokenizer.settings.max_word_characters
+        cause = "words or characters of these texts, or their script or case"
         if 2 * self._tokenizer.too_long[0] > self.unknown:
-            cause = (
-                "there are words of more than "
-                f"{self._tokenizer.settings.max_word_characters} characters. Write "
-                "spaces between their parts, or use a model of their language"
-            )
-        return [f"warning: {line}: {cause}"]
+            cause = f"words of more than {long} characters: write spaces between parts"
+        return [f"warning: {line}: the vocabulary of the model lacks {cause}"]

@@ -17,23 +17,21 @@ class WorkerPool:
     """Context manager that maps items in worker processes or in this process."""
 
     def __init__(self, count: int, factory: Callable[..., Any], *arguments):
-        self._count = count
-        self._factory, self._arguments = factory, arguments
+        self._count, self._worker_of = count, (factory, *arguments)
         self._pool: ProcessPoolExecutor | None = None
         self._starter = ThreadPoolExecutor(1)
         self._worker: Any = None
 
     def __enter__(self) -> "WorkerPool":
         if self._count > 1:
+            # A fork of a process with TensorFlow's threads may deadlock.
+            spawn = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(
-                self._count,
-                # A fork of a process with TensorFlow's threads may deadlock.
-                multiprocessing.get_context("spawn"),
-                _start_worker,
-                (self._factory, *self._arguments),
+                self._count, spawn, _start_worker, self._worker_of
             )
         else:
-            self._worker = self._factory(*self._arguments)
+            factory, *arguments = self._worker_of
+            self._worker = factory(*arguments)
         return self
 
     def __exit__(self, *_) -> None:
@@ -53,30 +51,24 @@ class WorkerPool:
                 submitted = self._starter.submit(_submit, self._pool, method, item)
                 queue.append((item, submitted.result()))
                 if len(queue) > 3 * self._count:
-                    yield _result(queue)
-            while queue:
-                yield _result(queue)
+                    item, future = queue.popleft()
+                    yield item, future.result()
+            for item, future in queue:
+                yield item, future.result()
         except concurrent.futures.process.BrokenProcessPool as error:
             raise InputError(
-                "Each worker process must have a few hundred MB of memory",
-                f"--workers={self._count}, of which one was killed",
-                "Reduce --workers",
+                f"A process of --workers={self._count} was killed, probably for lack "
+                "of memory, of which each needs a few hundred MB; reduce --workers"
             ) from error
-
-
-def _result(queue: collections.deque[tuple[Any, Future]]) -> tuple[Any, Any]:
-    item, future = queue.popleft()
-    return item, future.result()
 
 
 def _submit(pool: ProcessPoolExecutor, method: str, item: Any) -> Future:
     """Submit a call; the first calls start the worker processes.
 
     This runs in a thread of its own, because Ctrl-C and SIGTERM raise an exception in
-    the main thread. While a process is started, one would leave it with half of its
-    arguments: it would print a traceback after the message of the main process. A
-    process inherits the blocked SIGINT, so that Ctrl-C, which a terminal sends to every
-    process, does not interrupt its imports.
+    the main thread, which would leave a process that is started with half of its
+    arguments. A process inherits the blocked SIGINT, so that Ctrl-C, which a terminal
+    sends to every process, does not interrupt its imports.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     return pool.submit(_call_worker, method, item)

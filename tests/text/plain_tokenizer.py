@@ -62,22 +62,17 @@ def _clean(text: str) -> str:
     return "".join(out)
 
 
+CHINESE = (
+    (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
+)  # fmt: skip
+
+
 def _space_ideographs(text: str) -> str:
-    out = []
-    for c in text:
-        n = ord(c)
-        chinese = (
-            (0x4E00 <= n <= 0x9FFF)
-            or (0x3400 <= n <= 0x4DBF)
-            or (0x20000 <= n <= 0x2A6DF)
-            or (0x2A700 <= n <= 0x2B73F)
-            or (0x2B740 <= n <= 0x2B81F)
-            or (0x2B820 <= n <= 0x2CEAF)
-            or (0xF900 <= n <= 0xFAFF)
-            or (0x2F800 <= n <= 0x2FA1F)
-        )
-        out.append(f" {c} " if chinese else c)
-    return "".join(out)
+    is_chinese = [any(a <= ord(c) <= b for a, b in CHINESE) for c in text]
+    return "".join(
+        f" {c} " if spaced else c for c, spaced in zip(text, is_chinese, strict=True)
+    )
 
 
 def _strip_accents(text: str) -> str:

@@ -162,22 +162,16 @@ def test_a_failed_build_leaves_existing_files(tmp_path, corpus_file, vocabulary)
 def test_a_failed_build_over_a_half_written_folder_leaves_it_half_written(
     tmp_path, corpus_file, vocabulary
 ):
-    output = tmp_path / "o"
+    output, bad = tmp_path / "o", tmp_path / "bad.txt"
     build_records(corpus_file, output, vocabulary, shards=3)
     # Interrupted while the files were moved.
     (output / "_building").mkdir()
     for name in ("manifest.json", "pretrain_data.tfrecord-00002-of-00003"):
         (output / name).rename(output / "_building" / name)
-    (tmp_path / "bad.txt").write_bytes(b"not \xff fine\n")
+    bad.write_bytes(b"not \xff fine\n")
     for workers in (0, 1):
         with pytest.raises(InputError):
-            build_records(
-                tmp_path / "bad.txt",
-                output,
-                vocabulary,
-                workers=workers,
-                overwrite=True,
-            )
+            build_records(bad, output, vocabulary, workers=workers, overwrite=True)
         with pytest.raises(InputError, match="half-written"):
             build_records(corpus_file, output, vocabulary)
     build_records(corpus_file, output, vocabulary, shards=2, overwrite=True)

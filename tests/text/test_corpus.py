@@ -53,21 +53,8 @@ def test_rows_of_jsonl_and_parquet_are_documents(tmp_path):
     lines = [["one", "two"], ["3\u2028three"], ["中"]]
     assert [d[2] for d in documents] == lines + lines
     assert [d[1] for d in documents] == [1, 3, 4, 1, 2, 3]
-    with pytest.raises(InputError, match=r"'text'.*b\.parquet.*fields body"):
+    with pytest.raises(InputError, match=r"b\.parquet.*'text'.* body"):
         read(tmp_path, tmp_path / "b.parquet")
-
-
-def test_lines_of_old_macs_end_with_carriage_returns(tmp_path):
-    (tmp_path / "a.txt").write_bytes(TEXT.replace("\r", "").encode())
-    (tmp_path / "b.txt").write_bytes(
-        TEXT.replace("\r", "").replace("\n", "\r").encode()
-    )
-    (tmp_path / "c.csv").write_bytes(b'id,text\r1,"one\r\rtwo"\r2,three\r')
-    (tmp_path / "d.jsonl").write_bytes(b'{"text": "a"}\r{"text": "b"}\r')
-    documents, _, _ = read(tmp_path, tmp_path / "[a-d].*")
-    assert [d[1:] for d in documents[:2]] == [d[1:] for d in documents[2:4]]
-    lines = [["one", "two"], ["three"], ["a"], ["b"]]
-    assert [d[2] for d in documents[4:]] == lines
 
 
 ROWS = [["one", "two"], ['say "a, b"'], ["中\t;"]]
@@ -112,8 +99,8 @@ REFUSED = {  # content, and what the error names
     "quoted.tsv": ('"text"\t"id"\na\t1\n', r":1: .*\.csv"),
     "sep.csv": ('"sep=;"\r\ntext;id\r\na;1\r\n', ":1: .*Delete"),
     "return.csv": ("id,te\rxt\n1,a\n", ":1: "),
-    "tabs.csv": ("id\ttext\n1\ta\n", "'text'.*commas"),
-    "bars.tsv": ("id|text\n1|a\n", "'text'.*tabs"),
+    "tabs.csv": ("id\ttext\n1\ta\n", r"csv must have the field 'text'.*id\s+text"),
+    "bars.tsv": ("id|text\n1|a\n", r"'text'.*id\|text"),
 }
 
 
@@ -129,7 +116,7 @@ def test_tables_of_another_layout_are_refused(tmp_path, name):
 @pytest.mark.parametrize("name", ["a.csv", "b.csv"])
 def test_a_table_without_the_field_is_an_error_with_its_columns(tmp_path, name):
     (tmp_path / name).write_text(TABLES[name].replace("text", "body"))
-    with pytest.raises(InputError, match=rf"'text'.*{name}.*body.*--field"):
+    with pytest.raises(InputError, match=rf"{name}.*'text'.*body.*--field"):
         read(tmp_path, tmp_path / name)
     documents, _, _ = read(tmp_path, tmp_path / name, field="body")
     assert [d[2] for d in documents] == ROWS
@@ -141,16 +128,11 @@ DAMAGED = {
         b"good\n\nol\xe9 caf\xe9\n", {"invalid UTF-8": 1}, 3, [["good"], ["ol caf"]]
     ),
     "nul.txt": (b"good\na \0 in it\n", {"NUL": 1}, 2, [["good", "a \0 in it"]]),
-    "many.txt": (
-        b"a \xff\nb \xff\nc\0 \xff\n", {"invalid UTF-8": 3, "NUL": 1}, 1,
-        [["a", "b", "c\0"]],
-    ),
     "empty.txt": (b"", {"empty file": 1}, 0, []),
-    "bom.txt": (b"\xef\xbb\xbf", {"empty file": 1}, 0, []),
     "long.txt": (b"a\n" + b" " * 2_500_000 + b"\nb", {"long line": 1}, 2, [["a", "b"]]),
     "binary.txt": (bytes(range(256)) * 40, {"binary file": 1}, 0, []),
-    "head.txt": (b"text\n" * 100 + bytes(range(256)) * 20, {"binary file": 1}, 0, []),
     "utf16.txt": ("中文 text".encode("utf-16"), {"another format": 1}, 0, []),
+    "mac.txt": (b"a line\rand another\r", {"another format": 1}, 0, []),
     "zip.txt": (b"PK\3\4 and so on", {"another format": 1}, 0, []),
     "fake.gz": (b"no archive", {"broken archive": 1}, 0, []),
     "UPPER.TXT.GZ": (gzip.compress(b"text"), {}, 0, [["text"]]),
@@ -160,7 +142,6 @@ DAMAGED = {
     ),
     "cut.jsonl": (b'{"text": "a"}\n{"text": "cut\n', {"invalid JSON": 1}, 2, [["a"]]),
     "deep.jsonl": (b"[" * 200_000, {"invalid JSON": 1}, 1, []),
-    "number.jsonl": (b'{"text": ' + b"9" * 5000 + b"}", {"invalid JSON": 1}, 1, []),
     "other.jsonl": (
         b'{"text": "a"}\n{"txet": "b"}\n', {"row without text": 1}, 2, [["a"]]
     ),
@@ -185,8 +166,6 @@ DAMAGED = {
     ),
     "end.json": (b'[{"text": "a"}', {"invalid JSON": 1}, 2, [["a"]]),
     "more.json": (b'[{"text": "a"}] and', {"invalid JSON": 1}, 2, [["a"]]),
-    "key.json": (b'[{"text": "a"}, {"text: 1}]', {"invalid JSON": 1}, 2, [["a"]]),
-    "list.json": (b'[{"text": "a"}, [[', {"invalid JSON": 1}, 2, [["a"]]),
     "utf8.json": (
         b'[{"text": "a"}, {"text": "c\xff"}]', {"invalid UTF-8": 1}, 2, [["a"], ["c"]]
     ),
@@ -280,14 +259,6 @@ def test_a_long_document_is_split_at_a_line_end(tmp_path, monkeypatch):
         assert max(sum(map(len, d[2])) for d in documents) < 60
 
 
-def test_a_tfds_set_that_is_not_prepared_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    with pytest.raises(InputError, match=r"tfds build wikipedia/20230601\.en"):
-        read(tmp_path, "tfds:wikipedia/20230601.en")
-    with pytest.raises(InputError, match="tfds build no_such_set"):
-        read(tmp_path, "tfds:no_such_set")
-
-
 def test_a_prepared_tfds_set_is_read(tmp_path, monkeypatch):
     import tensorflow_datasets as tfds
 
@@ -307,13 +278,16 @@ def test_a_prepared_tfds_set_is_read(tmp_path, monkeypatch):
             for i in range(3):
                 yield i, {"text": f"line {i}\nmore of {i}", "title": "t"}
 
-    TinyText(data_dir=tmp_path).download_and_prepare()
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    for name in ("wikipedia/20230601.en", "no_such_set"):
+        with pytest.raises(InputError, match=f"tfds build {name}"):
+            read(tmp_path, f"tfds:{name}")
+    TinyText(data_dir=tmp_path).download_and_prepare()
     documents, _, _ = read(tmp_path, "tfds:tiny_text")
     assert sorted(d[2] for d in documents) == [
         [f"line {i}", f"more of {i}"] for i in range(3)
     ]
     documents, _, _ = read(tmp_path, "tfds:tiny_text@train[:1]")
     assert len(documents) == 1
-    with pytest.raises(InputError, match="fields text, title"):
+    with pytest.raises(InputError, match="text, title"):
         read(tmp_path, "tfds:tiny_text", field="body")

@@ -135,18 +135,6 @@ def test_the_report_lists_what_was_dropped_for_any_number_of_workers(
     assert not (output / "duplicates.jsonl").exists()
 
 
-def test_the_records_are_those_of_the_text_without_duplicates(tmp_path, vocabulary):
-    texts = [document(seed) for seed in range(10)]
-    (tmp_path / "with.txt").write_text("\n\n".join([*texts[:5], texts[2], *texts[5:]]))
-    (tmp_path / "without.txt").write_text("\n\n".join(texts))
-    shards = []
-    for name in ("with", "without"):
-        output = tmp_path / name
-        build_records(tmp_path / f"{name}.txt", output, vocabulary, deduplicate="exact")
-        shards.append([path.read_bytes() for path in output.glob("*tfrecord*")])
-    assert shards[0] == shards[1]
-
-
 def test_a_missing_package_is_named(tmp_path, corpus_file, vocabulary, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasketch", None)
     with pytest.raises(InputError, match=r"datasketch.*electra_tf\[dedup\]"):
