@@ -17,8 +17,8 @@ def check() -> None:
     """Check the backend of Keras, whether or not Keras is imported yet."""
     imported = getattr(sys.modules.get("keras"), "config", None)
     variable = os.environ.get(_VARIABLE)
-    path = _settings_path()
-    name = imported.backend() if imported else variable or _stored_backend(path)
+    stored, path = _stored_backend()
+    name = imported.backend() if imported else variable or stored
     if name == "tensorflow":
         return
     if imported:
@@ -67,14 +67,12 @@ def held_back_stderr() -> Iterator[None]:
                 os.write(2, aside.read())
 
 
-def _settings_path() -> pathlib.Path:
+def _stored_backend() -> tuple[str, pathlib.Path]:
+    """Return the backend in the settings file of Keras, and the file."""
     home = os.environ.get("KERAS_HOME")
-    return (pathlib.Path(home) if home else pathlib.Path.home() / ".keras") / _FILE
-
-
-def _stored_backend(path: pathlib.Path) -> str:
-    """Return the backend in the settings file of Keras."""
+    folder = pathlib.Path(home) if home else pathlib.Path.home() / ".keras"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["backend"]
+        text = (folder / _FILE).read_text(encoding="utf-8")
+        return json.loads(text)["backend"], folder / _FILE
     except (OSError, ValueError, KeyError, TypeError):
-        return "tensorflow"
+        return "tensorflow", folder / _FILE

@@ -6,6 +6,7 @@ starting_tensorflow():`.
 """
 
 import contextlib
+import functools
 import gc
 import glob
 import os
@@ -51,6 +52,10 @@ TEXT_SETTINGS = {
 """Settings of the commands that read a corpus, by flag."""
 
 
+DEFINE_COUNT = functools.partial(flags.DEFINE_integer, lower_bound=1)
+"""A kind of flags for `define`: integers from 1."""
+
+
 def define(
     flag_values: flags.FlagValues, kind: Callable, default: Any, **texts: str
 ) -> None:
@@ -63,15 +68,12 @@ def define_input_flags(
     flag_values: flags.FlagValues, purposes: Mapping[str, str]
 ) -> None:
     """Define flags for text inputs."""
-    for name, purpose in purposes.items():
-        flags.DEFINE_list(
-            name,
-            None,
-            f"{purpose}: files, globs and tfds:NAME[@SPLIT], separated by commas. "
-            "Formats: plain text, .csv, .tsv, .jsonl, .ndjson, .json, each also as .gz "
-            "or .xz, and .parquet.",
-            flag_values=flag_values,
-        )
+    formats = (
+        "files, globs and tfds:NAME[@SPLIT], separated by commas. Formats: plain text, "
+        ".csv, .tsv, .jsonl, .ndjson, .json, each also as .gz or .xz, and .parquet."
+    )
+    texts = {name: f"{purpose}: {formats}" for name, purpose in purposes.items()}
+    define(flag_values, flags.DEFINE_list, None, **texts)
 
 
 def define_config_flags(
@@ -80,44 +82,34 @@ def define_config_flags(
     root: type = loader.PretrainingConfig,
 ) -> None:
     """Define `--config`, `--set` and flags for frequent settings."""
-    flags.DEFINE_string(
-        "config",
-        None,
-        "A YAML file of settings, or the name of an installed config: "
-        f"{', '.join(loader.installed(root))}.",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_multi_string(
-        "set",
-        [],
+    text = "A YAML file of settings, or the name of an installed config: "
+    text += f"{', '.join(loader.installed(root))}."
+    define(flag_values, flags.DEFINE_string, None, config=text)
+    text = (
         "A setting, as --set=section.name=value. It overrides --config; the setting's "
-        "own flag overrides both. The page Configuration lists all settings",
-        flag_values=flag_values,
+        "own flag overrides both. The page Configuration lists all settings"
     )
+    define(flag_values, flags.DEFINE_multi_string, [], set=text)
     flag_values["set"].root = root
     for flag, dotted in names.items():
         kind, choices, text, default = loader.describe_field(dotted, root)
         if choices:
             flags.DEFINE_enum(flag, default, choices, text, flag_values=flag_values)
         else:
-            _DEFINE[kind](flag, default, text, flag_values=flag_values)
+            define(flag_values, _DEFINE[kind], default, **{flag: text})
 
 
 def define_runner_flags(flag_values: flags.FlagValues) -> None:
     """Define flags for the processes or machines that read the text."""
+    names = ["local", "beam"]
     text = (
         "`local`: processes of this machine. `beam`: a pipeline of Apache Beam, on one "
         "or many machines (extra `beam`)."
     )
-    names = ["local", "beam"]
     flags.DEFINE_enum("runner", names[0], names, text, flag_values=flag_values)
-    flags.DEFINE_string(
-        "beam_options",
-        "",
-        "Options of Beam for --runner=beam, in quotes: '--runner=FlinkRunner "
-        "--flink_master=localhost:8081'.",
-        flag_values=flag_values,
-    )
+    text = "Options of Beam for --runner=beam, in quotes: '--runner=FlinkRunner "
+    text += "--flink_master=localhost:8081'."
+    define(flag_values, flags.DEFINE_string, "", beam_options=text)
 
 
 def uses_beam(flag_values: flags.FlagValues, *local_flags: str) -> bool:
@@ -140,14 +132,8 @@ def define_device_flags(flag_values: flags.FlagValues) -> None:
     text = "A TPU: --tpu=NAME, or --tpu for the TPU of this machine."
     tpu = _OptionalValueFlag("tpu", "local", text)
     flags.DEFINE_flag(tpu, flag_values=flag_values)
-    flags.DEFINE_integer(
-        "cpu_replicas",
-        1,
-        "Number of replicas on the CPU for --strategy=mirrored without GPUs, to test "
-        "distribution.",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
+    text = "Number of replicas on the CPU for --strategy=mirrored without GPUs, to "
+    define(flag_values, DEFINE_COUNT, 1, cpu_replicas=f"{text}test distribution.")
 
 
 class _OptionalValueFlag(flags.Flag):

@@ -61,10 +61,12 @@ cli.define(
     tag_names="With --model: names of tags that are integers in JSON. Default: those "
     "of training.",
 )
-flags.DEFINE_integer(
-    "batches", None, "With --checkpoint: batches to evaluate, at most. Default: all.",
-    lower_bound=1, flag_values=FLAGS,
-)  # fmt: skip
+cli.define(
+    FLAGS,
+    cli.DEFINE_COUNT,
+    None,
+    batches="With --checkpoint: batches to evaluate, at most. Default: all.",
+)
 flags.DEFINE_enum(
     "task", None, registry.NAMES, "Task of --predictions.", flag_values=FLAGS
 )
@@ -93,20 +95,19 @@ def main() -> None:
         cli.check_output(flag, FLAGS[flag].value)
     for flag in ("model", "checkpoint", "generator"):
         model_names.check_exists(FLAGS[flag].value)
-    report = _score_predictions() if mode == "task" else _score_model(mode)
-    indent = 2 if mode == "task" else None
-    text = json.dumps(report, indent=indent, allow_nan=mode == "task")
+    is_task = mode == "task"
+    if not is_task:
+        report = _score_model(mode)
+    elif FLAGS.na_prob and FLAGS.task != "squad2":
+        raise InputError(f"--na_prob needs --task=squad2, not {FLAGS.task}")
+    else:
+        files = map(local_path, (FLAGS.data, FLAGS.predictions, FLAGS.na_prob))
+        report = registry.named(FLAGS.task).score_file(FLAGS.task, *files, print_note)
+    text = json.dumps(report, indent=2 if is_task else None, allow_nan=is_task)
     print(text)
     if FLAGS.output:
         with staged(FLAGS.output) as output, open(output, "w", encoding="utf-8") as f:
             f.write(text + "\n")
-
-
-def _score_predictions() -> dict[str, Any]:
-    if FLAGS.na_prob and FLAGS.task != "squad2":
-        raise InputError(f"--na_prob needs --task=squad2, not {FLAGS.task}")
-    files = map(local_path, (FLAGS.data, FLAGS.predictions, FLAGS.na_prob))
-    return registry.named(FLAGS.task).score_file(FLAGS.task, *files, print_note)
 
 
 def _score_model(mode: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ cli.define(
     output="Required: output folder.",
     report="HTML file with curves, scores of classes and the worst mistakes.",
 )
-flags.DEFINE_integer("trials", 1, "Number of seeds.", lower_bound=1, flag_values=FLAGS)
+cli.define(FLAGS, cli.DEFINE_COUNT, 1, trials="Number of seeds.")
 cli.define_device_flags(FLAGS)
 cli.define_config_flags(FLAGS, SETTINGS, FinetuningConfig)
 

@@ -30,18 +30,19 @@ cli.define(
     output="A file. Default: standard output.",
 )
 flags.DEFINE_bool("overwrite", False, "Replace the --output file.", flag_values=FLAGS)
-flags.DEFINE_list(
-    "text_columns", None,
-    "Columns of the texts in a table, or keys in JSON objects. Default: those of "
-    "training.", flag_values=FLAGS,
-)  # fmt: skip
+cli.define(
+    FLAGS,
+    flags.DEFINE_list,
+    None,
+    text_columns="Columns of the texts in a table, or keys in JSON objects. Default: "
+    "those of training.",
+)
 flags.DEFINE_enum(
     "format", "text", predictions.FORMATS, "Format of the output.", flag_values=FLAGS
 )
-flags.DEFINE_integer(
-    "nbest", None, "Answers per question with --format=jsonl.", lower_bound=1,
-    flag_values=FLAGS,
-)  # fmt: skip
+cli.define(
+    FLAGS, cli.DEFINE_COUNT, None, nbest="Answers per question with --format=jsonl."
+)
 
 
 def main() -> None:

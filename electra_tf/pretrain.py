@@ -77,7 +77,8 @@ def _pretrain() -> None:
     _check_folders()
     cli.check_paths(FLAGS, "data", "evaluation_data")
     cli.check_output("report", FLAGS.report)
-    if not _may_have_started():  # then the weights are not read
+    # A run that may be resumed does not read initial weights.
+    if not (FLAGS.backup or os.path.exists(FLAGS.model_dir or "")):
         model_names.check_exists(FLAGS.init_checkpoint)
     # Workers fetch records after they have found each other, as this may take hours.
     is_remote = any(map(is_url, FLAGS.data.split(",")))
@@ -94,15 +95,9 @@ def _pretrain() -> None:
     experiment = experiment.with_counts(record_set)
     if FLAGS.evaluation_data:
         evaluation_records = experiment.open(FLAGS.evaluation_data)
+    given = FLAGS.init_checkpoint, FLAGS.fallback, FLAGS.backup
     run = Run(
-        experiment,
-        devices,
-        record_set,
-        FLAGS.model_dir,
-        evaluation_records,
-        FLAGS.init_checkpoint,
-        FLAGS.fallback,
-        FLAGS.backup,
+        experiment, devices, record_set, FLAGS.model_dir, evaluation_records, *given
     )
     if FLAGS.dry_run:
         print(run.describe())
@@ -129,11 +124,6 @@ def _check_folders() -> None:
             "--backup must be a URL such as s3://BUCKET/NAME, or for a folder "
             f"--backup=file://{os.path.abspath(FLAGS.backup)}"
         )
-
-
-def _may_have_started() -> bool:
-    """Return whether there may be checkpoints of the run."""
-    return bool(FLAGS.backup or (FLAGS.model_dir and os.path.exists(FLAGS.model_dir)))
 
 
 def _resolve() -> tuple[str, PretrainingConfig, WordPieceTokenizer]:

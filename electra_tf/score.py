@@ -30,18 +30,20 @@ cli.define(
 flags.DEFINE_enum(
     "format", "text", nbest.FORMATS, "Format of the output.", flag_values=FLAGS
 )
-flags.DEFINE_bool(
-    "nbest", False, "Read n-best lists and write the best hypothesis of each id.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_float(
-    "weight", 1.0, "With --nbest: factor of the score, which is added to that of the "
-    "first pass.", flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_integer(
-    "batch_size", 32, "Rows that are computed together.", lower_bound=1,
-    flag_values=FLAGS,
-)  # fmt: skip
+cli.define(
+    FLAGS,
+    flags.DEFINE_bool,
+    False,
+    nbest="Read n-best lists and write the best hypothesis of each id.",
+)
+cli.define(
+    FLAGS,
+    flags.DEFINE_float,
+    1.0,
+    weight="With --nbest: factor of the score, which is added to that of the first "
+    "pass.",
+)
+cli.define(FLAGS, cli.DEFINE_COUNT, 32, batch_size="Rows that are computed together.")
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ def metric_lines(folder):
     for line in read_metrics(str(folder)):
         assert (line["kind"], line["step"]) not in metrics
         numbers = {name: n for name, n in line.items() if name not in TIME_DEPENDENT}
-        metrics[line["kind"], line["step"]] = repr(numbers)  # so that NaN equals NaN
+        metrics[line["kind"], line["step"]] = numbers
     return metrics
 
 

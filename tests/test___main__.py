@@ -73,13 +73,6 @@ def test_help_imports_no_tensorflow():
     assert not {"tensorflow", "keras", "numpy", "absl"} & modules
 
 
-def test_a_command_gets_its_arguments():
-    short = python("-m", "electra_tf", "build_vocab", "--help")
-    long = python("-m", "electra_tf.build_vocab", "--help")
-    assert short.returncode == 0
-    assert short.stdout == long.stdout
-
-
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

@@ -18,8 +18,7 @@ What a flag, argument or class of another library is called here. The commands a
 these names too, as `pretrain` an unknown `use_tpu`:
 
 ```
-error: Flags and their values must be those of --help. Received: Unknown command line
-flag 'use_tpu'. `--use_tpu` is `--tpu`. Without a value: the TPU of this machine. Pass
+error: `--use_tpu` is `--tpu`. Without a value: the TPU of this machine; pass
 --tpu=local.
 ```
 

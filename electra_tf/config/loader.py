@@ -22,6 +22,7 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError, format_list
 
 Root = TypeVar("Root")
+_PATHS = str | os.PathLike
 
 _MAX_CHARACTERS, _MAX_DEPTH = 2**20, 100  # of a config
 _MAX_ERRORS = 10  # described in a message
@@ -83,7 +84,7 @@ def load_config(
     """
     if isinstance(sets, Mapping):
         sets, overrides = (), flatten(sets) | dict(overrides or {})
-    if not isinstance(path, str | os.PathLike | None):
+    if not isinstance(path, _PATHS | None):
         raise InputError(
             "path must be the name of a config or the path of a file, not "
             f"{type(path).__name__} {path!r:.60}"
@@ -104,7 +105,7 @@ def load_config(
     for name, value in (overrides or {}).items():
         _put(tree, name, value)
     sources = [str(path)] if path else []
-    sources += ["the command line"] if sets or overrides or not path else []
+    sources += ["the given settings"] if sets or overrides or not path else []
     if root is None:
         root = min(_KINDS, key=lambda kind: _count_unknown(tree, kind))
     return _validate(tree, " and ".join(sources), root)
@@ -118,31 +119,22 @@ def to_config(
 ) -> Root:
     """Return settings in any form that an argument `settings` may have.
 
-    Args:
-        settings: A config; the name or path of one; a dictionary by dotted names or by
-            section; None: the base.
-        root: Class of the settings.
-        base: Settings in place of the defaults.
-        overrides: Values by dotted name that replace those of `settings`.
+    It may be a config; the name or path of one; a dictionary by dotted names or by
+    section; None: `base`, which replaces the defaults. `overrides` replace the rest.
     """
     if isinstance(settings, root):
         base, settings = settings, None
-    values = {} if base is None else flatten(dataclasses.asdict(base))
-    if isinstance(settings, str | os.PathLike) and os.fspath(settings):
-        return load_config(settings, (), overrides, values, root)
     if isinstance(settings, Mapping):
-        overrides = flatten(settings) | dict(overrides or {})
-    elif settings is not None:
+        overrides, settings = flatten(settings) | dict(overrides or {}), None
+    if settings is not None and not (isinstance(settings, _PATHS) and str(settings)):
         purpose, example = _KINDS[root]
         raise InputError(
             f"settings must be a dictionary by names, a config of {purpose} such as "
             f"{example!r}, its path, or a {root.__name__}, not "
             f"{type(settings).__name__} {settings!r:.60}"
         )
-    tree: dict[str, Any] = {}
-    for name, value in (values | dict(overrides or {})).items():
-        _put(tree, name, value)
-    return _validate(tree, "settings", root)
+    values = {} if base is None else flatten(dataclasses.asdict(base))
+    return load_config(settings, (), overrides, values, root)
 
 
 def setting_named(name: str, root: type) -> str | None:

@@ -88,15 +88,10 @@ def find(
 ) -> tuple[Row, OurName | None] | None:
     """Return the row of an old name, and the first of our names that applies.
 
-    Args:
-        name: An old name, with or without dashes.
-        root: Class of the settings that the command has, if any.
-        flags: The flags of the command; None: a config is read, so settings come first
-            and any flag does.
-
-    Returns:
-        The row without a name of ours if there is nothing to set, or None if the name
-        is unknown or applies to other commands only.
+    The row has no name of ours if there is nothing to set; None: the name is unknown,
+    or applies to other commands only. `root` is the class of the settings that the
+    command has, `flags` are its flags; without them a config is read, so settings come
+    first and any flag does.
     """
     rows = [
         row

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 import pathlib
 import time
@@ -112,7 +113,13 @@ def _measure_stage(
     steps, traces = {}, {}
     for rows in measured:
         before = _kernel_bytes(_STATUS, "VmRSS") or 0
-        steps[rows] = _compile(pretrainer, strategy, rows * unit)
+        batches = tf.data.Dataset.from_tensors(
+            _synthetic_batch(pretrainer, rows * unit)
+        )
+        runner = train_runner(strategy, pretrainer)
+        iterator = runner.iterate(lambda *_, batches=batches: batches)
+        runner(iterator, 0)
+        steps[rows] = functools.partial(runner, iterator, 1)
         traces[rows] = (_kernel_bytes(_STATUS, "VmRSS") or 0) - before
     for step in steps.values():  # allocates what later steps use again
         step()
@@ -135,17 +142,6 @@ def _measure_stage(
     is_shared = runs_on_cpu(strategy)
     surplus = sum(traces.values()) - max(traces.values()) if is_shared else 0
     return times, {rows: max(0, peak - surplus) for rows, peak in peaks.items()}
-
-
-def _compile(
-    pretrainer: Pretrainer, strategy: tf.distribute.Strategy, rows: int
-) -> Callable[[], Any]:
-    """Return a function that runs one compiled step on a batch of synthetic text."""
-    dataset = tf.data.Dataset.from_tensors(_synthetic_batch(pretrainer, rows))
-    runner = train_runner(strategy, pretrainer)
-    iterator = runner.iterate(lambda *_: dataset)
-    runner(iterator, 0)
-    return lambda: runner(iterator, 1)
 
 
 def _synthetic_batch(pretrainer: Pretrainer, rows: int) -> Batch:

@@ -41,12 +41,9 @@ def evaluate_checkpoint(
         for line in unknown.lines(data):
             print(line, file=sys.stderr)
     with reraise_bad_records(record_set):
+        theirs = other and other.pretrainer
         evaluation = experiment.evaluation(
-            run.pretrainer,
-            devices,
-            record_set,
-            max_batches,
-            other and other.pretrainer,
+            run.pretrainer, devices, record_set, max_batches, theirs
         )
         batches = evaluation.count
         print(f"compiling, then evaluating {batches:,} batches", file=sys.stderr)
@@ -152,6 +149,5 @@ def _with_length_of(experiment: Experiment, data: str, path: str) -> Experiment:
             f"{config.model.max_positions} of the model {path!r}"
         )
     shape = dataclasses.replace(config.records, max_length=length)
-    return dataclasses.replace(
-        experiment, config=dataclasses.replace(config, records=shape)
-    )
+    config = dataclasses.replace(config, records=shape)
+    return dataclasses.replace(experiment, config=config)

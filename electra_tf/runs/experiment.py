@@ -82,17 +82,18 @@ class Experiment:
 
     def files(self) -> dict[str, bytes]:
         """Return the config and vocabulary files of a checkpoint."""
-        identity = self.tokenizer.identity_text.encode()
-        vocabulary = self.tokenizer.vocabulary.text.encode()
-        counts = io.BytesIO()
-        if self.token_counts is not None:
-            np.save(counts, self.token_counts)
-        return {
+        files = {
             CONFIG: config_lib.dump_config(self.config).encode(),
-            records.VOCABULARY: vocabulary,
-            settings_path(records.VOCABULARY).name: identity,
-            **({_COUNTS: counts.getvalue()} if counts.getvalue() else {}),
+            records.VOCABULARY: self.tokenizer.vocabulary.text.encode(),
+            settings_path(
+                records.VOCABULARY
+            ).name: self.tokenizer.identity_text.encode(),
         }
+        if self.token_counts is not None:
+            counts = io.BytesIO()
+            np.save(counts, self.token_counts)
+            files[_COUNTS] = counts.getvalue()
+        return files
 
     def open(self, data: str, on_error: Literal["stop", "skip"] = "stop") -> RecordSet:
         """Open records; they must have this experiment's length and vocabulary."""
@@ -106,19 +107,15 @@ class Experiment:
     def pretrainer(self, strategy: tf.distribute.Strategy | None = None) -> Pretrainer:
         """Create the compiled model with initial weights."""
         strategy = strategy or tf.distribute.get_strategy()
-        settings, accumulation = self.config.input, self.config.training.accumulation
-        check_batch(strategy, settings.batch_size, accumulation)
-        for _, rows in settings.batch_size_ramp:
+        config, accumulation = self.config, self.config.training.accumulation
+        check_batch(strategy, config.input.batch_size, accumulation)
+        for _, rows in config.input.batch_size_ramp:
             check_batch(strategy, rows, accumulation, "input.batch_size_ramp")
         with strategy.scope():
-            pretrainer = Pretrainer(self.config, self.special_tokens)
-            pretrainer.compile(
-                create_optimizer(
-                    self.config.optimizer,
-                    self.config.training.steps,
-                    restart=self.config.restart,
-                )
-            )
+            pretrainer = Pretrainer(config, self.special_tokens)
+            steps, restart = config.training.steps, config.restart
+            optimizer = create_optimizer(config.optimizer, steps, restart=restart)
+            pretrainer.compile(optimizer)
         return pretrainer
 
     def save_checkpoint(self, pretrainer: Pretrainer, folder: str) -> str:

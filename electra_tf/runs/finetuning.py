@@ -75,14 +75,8 @@ def run_finetuning(
     `report`: path of an HTML file for the best trial of each task.
     """
     pretrained = sources.open_pretrained(checkpoint).encoder
-    run = functools.partial(
-        run_task,
-        data=data,
-        pretrained=pretrained,
-        trials=trials,
-        make_config=make_config,
-        devices=devices,
-    )
+    rest = {"trials": trials, "make_config": make_config, "devices": devices}
+    run = functools.partial(run_task, data=data, pretrained=pretrained, **rest)
     with run_lock(output, "--output"):
         if name == "glue":
             trials_by_task = _run_glue(data, output, run)
@@ -90,10 +84,8 @@ def run_finetuning(
         else:
             trials_by_task, folders = {name: run(name, output=output)}, {name: output}
         if report:
-            sections = [
-                _section(task, done, folders[task])
-                for task, done in trials_by_task.items()
-            ]
+            done = trials_by_task.items()
+            sections = [_section(task, trials, folders[task]) for task, trials in done]
             write_report(report, f"Fine-tuning on {name}", sections)
 
 

@@ -271,8 +271,9 @@ def distribute(strategy: tf.distribute.Strategy, make_batches: MakeBatches) -> A
     """Distribute batches, endlessly; replica r gets the r-th part of the rows."""
 
     def make_host_dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        dataset = make_batches(context.input_pipeline_id, context.num_input_pipelines)
-        replicas = context.num_replicas_in_sync // context.num_input_pipelines
+        hosts = context.num_input_pipelines
+        dataset = make_batches(context.input_pipeline_id, hosts)
+        replicas = context.num_replicas_in_sync // hosts
         if replicas > 1:
             rows = dataset.element_spec[0].shape[0] // replicas
             dataset = dataset.rebatch(rows, drop_remainder=True).prefetch(replicas)

@@ -214,8 +214,6 @@ class Optimizer(keras.optimizers.Optimizer):
             return norm
         pairs = zip(gradients, variables, strict=True)
         pairs = [(g, v) for g, v in pairs if g is not None]
-        if not pairs:
-            raise ValueError("no variable has a gradient")
         targets = [(compat.variable_index(self, v), _native(v)) for _, v in pairs]
         summed = [_dense(gradient, variable) for gradient, variable in pairs]
         replica = tf.distribute.get_replica_context()
@@ -279,17 +277,11 @@ class Optimizer(keras.optimizers.Optimizer):
         beta = settings.beta_2
         rounding = math.sqrt((1 - beta) / float(np.float32(1) - np.float32(beta)))
         k, epsilon = tf.sqrt(c2) / c1, settings.epsilon * tf.sqrt(c2)
+        decay, adam_rate = rate * settings.weight_decay, rate * k / rounding
+        betas = tf.constant(settings.beta_1), tf.constant(settings.beta_2)
+        zero, adam_epsilon = tf.zeros([]), epsilon / rounding
         return Scalars(
-            rate=rate,
-            k=k,
-            epsilon=epsilon,
-            clip=clip,
-            decay=rate * settings.weight_decay,
-            adam_rate=rate * k / rounding,
-            adam_epsilon=epsilon / rounding,
-            beta_1=tf.constant(settings.beta_1),
-            beta_2=tf.constant(settings.beta_2),
-            zero=tf.zeros([]),
+            rate, k, epsilon, clip, decay, adam_rate, adam_epsilon, *betas, zero
         )
 
     def _update_all(
@@ -335,17 +327,10 @@ class Optimizer(keras.optimizers.Optimizer):
             gradient *= scalars.clip
         if decays and settings.name == "lamb":
             state = (variable, mean, square)
-            new_state = _lamb(
-                *(tf.convert_to_tensor(v) for v in state),
-                gradient,
-                scalars.rate * factor,
-                scalars,
-                (settings.beta_1, settings.beta_2),
-                settings.weight_decay,
-            )
-            return tf.group(
-                *(v.assign(new) for v, new in zip(state, new_state, strict=True))
-            )
+            old = [tf.convert_to_tensor(v) for v in state]
+            rate, betas = scalars.rate * factor, (settings.beta_1, settings.beta_2)
+            new = _lamb(*old, gradient, rate, scalars, betas, settings.weight_decay)
+            return tf.group(*(v.assign(x) for v, x in zip(state, new, strict=True)))
         if decays and settings.weight_decay:
             variable.assign_sub(_scaled(scalars.decay, factor) * variable)
         if square is None:
@@ -379,21 +364,20 @@ def rate_error(received: str) -> InputError:
 
 
 class Scalars(NamedTuple):
-    """Scalars of an update, float32, computed once for all variables."""
+    """Scalars of an update, float32, computed once for all variables.
+
+    Bias correction is in `k`, sqrt(c2) / c1, in `epsilon` and in the arguments of
+    `ResourceApplyAdam`. `clip` is the factor of the gradients, None without clipping,
+    `decay` the learning rate times weight decay.
+    """
 
     rate: tf.Tensor
     k: tf.Tensor
-    """Bias correction of the update, sqrt(c2) / c1."""
     epsilon: tf.Tensor
-    """Epsilon with bias correction."""
     clip: tf.Tensor | None
-    """Factor of the gradients, or None without clipping."""
     decay: tf.Tensor
-    """Learning rate times weight decay."""
     adam_rate: tf.Tensor
-    """Learning rate of `ResourceApplyAdam`, with bias and rounding correction."""
     adam_epsilon: tf.Tensor
-    """Epsilon of `ResourceApplyAdam`, with bias and rounding correction."""
     beta_1: tf.Tensor
     beta_2: tf.Tensor
     zero: tf.Tensor

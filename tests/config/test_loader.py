@@ -97,7 +97,7 @@ def test_error_names_the_source_of_the_mistake(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"did you mean 'configs/mine\.yaml'\?"):
         loader.load_config("mine")
     with pytest.raises(
-        InputError, match=r"mine\.yaml and the command line: .*`records\.sed`"
+        InputError, match=r"mine\.yaml and the given settings: .*`records\.sed`"
     ):
         loader.load_config(str(good), ["records.sed=1"])
     good.write_text("records: {sed: 1}")

@@ -89,38 +89,3 @@ def test_old_names_of_settings_are_answered(root, item, words):
     with pytest.raises(InputError) as error:
         loader.load_config(None, [item], root=root)
     assert words in str(error.value)
-
-
-def test_every_name_of_the_released_configs_is_in_the_table():
-    """The tables of the released scripts are complete."""
-    wanted = {
-        "run_pretraining.py": "model_name debug do_train do_eval electra_objective "
-        "electric_objective gen_weight disc_weight mask_prob learning_rate "
-        "lr_decay_power weight_decay_rate num_warmup_steps iterations_per_loop "
-        "save_checkpoints_steps num_train_steps num_eval_steps "
-        "keep_checkpoint_max model_size model_hparam_overrides embedding_size "
-        "vocab_size do_lower_case uniform_generator two_tower_generator "
-        "untied_generator_embeddings untied_generator generator_layers "
-        "generator_hidden_size disallow_correct temperature max_seq_length "
-        "train_batch_size eval_batch_size use_tpu num_tpu_cores tpu_job_name "
-        "tpu_name tpu_zone gcp_project pretrain_tfrecords vocab_file model_dir "
-        "results_txt results_pkl max_predictions_per_seq",
-        "run_finetuning.py": "model_name debug log_examples num_trials do_train "
-        "do_eval keep_all_models model_size task_names model_hparam_overrides "
-        "embedding_size vocab_size do_lower_case learning_rate "
-        "weight_decay_rate layerwise_lr_decay num_train_epochs "
-        "warmup_proportion save_checkpoints_steps iterations_per_loop "
-        "use_tfrecords_if_existing write_test_outputs n_writes_test "
-        "max_seq_length train_batch_size eval_batch_size predict_batch_size "
-        "double_unordered max_query_length doc_stride n_best_size "
-        "max_answer_length answerable_classifier answerable_uses_start_logits "
-        "answerable_weight joint_prediction beam_size qa_na_threshold use_tpu "
-        "num_tpu_cores tpu_job_name tpu_name tpu_zone gcp_project data_dir "
-        "raw_data_dir vocab_file init_checkpoint model_dir results_txt "
-        "results_pkl qa_eval_file qa_preds_file qa_na_file "
-        "preprocessed_data_dir test_predictions write_distill_outputs",
-    }
-    for script, names in wanted.items():
-        (section,) = (s for s in old_names.sections() if s.title.startswith(script))
-        known = {n.replace("-", "_") for row in section.rows for n in row.old}
-        assert not set(names.split()) - known, script

@@ -7,6 +7,7 @@ import functools
 
 import pytest
 import tensorflow as tf
+from conftest import GOLDEN
 
 from electra_tf.errors import InputError
 from electra_tf.runs.evaluation import evaluate_checkpoint
@@ -63,6 +64,12 @@ def test_objectives_without_the_network_are_an_error(
     with pytest.raises(InputError) as error:
         evaluate(runs(*first), folder, runs(*second))
     assert all(word in str(error.value) for word in words)
+
+
+def test_a_discriminator_alone_is_not_evaluated():
+    path, data = GOLDEN / "interop" / "huggingface_discriminator", GOLDEN / "saved"
+    with pytest.raises(InputError, match="a discriminator alone"):
+        evaluate(str(path), data / "records")
 
 
 def test_a_generator_of_another_vocabulary_is_an_error(runs, folder, vocabulary):

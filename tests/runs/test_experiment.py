@@ -9,13 +9,8 @@ from conftest import GOLDEN
 
 from electra_tf.config import loader as config_lib
 from electra_tf.errors import InputError
-from electra_tf.pretraining.masking import SpecialTokens
-from electra_tf.runs.experiment import (
-    Experiment,
-    data_fingerprint,
-)
+from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.text.pipeline import training_batches
-from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import open_checkpoint
 
 SMALL = [*tiny.SETS, "model.depth=2", "training.steps=1000"]
@@ -62,14 +57,6 @@ def test_a_config_must_match_the_vocabulary(folder, sets, pattern):
         resolve(folder, *sets)
 
 
-def test_special_tokens_of_a_vocabulary(vocabulary):
-    tokens = SpecialTokens.from_vocabulary(vocabulary)
-    assert (tokens.cls, tokens.sep, tokens.mask) == (2, 3, 4)
-    assert tokens.vocabulary_size == 1000
-    expected = [token.startswith("##") for token in vocabulary.tokens]
-    np.testing.assert_array_equal(tokens.is_continuation_V, expected)
-
-
 def test_a_warm_up_as_long_as_training_is_a_warning(folder):
     sets = "training.steps=40", "optimizer.warmup_steps=40"
     (warning,) = resolve(folder, *sets).config_warnings()
@@ -90,11 +77,6 @@ def test_data_fingerprint_depends_on_content_and_not_on_path(
     assert data_fingerprint(fewer, experiment.tokenizer) != data_fingerprint(
         original, experiment.tokenizer
     )
-
-
-def test_resolve_reads_the_vocabulary_of_the_folder(folder):
-    path = folder / "vocab.txt"
-    assert resolve(folder).tokenizer.vocabulary == Vocabulary.read(path)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import signal
 
 import numpy as np
 import pytest
+from pretrain_commands import metric_lines
 
 from electra_tf.errors import InputError
 from electra_tf.training.checkpoint import (
@@ -15,28 +16,7 @@ from electra_tf.training.checkpoint import (
     open_checkpoint,
     restore,
 )
-from electra_tf.training.metric_logger import read_metrics
 from training.toy import Toy, train
-
-SPEED_METRICS = {
-    "time",
-    "tokens_per_second",
-    "flops_per_second",
-    "share_of_peak",
-    "input_share",
-    "seconds_left",
-}
-
-
-def logged(folder):
-    """Return all logged metrics except those of time, by (kind, step)."""
-    metrics = {}
-    for line in read_metrics(str(folder)):
-        assert (line["kind"], line["step"]) not in metrics
-        metrics[line["kind"], line["step"]] = {
-            name: value for name, value in line.items() if name not in SPEED_METRICS
-        }
-    return metrics
 
 
 def saved_steps(folder):
@@ -85,7 +65,7 @@ def run_toy(tmp_path):
 def test_a_run_logs_evaluates_and_saves_at_the_configured_steps(uninterrupted):
     evaluations = [("evaluation", step) for step in range(2, 21, 2)]
     training = [("train", step) for step in range(5, 21, 5)]
-    metrics = logged(uninterrupted)
+    metrics = metric_lines(uninterrupted)
     # The line of a step precedes its evaluation.
     expected = sorted([*training, *evaluations], key=lambda p: (p[1], p[0] != "train"))
     assert list(metrics) == expected
@@ -139,14 +119,14 @@ def test_a_signal_saves_a_checkpoint_that_resumes_bit_for_bit(
     assert run_toy(Toy(), stop, keep_at=(0.15,)) == signal.SIGTERM
     # The next call of steps ends at 12, where nothing but the signal needs a save.
     assert newest(tmp_path).step == 12
-    assert ("train", 10) in logged(tmp_path)
-    assert max(logged(tmp_path), key=lambda p: p[1]) == ("evaluation", 12)
+    assert ("train", 10) in metric_lines(tmp_path)
+    assert max(metric_lines(tmp_path), key=lambda p: p[1]) == ("evaluation", 12)
     stop = ActAt(2, functools.partial(signal.raise_signal, signal.SIGINT))  # step 16
     assert run_toy(restored_toy(tmp_path), stop) == signal.SIGINT
     assert newest(tmp_path).step == 18
     assert run_toy(restored_toy(tmp_path)) == 0
     assert final_state(tmp_path) == final_state(uninterrupted)
-    assert logged(tmp_path) == logged(uninterrupted)
+    assert metric_lines(tmp_path) == metric_lines(uninterrupted)
 
 
 def test_a_run_killed_between_two_lines_resumes_with_equal_lines(
@@ -155,10 +135,10 @@ def test_a_run_killed_between_two_lines_resumes_with_equal_lines(
     with pytest.raises(ZeroDivisionError):
         run_toy(Toy(), ActAt(8, lambda: 1 / 0))  # at step 16
     assert newest(tmp_path).step == 14
-    assert ("train", 15) in logged(tmp_path)
+    assert ("train", 15) in metric_lines(tmp_path)
     assert run_toy(restored_toy(tmp_path)) == 0
     assert final_state(tmp_path) == final_state(uninterrupted)
-    assert logged(tmp_path) == logged(uninterrupted)
+    assert metric_lines(tmp_path) == metric_lines(uninterrupted)
 
 
 def test_a_second_signal_interrupts_at_once(run_toy):
@@ -177,7 +157,7 @@ def test_a_finished_run_does_nothing(run_toy, tmp_path, uninterrupted):
     assert toy.traced == 0
     assert saved_steps(tmp_path) == saved_steps(uninterrupted)
     assert final_state(tmp_path) == final_state(uninterrupted)
-    assert logged(tmp_path) == logged(uninterrupted)
+    assert metric_lines(tmp_path) == metric_lines(uninterrupted)
 
 
 def test_a_non_finite_loss_ends_the_run(run_toy, tmp_path):
@@ -192,7 +172,7 @@ def test_a_non_finite_loss_ends_the_run(run_toy, tmp_path):
     assert f"--init_checkpoint={good.path}" in str(error.value)
     for arrays in (good.weights(), good.slots()):
         assert all(np.isfinite(values).all() for values in arrays.values())
-    assert all(step <= good.step for _, step in logged(tmp_path))
+    assert all(step <= good.step for _, step in metric_lines(tmp_path))
 
 
 def test_overflowing_weights_are_not_saved(run_toy, tmp_path):

@@ -141,44 +141,6 @@ def test_adamw_and_lamb_equal_the_papers(name, decay):
     assert_close(variables, expected)
 
 
-def test_updates_wait_for_all_gradients_and_run_smallest_first():
-    # TensorFlow copies a variable that is assigned while an operation still reads it.
-    # The largest update needs most memory and runs after the other gradients are freed.
-    large, small = (
-        keras.Variable(np.ones((n, 2), np.float32), name=f"v{n}") for n in (3, 2)
-    )
-    optimizer = create_optimizer(Settings(), 10)
-    optimizer.build([large, small])
-
-    @tf.function
-    def update():
-        late = tf.matmul(large.value, small.value, name="late")
-        optimizer.update([tf.ones([3, 2]), late[:2]], [large, small])
-
-    graph = update.get_concrete_function().graph
-    captured = {inner.name: outer for outer, inner in graph.captures}
-
-    def add_ancestors(operation, seen):
-        for other in (*operation.control_inputs, *(t.op for t in operation.inputs)):
-            if other not in seen:
-                seen.add(other)
-                add_ancestors(other, seen)
-        return seen
-
-    is_update_of_large = {
-        operation: captured[operation.inputs[0].name] is large.value.handle
-        for operation in graph.get_operations()
-        if operation.type in ("AssignSubVariableOp", "ResourceApplyAdam")
-    }
-    assert sorted(is_update_of_large.values()) == [False, False, True, True]
-    updates_of_small = {o for o, is_large in is_update_of_large.items() if not is_large}
-    for operation, is_large in is_update_of_large.items():
-        ancestors = add_ancestors(operation, set())
-        assert "late" in {ancestor.name for ancestor in ancestors}
-        if is_large:
-            assert updates_of_small <= ancestors
-
-
 def test_a_variable_without_gradient_is_not_updated():
     variables, gradients = random_problem()
     optimizer = built_optimizer(variables)

@@ -116,30 +116,28 @@ CHANGES = (
     "`tokenization.lower_case` is False, was True; `input.batch_size` is 64, was 128; "
     "`model.depth` is 2, was 12; `optimizer.clip_norm` is None, was 1.0; "
     "`training.seed` is 1, was 0; `training.xla` is 'on', was 'auto'; "
-    "vocabulary is None, was 'abc'; records is 8, was 7"
+    "vocabulary is None, was 'abc'; records is 8, was 7; restore the values"
 )
 
 
 @pytest.mark.parametrize(
-    ("sets", "metadata", "required", "received", "remedy"),
+    ("sets", "metadata", "words", "loads"),
     [
-        (SETS, {"records": 8}, "Settings and data", CHANGES, "--model_dir"),
+        (SETS, {"records": 8}, CHANGES, False),
+        (["model.dropout=0.2"], METADATA, "`model.dropout` is 0.2, was 0.1", True),
         (
-            *(["model.dropout=0.2"], METADATA, "Settings and data"),
-            *("`model.dropout` is 0.2, was 0.1", "--init_checkpoint="),
-        ),
-        (
-            *(["training.steps=4"], METADATA, "must be at least 5"),
-            *("`training.steps` is 4, was 1000000", "the completed steps"),
+            ["training.steps=4"],
+            METADATA,
+            "4, was 1000000: it must be at least 5",
+            False,
         ),
     ],
 )
-def test_other_settings_must_not_change(
-    checkpoint, sets, metadata, required, received, remedy
-):
+def test_other_settings_must_not_change(checkpoint, sets, metadata, words, loads):
     with pytest.raises(InputError) as error:
         check_resumable(checkpoint, config_lib.load_config(sets=sets), metadata)
-    assert all(words in str(error.value) for words in (required, received, remedy))
+    assert words in str(error.value)
+    assert ("--init_checkpoint=" in str(error.value)) == loads
 
 
 def test_permanent_steps_of_a_run_with_another_length(tmp_path):

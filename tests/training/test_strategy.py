@@ -17,10 +17,6 @@ def no_cluster(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
 
 
-def set_tf_config(monkeypatch, config):
-    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-
-
 def test_auto_selects_one_device_on_a_cpu():
     for name in ("auto", "one_device"):
         selected = strategy.choose(name)
@@ -67,10 +63,11 @@ def test_an_invalid_tf_config_is_an_error(config, message, monkeypatch):
 
 
 def test_auto_selects_multi_worker_for_several_workers(monkeypatch):
-    set_tf_config(monkeypatch, {"cluster": {"chief": ["a:1"], "worker": ["b:1"]}})
+    cluster = {"chief": ["a:1"], "worker": ["b:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster}))
     with pytest.raises(InputError, match="task_type"):
         strategy.choose("auto")
-    set_tf_config(monkeypatch, {"cluster": {"worker": ["a:1"]}})
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["a:1"]}}))
     assert isinstance(strategy.choose("auto"), tf.distribute.OneDeviceStrategy)
 
 
