@@ -11,7 +11,6 @@ from electra_tf.config.pretraining import PretrainingConfig
 
 sys.path.insert(0, str(ROOT / "tools"))
 import adapt_encoder
-import score_preset
 
 pytestmark = pytest.mark.tools
 SYSTEM = "mlm_lower_layers"
@@ -53,7 +52,7 @@ def test_the_table_has_means_and_ranges_of_the_seeds(tmp_path):
             "functions": {"gold": "0120", "predicted": [predicted]},
         }
         path = tmp_path / f"mlm_electra-seed{seed}.rows.json.xz"
-        score_preset.write(path, rows)
+        adapt_encoder.scores.write_rows(path, rows)
     line = adapt_encoder.table(tmp_path).splitlines()[2]
     assert line == (
         "| mlm_electra | 2 | 80 + 75 | 5.00e+13 | 87.5 (75.0 to 100.0) |  | "
@@ -86,7 +85,8 @@ def test_a_small_comparison_resumes_and_is_reported_from_its_rows(tmp_path):
     corpus = (output / "train.txt").read_text()
     held_out = (output / "heldout.txt").read_text().split("\n")
     assert not set(held_out) & set(corpus.split("\n")) - {""}
-    rows = score_preset.read(output / "rows" / f"{SYSTEM}-seed0.rows.json.xz")
+    path = output / "rows" / f"{SYSTEM}-seed0.rows.json.xz"
+    rows = adapt_encoder.scores.read_rows(path)
     assert len(rows["functions"]["gold"]) == len(tables["test"])
     assert rows["heldout"]["masked_lm_loss"] > 0
     table = result.stdout[result.stdout.index("| system") :]

@@ -108,9 +108,10 @@ def test_scores_of_a_preset_come_from_its_rows_and_those_of_tfidf(tmp_path):
     baseline = score_preset.tfidf(source, 1000)
     gold = "".join(str(label) for _, label in rows)
     assert baseline == {"gold": gold, "predicted": [gold] * 5}
-    score_preset.write(tmp_path / "tfidf.rows.json.xz", {"sst2_1000": baseline})
+    write = score_preset.scores.write_rows
+    write(tmp_path / "tfidf.rows.json.xz", {"sst2_1000": baseline})
     other = {"gold": "0110", "predicted": ["0110", "0111", "0101"]}
-    score_preset.write(tmp_path / "x.rows.json.xz", {"sst2_1000": other, "mrpc": other})
+    write(tmp_path / "x.rows.json.xz", {"sst2_1000": other, "mrpc": other})
     lines = score_preset.table(tmp_path).splitlines()
     assert lines[2].startswith("| tfidf |  | 100.0 (100.0 to 100.0) |")
     assert lines[3].startswith("| x |  | 75.0 (50.0 to 100.0) |")
@@ -128,7 +129,7 @@ def test_a_shipped_preset_compares_texts(name, data, tmp_path):
         f"trained={name}",
     )
     subprocess.run(command, check=True)
-    stored = score_preset.read(rows / "trained.rows.json.xz")
+    stored = score_preset.scores.read_rows(rows / "trained.rows.json.xz")
     assert score_preset.score("stsb", stored["stsb"])[0] >= 75
 
 

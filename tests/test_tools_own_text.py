@@ -19,10 +19,10 @@ PHRASES = [f"a film of {n} words that begins like all of the others do" for n in
 def data(monkeypatch):
     """Return the module with texts and tables."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    import own_text_data
+    import own_text
 
-    yield own_text_data
-    for name in ("own_text_data", "defaults"):
+    yield own_text
+    for name in ("own_text", "defaults", "scores", "metrics"):
         sys.modules.pop(name, None)
 
 

@@ -28,7 +28,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "quickstart_lib"))
 import domain_text
 import score_preset
 import scores
-from quickstart_commands import check_folder
+from quickstart import check_folder
 
 from electra_tf.config.loader import load_config
 from electra_tf.config.pretraining import PretrainingConfig
@@ -71,7 +71,6 @@ METRICS = "masked_lm_loss", "disc_auc"  # held out
 
 
 def main() -> None:
-    """Run what has no rows yet, and print the table."""
     options = parse()
     if not options.report_only:
         fixed = "encoder", "data", "steps", "rate", "functions", "megabytes"
@@ -201,7 +200,6 @@ def show_cost(options: argparse.Namespace) -> None:
 
 
 def fill(system: str, seed: int, options: argparse.Namespace) -> None:
-    """Train, evaluate and fine-tune one system with one seed, unless it has rows."""
     path = options.rows / f"{system}-seed{seed}.rows.json.xz"
     if path.exists():
         return
@@ -230,14 +228,13 @@ def fill(system: str, seed: int, options: argparse.Namespace) -> None:
         rows["heldout"] = {n: v for n, v in found.items() if v is not None}
     for task in options.tasks:
         rows[task] = finetune(task, checkpoint, seed, folder, options)
-    score_preset.write(path, rows)
+    scores.write_rows(path, rows)
     shutil.rmtree(folder)
 
 
 def finetune(
     task: str, checkpoint: pathlib.Path, seed: int, folder: pathlib.Path, options: Any
 ) -> dict[str, Any]:
-    """Fine-tune, and return labels and predictions of the test split as digits."""
     data, output = options.output / task, folder / task
     scores.run_command(
         "finetune",
@@ -262,7 +259,7 @@ def table(folder: pathlib.Path) -> str:
     lines.append("|---" * (4 + len(names)) + "|")
     for system in SYSTEMS:
         paths = sorted(folder.glob(f"{system}-seed*.rows.json.xz"))
-        if seeds := [score_preset.read(path) for path in paths]:
+        if seeds := [scores.read_rows(path) for path in paths]:
             parts = seeds[0]["stages"]
             steps = " + ".join(str(stage["steps"]) for stage in parts)
             flops = f"{sum(stage['flops'] for stage in parts):.2e}"

@@ -22,8 +22,6 @@ _FAILED = 1  # pytest's exit status where tests ran and failed
 
 
 class Defect(NamedTuple):
-    """An edit of a file of the package."""
-
     area: str
     file: str
     """Below `electra_tf`."""
@@ -108,7 +106,6 @@ def is_caught(copy: pathlib.Path, defect: Defect) -> bool:
 
 
 def pass_tests(copy: pathlib.Path, tests: Iterable[str]) -> bool:
-    """Run tests of the copy until one fails."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     # A file that is edited twice in a second would be read from the old bytecode.
     environment = {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -33,7 +33,6 @@ FORMATS = {
 
 
 def main() -> None:
-    """Print a table of the scores of each model and file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -48,7 +47,6 @@ def main() -> None:
 
 
 def score(path: str, data: str) -> dict[str, dict[str, float]]:
-    """Return the scores of Keras and of each file of a fine-tuned model."""
     model, task = electra_tf.load_model(path), sources.open_source(path).task
     scores, splits = _evaluate(model, task, data)
     found = {"keras": scores}
@@ -72,10 +70,7 @@ def _evaluate(model: Any, task: str | None, data: str) -> tuple[dict[str, float]
 
 
 def _outputs(
-    run: Runtime,
-    like: Any,
-    examples: EncodedExamples,
-    batch_size: int | None = None,
+    run: Runtime, like: Any, examples: EncodedExamples, batch_size: int | None = None
 ) -> list[Any]:
     """Return what `outputs_of` returns, computed by a file.
 

@@ -61,9 +61,8 @@ Schema = Mapping[str, Any]
 
 
 def render() -> str:
-    pretraining = _PRETRAINING + _sections(PretrainingConfig)
-    finetuning = _FINETUNING + _sections(FinetuningConfig)
-    return _HEAD + pretraining + finetuning
+    parts = _PRETRAINING, _sections(PretrainingConfig), _FINETUNING
+    return "".join((_HEAD, *parts, _sections(FinetuningConfig)))
 
 
 def _sections(config: type) -> str:

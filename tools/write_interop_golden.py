@@ -5,7 +5,7 @@ Run it in an environment with torch, transformers and keras_hub, then in one wit
 tf-models-official:
 
     python tools/write_interop_golden.py huggingface huggingface_odd \\
-        huggingface_classifiers huggingface_choices keras_hub
+        huggingface_heads keras_hub
     python tools/write_interop_golden.py model_garden
 """
 
@@ -14,7 +14,7 @@ import pathlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,6 @@ GENERATOR = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 4
 
 
 def huggingface() -> None:
-    """Write a pair, its outputs, and the two kinds of pytorch_model.bin."""
     import torch
     from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
@@ -87,54 +86,34 @@ def huggingface_odd() -> None:
         np.savez(folder / "layers.npz", **arrays)
 
 
-def huggingface_classifiers() -> None:
-    """Write a classifier of ELECTRA and a multi-label one of BERT, and their logits."""
+def huggingface_heads() -> None:
+    """Write classifiers and models of multiple choice of ELECTRA and BERT."""
     import torch
     import transformers
 
-    torch.manual_seed(0)
     sizes = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 16}
     shape = {**SHAPE, **sizes, "num_hidden_layers": 1}
     names = {"id2label": dict(enumerate(["neg", "none", "pos"]))}
     names["label2id"] = {label: n for n, label in names["id2label"].items()}
     more = {"Electra": {"classifier_dropout": 0.25}}
     more["Bert"] = {"problem_type": "multi_label_classification"}
-    for library, settings in more.items():
-        config = {**shape, **names, **settings}
-        if library == "Bert":
-            config.pop("embedding_size")
-        config = getattr(transformers, f"{library}Config")(**config)
-        cls = getattr(transformers, f"{library}ForSequenceClassification")
-        model = cls(config)
-        _draw_biases(model)
-        prefix = "huggingface_bert" if library == "Bert" else "huggingface"
-        folder = GOLDEN / f"{prefix}_classifier"
-        model.save_pretrained(folder)
-        _write_vocabulary(folder / "vocab.txt")
-        np.savez(folder / "outputs.npz", logits=_call(model).logits.numpy())
-
-
-def huggingface_choices() -> None:
-    """Write models of multiple choice of ELECTRA and BERT, and their logits [1, 2]."""
-    import torch
-    import transformers
-
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 12, "num_attention_heads": 3, "intermediate_size": 16}
-    shape = {**SHAPE, **sizes, "num_hidden_layers": 1}
-    for library in ("Electra", "Bert"):
-        config = dict(shape)
-        if library == "Bert":
-            config.pop("embedding_size")
-        config = getattr(transformers, f"{library}Config")(**config)
-        model = getattr(transformers, f"{library}ForMultipleChoice")(config)
-        _draw_biases(model)
-        prefix = "huggingface_bert" if library == "Bert" else "huggingface"
-        folder = GOLDEN / f"{prefix}_choice"
-        model.save_pretrained(folder)
-        _write_vocabulary(folder / "vocab.txt")
-        logits = _call(model, choices=True).logits.numpy()
-        np.savez(folder / "outputs.npz", logits=logits)
+    heads = {"classifier": "ForSequenceClassification", "choice": "ForMultipleChoice"}
+    for head, suffix in heads.items():
+        torch.manual_seed(0)
+        for library, settings in more.items():
+            extra = {**names, **settings} if head == "classifier" else {}
+            config = {**shape, **extra}
+            if library == "Bert":
+                config.pop("embedding_size")
+            config = getattr(transformers, f"{library}Config")(**config)
+            model = getattr(transformers, library + suffix)(config)
+            _draw_biases(model)
+            prefix = "huggingface_bert" if library == "Bert" else "huggingface"
+            folder = GOLDEN / f"{prefix}_{head}"
+            model.save_pretrained(folder)
+            _write_vocabulary(folder / "vocab.txt")
+            logits = _call(model, choices=head == "choice").logits.numpy()
+            np.savez(folder / "outputs.npz", logits=logits)
 
 
 def _draw_biases(model: Any) -> None:
@@ -147,10 +126,7 @@ def _draw_biases(model: Any) -> None:
 
 
 def _call(model: Any, choices: bool = False) -> Any:
-    """Return the outputs of a PyTorch model, with the hidden states.
-
-    `choices`: the rows are the choices of one example.
-    """
+    """Return the outputs of a model; `choices`: the rows are those of one example."""
     import torch
 
     names = ("input_ids", "token_type_ids", "attention_mask")
@@ -162,7 +138,6 @@ def _call(model: Any, choices: bool = False) -> Any:
 
 
 def _change_config(path: pathlib.Path, changes: Mapping[str, str | None]) -> None:
-    """Set values of a config.json; None removes one."""
     config = json.loads(path.read_text()) | changes
     config = {name: value for name, value in config.items() if value is not None}
     path.write_text(json.dumps(config))
@@ -177,9 +152,7 @@ def keras_hub() -> None:
         vocab_size=len(WORDS), num_layers=2, num_heads=3, hidden_dim=24,
         embedding_dim=16, intermediate_dim=40, dropout=0.1, max_sequence_length=16,
     )  # fmt: skip
-    rng = np.random.default_rng(0)
-    for weight in backbone.weights:
-        weight.assign(weight.numpy() + rng.normal(0, 0.3, weight.shape))
+    _add_noise(backbone.weights)
     folder = GOLDEN / "keras_hub"
     _write_vocabulary(GOLDEN / "vocab.txt")
     backbone.save_to_preset(str(folder))
@@ -203,9 +176,7 @@ def model_garden() -> None:
     encoder = tfm.nlp.encoders.build_encoder(
         tfm.nlp.encoders.EncoderConfig(type="bert", bert=shape)
     )
-    rng = np.random.default_rng(0)
-    for weight in encoder.weights:
-        weight.assign(weight.numpy() + rng.normal(0, 0.3, weight.shape))
+    _add_noise(encoder.weights)
     folder = GOLDEN / "model_garden"
     tf.train.Checkpoint(encoder=encoder).save(str(folder / "encoder.ckpt"))
     _write_vocabulary(folder / "vocab.txt")
@@ -215,21 +186,19 @@ def model_garden() -> None:
     np.savez(folder / "outputs.npz", hidden=outputs["sequence_output"].numpy())
 
 
+def _add_noise(weights: Iterable[Any]) -> None:
+    rng = np.random.default_rng(0)
+    for weight in weights:
+        weight.assign(weight.numpy() + rng.normal(0, 0.3, weight.shape))
+
+
 def _write_vocabulary(path: pathlib.Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{word}\n" for word in WORDS))
 
 
-WRITERS = (
-    huggingface,
-    huggingface_odd,
-    huggingface_classifiers,
-    huggingface_choices,
-    keras_hub,
-    model_garden,
-)
-
 if __name__ == "__main__":
-    for write in WRITERS:
+    writers = huggingface, huggingface_odd, huggingface_heads, keras_hub, model_garden
+    for write in writers:
         if write.__name__ in sys.argv[1:]:
             write()

@@ -23,7 +23,6 @@ _FACTS = "vocabulary", "records", "records_sha256"
 
 
 def main() -> None:
-    """Write the files of a preset, and print their size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoint", required=True, help="A run or a checkpoint.")
     parser.add_argument("--output", required=True, type=pathlib.Path, help="A folder.")
@@ -36,7 +35,6 @@ def main() -> None:
 
 
 def write(checkpoint: Checkpoint, output: pathlib.Path) -> None:
-    """Write the checkpoint's files into a folder; others there are kept."""
     weights = {n: w.astype(np.float16) for n, w in checkpoint.weights().items()}
     infinite = [name for name, w in weights.items() if not np.isfinite(w).all()]
     if infinite:

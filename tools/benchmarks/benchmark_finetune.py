@@ -27,7 +27,6 @@ BATCH_SIZE = 32
 
 
 def main() -> None:
-    """Train what has no result yet, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -54,7 +53,6 @@ def main() -> None:
 
 
 def train(task: str, seed: int, options: argparse.Namespace) -> None:
-    """Train a task with both, unless their results exist."""
     from electra_tf.config.finetuning import DataConfig
     from electra_tf.tasks.registry import named
     from electra_tf.tasks.task_data import Reading
@@ -136,7 +134,6 @@ def run_trainer(
 
 
 def run_command(*arguments: str) -> Any:
-    """Run Python, and return the usage of the process."""
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if status:
@@ -145,7 +142,6 @@ def run_command(*arguments: str) -> Any:
 
 
 def trainer(path: pathlib.Path) -> None:
-    """Train a job with the Trainer, and write its predictions for dev."""
     import numpy as np
     import torch
     import transformers
@@ -159,15 +155,11 @@ def trainer(path: pathlib.Path) -> None:
     )
 
     def rows(split: dict[str, Sequence]) -> list[dict[str, Any]]:
-        sides = list(zip(*split["texts"], strict=True))
-        encoded = tokenizer(
-            *map(list, sides), truncation=True, max_length=job["length"]
-        )
+        sides = map(list, zip(*split["texts"], strict=True))
+        encoded = tokenizer(*sides, truncation=True, max_length=job["length"])
         columns = {**encoded, "labels": split["targets"]}
-        return [
-            dict(zip(columns, row, strict=True))
-            for row in zip(*columns.values(), strict=True)
-        ]
+        values = zip(*columns.values(), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in values]
 
     train_rows = rows(job["train"])
     steps = -(-len(train_rows) // BATCH_SIZE) * job["epochs"]
@@ -208,24 +200,18 @@ def trainer(path: pathlib.Path) -> None:
 
 
 def table(work: pathlib.Path) -> str:
-    """Return a Markdown table of the results in a folder."""
     lines = ["| task | score | by | median (range) | CPU s | GiB |", "|---" * 6 + "|"]
     for task in TASKS:
         for peer in (OURS, TRAINER):
             paths = sorted(work.glob(f"{task}-*-{peer}.json"))
-            found = [json.loads(path.read_text()) for path in paths]
-            if not found:
-                continue
-            scores = sorted(one["score"] for one in found)
-            middle = statistics.median(scores)
-            cpu, gib = (
-                statistics.median(one[name] for one in found)
-                for name in ("cpu_seconds", "gib")
-            )
-            lines.append(
-                f"| {task} | {found[0]['metric']} | {peer} | {middle:.1f} "
-                f"({scores[0]:.1f} to {scores[-1]:.1f}) | {cpu:.0f} | {gib:.1f} |"
-            )
+            if found := [json.loads(path.read_text()) for path in paths]:
+                names = "score", "cpu_seconds", "gib"
+                scores, *costs = (sorted(one[name] for one in found) for name in names)
+                middle, cpu, gib = map(statistics.median, (scores, *costs))
+                lines.append(
+                    f"| {task} | {found[0]['metric']} | {peer} | {middle:.1f} "
+                    f"({scores[0]:.1f} to {scores[-1]:.1f}) | {cpu:.0f} | {gib:.1f} |"
+                )
     return "\n".join(lines)
 
 

@@ -10,7 +10,6 @@ import peers
 
 
 def measure_batches(records, batch_size: int, rows: int) -> float:
-    """Return rows per second after the first batch."""
     from electra_tf.config.data import InputConfig
     from electra_tf.text.pipeline import training_batches
 

@@ -31,10 +31,7 @@ from peers import OPENVINO, OURS
 INT8 = ".int8"
 FILES = {
     OURS: {"": "saved_model/1"},
-    "litert": {
-        "": "litert/1/model.float32.tflite",
-        INT8: "litert/1/model.int8.tflite",
-    },
+    "litert": {"": "litert/1/model.float32.tflite", INT8: "litert/1/model.int8.tflite"},
     "onnxruntime": {"": "onnx/1/model.onnx", INT8: "onnx/1/model.int8.onnx"},
     OPENVINO: {"": "onnx/1/model.onnx", INT8: "onnx/1/openvino.int8.xml"},
 }
@@ -73,18 +70,6 @@ class Requests:
 
 
 def export(options: argparse.Namespace, names: list[str]) -> None:
-    """Write the models of the peers below the folder `options.work`."""
-    formats = sorted({FILES[name][""].split("/")[0] for name in names})
-    missing = [name for name in formats if not os.path.exists(f"{options.work}/{name}")]
-    if missing:
-        write_formats(options, missing)
-    if OPENVINO in names:
-        source, target = (f"{options.work}/{file}" for file in FILES[OPENVINO].values())
-        if not os.path.exists(target):
-            quantize(source, target, Requests(options), max(options.lengths))
-
-
-def write_formats(options: argparse.Namespace, formats: list[str]) -> None:
     import keras
 
     from electra_tf.config.finetuning import FinetuningConfig
@@ -104,13 +89,15 @@ def write_formats(options: argparse.Namespace, formats: list[str]) -> None:
     settings = load_config(root=FinetuningConfig, overrides=overrides)
     pretrained = PretrainedEncoder(shape, tokenizer, None, "random weights")
     model = TextClassifier(pretrained, ["no", "yes"], settings)
-    for name in formats:
+    for name in sorted({FILES[name][""].split("/")[0] for name in names}):
         folder = f"{options.work}/{name}"
         write(task_export(model), folder, export_format=name, log=lambda line: None)
+    if OPENVINO in names:
+        files = (f"{options.work}/{file}" for file in FILES[OPENVINO].values())
+        quantize(*files, Requests(options), max(options.lengths))
 
 
 def quantize(source: str, target: str, requests: Requests, length: int) -> None:
-    """Quantize weights and activations by NNCF, calibrated with 32 rows."""
     import nncf
     import openvino
 
@@ -125,18 +112,21 @@ def quantize(source: str, target: str, requests: Requests, length: int) -> None:
     openvino.save_model(model, target, compress_to_fp16=False)
 
 
-def open_openvino(path: str, threads: int) -> Callable:
-    import openvino
+def open_model(peer: str, path: str, threads: int) -> Callable:
+    if peer == "litert":
+        from ai_edge_litert.interpreter import Interpreter
 
-    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
-    if INT8 not in path:  # by default bfloat16 where the CPU has it
-        settings["INFERENCE_PRECISION_HINT"] = "f32"
-    model = openvino.Core().compile_model(path, "CPU", settings)
-    names = [output.any_name for output in model.outputs]
-    return lambda inputs: dict(zip(names, model(inputs).values(), strict=True))
+        runner = Interpreter(path, num_threads=threads).get_signature_runner()
+        return lambda inputs: runner(**inputs)
+    if peer == OPENVINO:
+        import openvino
 
-
-def open_onnx(path: str, threads: int) -> Callable:
+        settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+        if INT8 not in path:  # by default bfloat16 where the CPU has it
+            settings["INFERENCE_PRECISION_HINT"] = "f32"
+        model = openvino.Core().compile_model(path, "CPU", settings)
+        names = [output.any_name for output in model.outputs]
+        return lambda inputs: dict(zip(names, model(inputs).values(), strict=True))
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -144,16 +134,6 @@ def open_onnx(path: str, threads: int) -> Callable:
     session = onnxruntime.InferenceSession(path, options)
     names = [output.name for output in session.get_outputs()]
     return lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
-
-
-def open_litert(path: str, threads: int) -> Callable:
-    from ai_edge_litert.interpreter import Interpreter
-
-    runner = Interpreter(path, num_threads=threads).get_signature_runner()
-    return lambda inputs: runner(**inputs)
-
-
-OPEN = {"litert": open_litert, "onnxruntime": open_onnx, OPENVINO: open_openvino}
 
 
 def open_saved_model(path: str, requests: Requests) -> Callable[..., Callable]:
@@ -181,7 +161,7 @@ def open_ids(
     import numpy as np
     from tokenizers import Tokenizer
 
-    run = OPEN[peer](path, options.threads)
+    run = open_model(peer, path, options.threads)
     folder = os.path.dirname(path)
     tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
     with open(f"{folder}/about.json", encoding="utf-8") as file:
@@ -190,12 +170,11 @@ def open_ids(
 
     def encode(texts: list[str]) -> dict:
         rows = tokenizer.encode_batch_fast(texts)
-        columns = {
-            "token_ids": [row.ids for row in rows],
-            "segment_ids": [row.type_ids for row in rows],
-            "padding_mask": [row.attention_mask for row in rows],
-        }
-        return {name: np.array(ids, np.int32) for name, ids in columns.items()}
+        columns = zip(
+            *((r.ids, r.type_ids, r.attention_mask) for r in rows), strict=True
+        )
+        names = "token_ids", "segment_ids", "padding_mask"
+        return dict(zip(names, (np.array(c, np.int32) for c in columns), strict=True))
 
     def make_request(kind: str, rows: int, length: int) -> Callable:
         texts, inputs = requests.texts(rows, length), requests.inputs(rows, length)
@@ -296,7 +275,6 @@ def parse() -> argparse.Namespace:
     points = ["1x16", "1x128", "8x128", "32x128"]
     add("--points", nargs="+", default=points, help="rows x wordpieces, from 3")
     add("--seconds", type=float, default=0.5, help="CPU seconds per round")
-    add("--work", help="folder of the models, which is kept and used again")
     options = parser.parse_args()
     if not options.vocab:
         sys.exit("error: pass --vocab=FILE (ELECTRA_TF_DATA is unset)")
@@ -312,7 +290,7 @@ def main() -> None:
     options = parse()
     names = peers.names(options, tuple(FILES), [OURS])
     with tempfile.TemporaryDirectory() as folder:
-        options.work = options.work or folder
+        options.work = folder
         export(options, names)
         found = [peers.Peer(name, serve, options) for name in names]
         measure(found, options)

@@ -19,7 +19,7 @@ from functools import partial
 import peers
 from peers import COMPILED, OURS, TORCH
 
-LIMIT = "matmul"
+LIMIT, ESTIMATE = "matmul", "estimate"
 Run = tuple[Callable[[int], None], float]
 """A function that runs steps, and a step's FLOPs relative to those of the config."""
 
@@ -39,7 +39,6 @@ def read_config(options: argparse.Namespace):
 
 
 def token_ids(config):
-    """Return random ids, equal for all peers, without padding."""
     import numpy as np
 
     shape = (config.input.batch_size, config.records.max_length)
@@ -48,19 +47,14 @@ def token_ids(config):
     return ids_BL
 
 
-def step_flops(config) -> int:
-    """Return FLOPs of a step's matmuls."""
-    from electra_tf.model import cost
-
-    return cost.step_flops(config)
-
-
 def matmuls(options: argparse.Namespace) -> Run:
     """Return the limit: large matmuls with about the FLOPs of a step."""
     import tensorflow as tf
 
+    from electra_tf.model import cost
+
     size = 8192 if options.device == "gpu" else 2048
-    steps_in_matmuls = step_flops(read_config(options)) / (2 * size**3)
+    steps_in_matmuls = cost.step_flops(read_config(options)) / (2 * size**3)
     count = max(1, round(steps_in_matmuls))
     dtype = tf.float32 if options.precision == "float32" else tf.bfloat16
     matrix = tf.cast(tf.random.stateless_normal([size, size], [0, 0]), dtype)
@@ -94,7 +88,6 @@ def build(options: argparse.Namespace):
 
 
 def electra_tf(options: argparse.Namespace) -> Run:
-    """Return our step, as the training loop calls it."""
     import electra_tf.cli  # noqa: F401, I001, first, as a command does
     import tensorflow as tf
 
@@ -122,7 +115,6 @@ def estimate(options: argparse.Namespace) -> tuple[float, float]:
 
 
 def torch_electra(options: argparse.Namespace, is_compiled: bool = False) -> Run:
-    """Return a training step of Hugging Face's two models."""
     import torch
     import torch_models
 
@@ -150,7 +142,10 @@ PEERS = {
 
 
 def serve(channel: peers.Channel, options: argparse.Namespace) -> None:
-    """Answer numbers of steps with the milliseconds of one step."""
+    """Answer numbers of steps with the milliseconds of one."""
+    if channel.peer == ESTIMATE:
+        channel.answer(estimate(options))
+        return
     run, share = PEERS[channel.peer](options)
     run(1)
     gc.freeze()  # excludes the model from garbage collection
@@ -161,15 +156,10 @@ def serve(channel: peers.Channel, options: argparse.Namespace) -> None:
         channel.answer(1e3 * (time.perf_counter() - start) / steps / share)
 
 
-def serve_estimate(channel: peers.Channel, options: argparse.Namespace) -> None:
-    """Answer one question with the estimates of time and memory."""
-    channel.answer()
-    for _ in channel.questions():
-        channel.answer(estimate(options))
-
-
 def report(found: list[peers.Peer], results: dict[str, list[float]], options) -> None:
-    flops = step_flops(read_config(options))
+    from electra_tf.model import cost
+
+    flops = cost.step_flops(read_config(options))
     device = "the GPU" if options.device == "gpu" else f"{options.threads} threads"
     print(
         f"\n{options.config}, {options.batch_size} x {options.length}, "
@@ -188,7 +178,7 @@ def report(found: list[peers.Peer], results: dict[str, list[float]], options) ->
 
 
 def report_estimate(ours: peers.Peer, times: list[float], options) -> None:
-    seconds, memory = peers.Peer("estimate", serve_estimate, options).ask("")
+    seconds, memory = peers.Peer(ESTIMATE, serve, options).first
     ratio = 1e3 * seconds / statistics.median(times)
     print(
         f"estimate: {1e3 * seconds:,.0f} ms/step, {ratio:.2f} of the measured; "
@@ -210,15 +200,13 @@ def main() -> None:
     )
     command = [sys.executable, "-c", program]
     if options.device == "gpu" and subprocess.run(command).returncode:
-        sys.exit("error: TensorFlow finds no GPU. Pass --device=cpu for the CPU")
+        sys.exit("error: TensorFlow finds no GPU; pass --device=cpu for the CPU")
     names = peers.names(options, tuple(PEERS), [LIMIT, OURS])
     found = [peers.Peer(name, serve, options) for name in names]
     for peer in found:
         peer.ask(1)  # a second step may still compile
-    results = peers.interleaved(
-        options.rounds,
-        {peer.name: lambda peer=peer: peer.ask(options.steps) for peer in found},
-    )
+    asks = {peer.name: partial(peer.ask, options.steps) for peer in found}
+    results = peers.interleaved(options.rounds, asks)
     for peer in found:
         peer.end()
     report(found, results, options)

@@ -35,7 +35,6 @@ VOCAB = "vocab/bert_uncased_en.txt"
 
 
 def parser(doc: str, peers: Sequence[str]) -> argparse.ArgumentParser:
-    """Return a parser with the options of all benchmarks with peers."""
     result = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -56,14 +55,14 @@ def names(
     if set(required) - set(found) or set(found) - set(known):
         sys.exit(
             f"error: --peers must contain {' and '.join(required)}, and only "
-            f"{', '.join(known)}. Received: {options.peers}"
+            f"{', '.join(known)}, not {options.peers}"
         )
     for prefix, (extra, packages) in PACKAGES.items():
         absent = [name for name in packages if not importlib.util.find_spec(name)]
         if absent and any(name.startswith(prefix) for name in found):
             sys.exit(
-                f"error: --peers={prefix} needs packages. Absent: {', '.join(absent)}. "
-                f"Install them with tools/install test,{extra}, or omit the peer"
+                f"error: --peers={prefix} needs {', '.join(absent)}; install them with "
+                f"tools/install test,{extra}, or omit the peer"
             )
     return found
 
@@ -75,14 +74,6 @@ def standard_file(name: str) -> str | None:
 
 
 class Peer:
-    """Process of a peer.
-
-    Args:
-        name: Of the peer.
-        serve: Function of the process, which answers questions on a channel.
-        options: Of the benchmark.
-    """
-
     def __init__(
         self,
         name: str,
@@ -100,7 +91,7 @@ class Peer:
         process = SPAWN.Process(target=_run, args=(serve, channel, options))
         process.start()
         other.close()
-        self._receive()
+        self.first = self._receive()
         self.start = time.perf_counter() - begin
 
     def ask(self, question: Any) -> Any:
@@ -161,7 +152,6 @@ def peak_memory(peer: str, device: str) -> float:
 def interleaved(
     rounds: int, measures: Mapping[str, Callable[[], float]]
 ) -> dict[str, list[float]]:
-    """Return the results of all measures, which run in turn in each round."""
     results: dict[str, list[float]] = {name: [] for name in measures}
     for number in range(rounds):
         for name, measure in measures.items():
@@ -176,7 +166,6 @@ def ratio(values: Iterable[float], base: Iterable[float]) -> float:
 
 
 def report(results: Mapping[str, list[float]], unit: str, base: str) -> None:
-    """Print median, range, and the ratio to `base`."""
     print(f"\n{'':44} {'median':>12} {'min':>12} {'max':>12}  ratio  ({unit})")
     for name, values in results.items():
         print(
@@ -191,13 +180,9 @@ def report_peers(
     tokens: int,
     columns: Mapping[str, Callable[[Peer], str]],
 ) -> None:
-    """Print a table of the peers.
+    """Print a table of the peers, from milliseconds for so many tokens.
 
-    Args:
-        found: The peers, whose order is that of the lines.
-        results: Milliseconds by peer.
-        tokens: Number of tokens in that time.
-        columns: Cells of further columns by their heads.
+    `columns` are the cells of further columns by their heads.
     """
     heads = "".join(f"{head:>12}" for head in columns)
     print(
@@ -223,7 +208,6 @@ def run_command(name: str, **flags: object) -> None:
 
 
 def text_lines(source: str | None, megabytes: float) -> list[str]:
-    """Return the first lines of a text, by default of English Wikipedia."""
     from electra_tf.config.data import CorpusConfig
     from electra_tf.text.corpus import CorpusReader
     from electra_tf.text.data_errors import DataErrorLog

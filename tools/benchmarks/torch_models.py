@@ -64,7 +64,6 @@ class TorchElectra(torch.nn.Module):
 
 
 def sample_inverse_cdf(logits_BMV: torch.Tensor) -> torch.Tensor:
-    """Sample a block of the vocabulary, then an entry of it, as electra_tf does."""
     size = logits_BMV.shape[-1]
     width = math.ceil(math.sqrt(size))
     padding = width * math.ceil(size / width) - size
@@ -84,7 +83,6 @@ def inverse_cdf_index(probs_BMX: torch.Tensor) -> torch.Tensor:
 
 
 def make_step(config, ids_BL: torch.Tensor, compiled: bool) -> Callable[[], None]:
-    """Return a training step: loss, gradient, clipping, AdamW."""
     device = ids_BL.device.type
     model = TorchElectra(config).train().to(device)
     mixed = config.training.precision == "mixed_bfloat16"

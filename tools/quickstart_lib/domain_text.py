@@ -16,8 +16,6 @@ _SHARES = {"train": 0.5, "dev": 0.15, "test": 0.35}  # of the functions
 
 
 class Source(NamedTuple):
-    """Source file of a package."""
-
     package: str
     split: str
     path: pathlib.Path
@@ -58,7 +56,6 @@ def collect(folder: pathlib.Path, functions: int, megabytes: float) -> None:
 
 
 def write_table(path: pathlib.Path, lines: Sequence[str]) -> None:
-    """Write a table of the columns `sentence` and `label`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     durable_files.write(path, "".join((HEADER, *lines)))
 

@@ -6,21 +6,19 @@ Ctrl-C stops it. Run the same command again to continue.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import pathlib
+import shlex
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import quickstart_text as texts
-from quickstart_commands import (
-    ROOT,
-    Commands,
-    check_folder,
-    exit_interrupted,
-    short_path,
-)
 
 from electra_tf import durable_files
 from electra_tf.errors import InputError
@@ -28,6 +26,9 @@ from electra_tf.text.records import MANIFEST
 from electra_tf.text.tokenizer import settings_path
 from electra_tf.training.checkpoint import CHECKPOINTS
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OPTIONS, SECONDS = "quickstart.json", "seconds.json"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 CONFIG = ROOT / "configs" / "tiny.yaml"
 STEPS, MINUTES = 8000, 8
 # Changes of configs/tiny.yaml, which is tuned for hours, for training within minutes.
@@ -49,6 +50,70 @@ FINETUNING = {
 }
 WEIGHTS = "pretrained", "random"
 METRICS = ("masked_lm_loss", "masked_lm_accuracy", "disc_loss", "disc_auc")
+
+
+class Commands:
+    def __init__(self, folder: pathlib.Path):
+        self._file = folder / SECONDS
+        self.seconds: dict[str, float] = {}
+        if self._file.exists():
+            self.seconds = json.loads(self._file.read_text())
+        self._signal = 0
+
+    def run(self, name: str, *arguments: str) -> None:
+        command = [short_path(sys.executable), "-m", f"electra_tf.{name}", *arguments]
+        print(f"\n$ {shlex.join(command)}", flush=True)
+        with self.timed(name):
+            self._child = subprocess.Popen([sys.executable, *command[1:]])
+            # Ctrl-C reaches both processes. The command saves while this one waits.
+            before = {s: signal.signal(s, self._handle) for s in _SIGNALS}
+            code = self._child.wait()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if self._signal:
+            exit_interrupted(128 + self._signal)
+        if code:
+            sys.exit(code)
+
+    @contextlib.contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - begin
+        self.seconds[stage] = self.seconds.get(stage, 0) + seconds
+        durable_files.write(self._file, json.dumps(self.seconds))
+
+    def _handle(self, number: int, _) -> None:
+        self._signal = number
+        if number == signal.SIGTERM:
+            self._child.terminate()
+
+
+def exit_interrupted(code: int) -> None:
+    command = shlex.join([short_path(ROOT / "tools" / "quickstart"), *sys.argv[1:]])
+    print(f"\nstopped; nothing is lost, continue with\n  {command}")
+    sys.exit(code)
+
+
+def short_path(path: str | os.PathLike) -> str:
+    """Return a path relative to the working directory if it is below."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def check_folder(folder: pathlib.Path, options: Mapping[str, Any], name: str) -> None:
+    path = folder / name
+    if path.exists():
+        previous = json.loads(path.read_text())
+        if previous != options:
+            raise InputError(
+                f"{folder} was begun with {previous}, not {options}; pass the first "
+                "options, or another --output"
+            )
+    elif folder.exists() and any(folder.iterdir()):
+        raise InputError(f"--output={folder} has other files; pass another --output")
+    folder.mkdir(parents=True, exist_ok=True)
+    durable_files.write(path, json.dumps(options))
 
 
 def set_flags(settings: Mapping[str, Any]) -> list[str]:
@@ -76,7 +141,7 @@ def command_lines(
         ]  # fmt: skip
     run, seed = path("run"), {"training.seed": options.seed}
     settings = {"training.steps": options.steps, **seed, **MODEL, **TRAINING}
-    yield "training", f"{last_checkpoint(options)}/checkpoint.json", [
+    yield "training", f"{last_step(options)}/checkpoint.json", [
         "pretrain", config, f"--data={path('records')}",
         f"--evaluation_data={path('heldout')}", f"--model_dir={run}",
         *set_flags(settings),
@@ -95,14 +160,15 @@ def command_lines(
         ]  # fmt: skip
 
 
-def last_checkpoint(options: argparse.Namespace) -> str:
+def last_step(options: argparse.Namespace) -> str:
     return f"run/{CHECKPOINTS}/step_{options.steps:08d}"
 
 
 def run(options: argparse.Namespace) -> None:
     """Run the stages that were not completed before, and show the results."""
     folder = pathlib.Path(options.output)
-    check_folder(folder, {k: v for k, v in vars(options).items() if k != "output"})
+    fixed = {k: v for k, v in vars(options).items() if k != "output"}
+    check_folder(folder, fixed, OPTIONS)
     commands = Commands(folder)
 
     def is_done(name: str, last: str) -> bool:
@@ -113,52 +179,24 @@ def run(options: argparse.Namespace) -> None:
 
     if not is_done("text", f"text/{texts.TRAIN}"):
         with commands.timed("text"):
-            collect_text(folder, options.text_megabytes)
+            print("reading the docstrings of the Python installation ...")
+            megabytes, roots = options.text_megabytes, texts.package_folders()
+            documents, size = texts.write_corpus(roots, folder / "text", megabytes)
+            note = f"{size:,} characters of docstrings from {documents:,} source files"
+            print(f"{short_path(folder / 'text')}: {note}")
+            durable_files.write(folder / "corpus.txt", note)
     for name, last, command in command_lines(options, folder):
         if not is_done(name, last):
             commands.run(*command)
     if not is_done("sentences", "look.json"):
         with commands.timed("sentences"):
-            write_examples(folder)
+            print("\nreplacing words, and detecting them ...", flush=True)
+            import quickstart_model as model
+
+            lines = (folder / "text" / texts.HELD_OUT).read_text("utf-8").splitlines()
+            examples = model.make_examples(str(folder / "run"), lines)
+            durable_files.write(folder / "look.json", json.dumps(examples))
     show(options, folder, commands.seconds)
-
-
-def collect_text(folder: pathlib.Path, megabytes: float) -> None:
-    print("reading the docstrings of the Python installation and its packages ...")
-    documents, size = texts.write_corpus(
-        texts.package_folders(), folder / "text", megabytes
-    )
-    note = f"{size:,} characters of docstrings from {documents:,} source files"
-    print(f"{short_path(folder / 'text')}: {note}")
-    durable_files.write(folder / "corpus.txt", note)
-
-
-def write_examples(folder: pathlib.Path) -> None:
-    """Write outputs for held-out text, before and after training."""
-    print("\nreplacing words and detecting them, before and after ...", flush=True)
-    import quickstart_model as model
-
-    lines = (folder / "text" / texts.HELD_OUT).read_text("utf-8").splitlines()
-    examples = model.make_examples(str(folder / "run"), lines)
-    durable_files.write(folder / "look.json", json.dumps(examples))
-
-
-def read_results(folder: pathlib.Path) -> dict[str, Any]:
-    """Return the results of all stages."""
-    import quickstart_report as report
-
-    def read(name: str) -> Any:
-        return json.loads((folder / name).read_text())
-
-    evaluation = read("evaluation.json")
-    scores = {w: read(f"classifier_{w}/results.json")["scores"] for w in WEIGHTS}
-    return {
-        **read("look.json"),
-        "metrics": {name: evaluation[name] for name in METRICS},
-        "classifier": {w: s["test_accuracy"]["median"] for w, s in scores.items()},
-        "curves": report.read_curves(folder / "run"),
-        "corpus": (folder / "corpus.txt").read_text(),
-    }
 
 
 def show(
@@ -167,25 +205,31 @@ def show(
     """Write the page, and print a summary."""
     import quickstart_report as report
 
-    results, page = read_results(folder), folder / "report.html"
+    def read(name: str) -> Any:
+        return json.loads((folder / name).read_text())
+
+    evaluation = read("evaluation.json")
+    scores = {w: read(f"classifier_{w}/results.json")["scores"] for w in WEIGHTS}
+    results = {
+        **read("look.json"),
+        "metrics": {name: evaluation[name] for name in METRICS},
+        "classifier": {w: s["test_accuracy"]["median"] for w, s in scores.items()},
+        "curves": report.read_curves(folder / "run"),
+        "corpus": (folder / "corpus.txt").read_text(),
+    }
+    page, checkpoint = folder / "report.html", short_path(folder / last_step(options))
     durable_files.write(page, report.page(results, seconds))
-    checkpoint = short_path(folder / last_checkpoint(options))
     print(f"\n{report.summary(results)}\n")
     print(f"all results as a page:\n  {short_path(page)}")
     print(f"the checkpoint:\n  {checkpoint}")
-    python, config = short_path(sys.executable), short_path(CONFIG)
     longer = set_flags({**MODEL, "training.steps": 2 * options.steps})
-    commands = report.next_commands(
-        python, short_path(folder), checkpoint, config, longer
-    )
-    print(f"\n{commands}\n\n{report.duration(seconds)}")
+    paths = map(short_path, (sys.executable, folder, checkpoint, CONFIG))
+    print(f"\n{report.next_commands(*paths, longer)}\n\n{report.duration(seconds)}")
 
 
 def main() -> None:
-    """Read the options; print errors as one paragraph."""
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
     add("--output", default="quickstart_run", help="output folder")
@@ -198,11 +242,8 @@ def main() -> None:
     sys.stdout.reconfigure(errors="replace", line_buffering=True)
     try:
         run(options)
-    except InputError as error:
+    except (InputError, OSError) as error:
         sys.exit(f"error: {error}")
-    except OSError as error:
-        rule, remedy = "Files must be readable and writable", "Check path and disk"
-        sys.exit(f"error: {InputError(rule, str(error), remedy)}")
     except KeyboardInterrupt:
         exit_interrupted(128 + signal.SIGINT)
 

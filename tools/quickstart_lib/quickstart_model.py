@@ -24,15 +24,10 @@ Span = tuple[int, int]
 
 
 class Piece(NamedTuple):
-    """Wordpiece in the input of the discriminator."""
-
-    space: str
-    """Characters of the text between the wordpiece before and this one."""
+    space: str  # between the wordpiece before and this one
     text: str
-    original: str | None
-    """The original word, if the generator replaced it; at its first piece."""
-    probability: float
-    """The discriminator's probability that it was replaced."""
+    original: str | None  # the word, if the generator replaced it; at its first piece
+    probability: float  # that it was replaced
 
 
 def make_examples(run: str, lines: Sequence[str]) -> dict[str, Any]:
@@ -60,12 +55,8 @@ def make_examples(run: str, lines: Sequence[str]) -> dict[str, Any]:
 def choose_lines(
     lines: Sequence[str], tokenizer: electra_tf.Tokenizer
 ) -> Sequence[str]:
-    """Return evenly spaced lines of a medium length."""
-    fitting = [
-        line
-        for line in lines
-        if len(tokenizer.encode(line)) in _TOKENS and _MASK not in line
-    ]
+    sizes = zip(lines, map(len, map(tokenizer.encode, lines)), strict=True)
+    fitting = [line for line, n in sizes if n in _TOKENS and _MASK not in line]
     return fitting[:: max(1, len(fitting) // NUM_SENTENCES)][:NUM_SENTENCES]
 
 
@@ -73,9 +64,8 @@ def choose_words(
     line: str, tokenizer: electra_tf.Tokenizer, rng: random.Random
 ) -> list[Span]:
     """Return the characters of the words to mask, two at least."""
-    words = [
-        span for span in tokenizer.word_offsets(line) if line[slice(*span)].isalpha()
-    ]
+    spans = tokenizer.word_offsets(line)
+    words = [span for span in spans if line[slice(*span)].isalpha()]
     return sorted(rng.sample(words, max(2, round(_SHARE * len(words)))))
 
 
@@ -86,7 +76,6 @@ def replaced_words(
     models: Mapping[str, electra_tf.Electra],
     rng: random.Random,
 ) -> dict[str, list[Piece]]:
-    """Return the wordpieces of a line with replaced words, by stage."""
     words = []
     for slot in models[AFTER].generator.fill_mask(masked, top_k=_CHOICES):
         found = [p for p in slot if p.token.isalpha()] or slot
@@ -98,32 +87,26 @@ def replaced_words(
         original = line[slice(*span)]
         if word.lower() != original.lower():
             originals[start] = original
-    return {
-        stage: _pieces(corrupted, model.replaced_tokens([corrupted])[0], originals)
-        for stage, model in models.items()
-    }
+    stages: dict[str, list[Piece]] = {}
+    for stage, model in models.items():
+        end, stages[stage] = 0, []
+        for token in model.replaced_tokens([corrupted])[0]:
+            space, text = (
+                corrupted[end : token.start],
+                corrupted[token.start : token.end],
+            )
+            piece = Piece(space, text, originals.get(token.start), token.probability)
+            stages[stage].append(piece)
+            end = token.end
+    return stages
 
 
 def _replace(
     line: str, spans: Sequence[Span], words: Sequence[str]
 ) -> tuple[str, list[int]]:
-    """Replace characters by words; return the text, and the start of each word."""
     text, end, starts = "", 0, []
     for span, word in zip(spans, words, strict=True):
         text += line[end : span[0]]
         starts.append(len(text))
         text, end = text + word, span[1]
     return text + line[end:], starts
-
-
-def _pieces(
-    text: str, tokens: Sequence[Any], originals: Mapping[int, str]
-) -> list[Piece]:
-    pieces, end = [], 0
-    for token in tokens:
-        shown, original = text[token.start : token.end], originals.get(token.start)
-        pieces.append(
-            Piece(text[end : token.start], shown, original, token.probability)
-        )
-        end = token.end
-    return pieces

@@ -6,7 +6,6 @@ import io
 import math
 import pathlib
 import shlex
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,20 +13,7 @@ from quickstart_model import AFTER, BEFORE, Piece
 
 from electra_tf.training.metric_logger import EVALUATION, TRAIN, read_metrics
 
-NUM_SHOWN = 3  # sentences on the terminal; the page has all
 CURVES = ("loss", "masked_lm_accuracy", "disc_auc")
-LEGEND = (
-    "Replaced tokens are underlined; the original ones follow in ‹›. The redder a "
-    "token, the higher the discriminator's probability that it was replaced."
-)
-PLAIN_LEGEND = (
-    "Replaced tokens are followed by the original ones in ‹›. [.93] is the\n"
-    "discriminator's probability that the token was replaced."
-)
-QUESTION = (
-    "Is a sentence as written, or were two adjacent words exchanged? Accuracy on "
-    "sentences from held-out files:"
-)
 _PROPOSAL_COLUMNS = ("sentence", "original word", "before training", "after training")
 _TITLES = {BEFORE: "before training", AFTER: "after training"}
 
@@ -36,7 +22,6 @@ Curve = Mapping[str, Sequence[Sequence[float]]]
 
 
 def read_curves(run: pathlib.Path) -> dict[str, Curve]:
-    """Return [steps, values] by metric and kind from a run's `metrics.jsonl`."""
     curves: dict[str, dict[str, list]] = {}
     for line in read_metrics(str(run)):
         for name in CURVES:
@@ -57,65 +42,11 @@ def classes(results: Results) -> list[tuple[str, str]]:
     ]
 
 
-def _note(piece: Piece) -> str:
-    return "" if piece.original is None else f"‹{piece.original}›"
-
-
-def to_text(pieces: Sequence[Piece]) -> str:
-    cells = []
-    for piece in pieces:
-        probability = f"{min(piece.probability, 0.99):.2f}".removeprefix("0")
-        cells.append(f"{piece.space}{piece.text}{_note(piece)}[{probability}]")
-    return textwrap.fill("".join(cells), 88, break_long_words=False)
-
-
-def to_html(pieces: Sequence[Piece]) -> str:
-    """Return coloured spans, with the original pieces struck out."""
-    cells = []
-    for piece in pieces:
-        kind = "span" if piece.original is None else "ins"
-        note = f"<del>{html.escape(_note(piece))}</del>" if _note(piece) else ""
-        # From white for probability 0 to red for 1.
-        colour = tuple(
-            round(255 + (c - 255) * piece.probability) for c in (235, 60, 45)
-        )
-        cells.append(
-            f'{html.escape(piece.space)}<{kind} style="background: rgb{colour}"'
-            f' title="{piece.probability:.3f}">{html.escape(piece.text)}</{kind}>{note}'
-        )
-    return "".join(cells)
-
-
-def _proposal(proposal: Results) -> list[str]:
-    """Return the masked sentence, the word, and the proposals of both stages."""
-    words = [
-        ", ".join(f"{word} {value:.2f}" for word, value in proposal[stage])
-        for stage in _TITLES
-    ]
-    return [proposal["masked"], proposal["word"], *words]
-
-
-# ---- For a terminal.
-
-
 def summary(results: Results) -> str:
-    parts = []
-    for stages in results["sentences"][:NUM_SHOWN]:
-        for stage, title in _TITLES.items():
-            pieces = [Piece(*piece) for piece in stages[stage]]
-            parts += [f"{title}:", to_text(pieces)]
-        parts.append("")
-    parts += [PLAIN_LEGEND, ""]
-    for proposal in results["proposals"][:NUM_SHOWN]:
-        sentence, word, *words = _proposal(proposal)
-        parts += [sentence, f"  original word: {word}"]
-        pairs = zip(_TITLES.values(), words, strict=True)
-        parts += [*(f"  proposed {title}: {line}" for title, line in pairs), ""]
-    parts += ["all held-out text:"]
-    parts += [f"  {name:<38}{v:>8.3f}" for name, v in results["metrics"].items()]
-    parts += ["", QUESTION]
-    parts += [f"  {name:<38}{value:>8}" for name, value in classes(results)]
-    return "\n".join(parts)
+    lines = [f"  {name:<38}{v:>8.3f}" for name, v in results["metrics"].items()]
+    accuracies = [f"  {name:<38}{value:>8}" for name, value in classes(results)]
+    titles = "all held-out text:", "accuracy on sentences from held-out files:"
+    return "\n".join([titles[0], *lines, "", titles[1], *accuracies])
 
 
 def next_commands(
@@ -144,8 +75,6 @@ def duration(seconds: Mapping[str, float]) -> str:
     return f"{sum(seconds.values()) / 60:.1f} minutes ({stages})"
 
 
-# ---- The page.
-
 _STYLE = """
 body { font: 16px/1.6 sans-serif; max-width: 62em; margin: 0 auto; padding: 1em;
        color: #111; background: #fff; overflow-wrap: anywhere }
@@ -163,7 +92,6 @@ del, small, .note { color: #555 }
 
 
 def page(results: Results, seconds: Mapping[str, float]) -> str:
-    """Return a self-contained HTML page of the results and the seconds of stages."""
     images = "".join(curve_image(*item) for item in results["curves"].items())
     metrics = [(name, f"{value:.3f}") for name, value in results["metrics"].items()]
     return f"""<!doctype html>
@@ -179,13 +107,15 @@ def page(results: Results, seconds: Mapping[str, float]) -> str:
 <h2>Sentences</h2>
 <p>Words were masked, and proposals of the trained generator replaced them. The
 discriminator assigns each token the probability that it was replaced.</p>
-<p class="note">{html.escape(LEGEND)} The sentences are evenly spaced in the held-out
-text.</p>
+<p class="note">Replaced tokens are underlined; the original ones follow in ‹›. The
+redder a token, the higher the discriminator's probability that it was replaced. The
+sentences are evenly spaced in the held-out text.</p>
 {"".join(map(_sentence, results["sentences"]))}
 <h2>Proposals of the generator for the first [MASK]</h2>
 {_table(_PROPOSAL_COLUMNS, map(_proposal, results["proposals"]))}
 <h2>Fine-tuned classifier</h2>
-<p>{html.escape(QUESTION)}</p>
+<p>Is a sentence as written, or were two adjacent words exchanged? Accuracy on sentences
+from held-out files:</p>
 {_table(["fine-tuned", "accuracy"], classes(results))}
 <h2>This run</h2>
 <p>{duration(seconds)}</p>
@@ -194,13 +124,12 @@ text.</p>
 
 
 def curve_image(name: str, kinds: Curve) -> str:
-    """Return a plot of a metric over the steps as an `<img>` with inline data."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axis = pyplot.subplots(figsize=(4.5, 3.2))
+    figure, axis = pyplot.subplots(figsize=(4.5, 3.2), layout="tight")
     marker = "o" if len(kinds[TRAIN][0]) == 1 else None  # a line needs two points
     axis.plot(*kinds[TRAIN], marker=marker, label="training")
     if kinds[EVALUATION][0]:
@@ -208,11 +137,10 @@ def curve_image(name: str, kinds: Curve) -> str:
     axis.set(title=name, xlabel="step")
     axis.grid(alpha=0.3)
     axis.legend()
-    figure.tight_layout()
-    with io.BytesIO() as file:
-        figure.savefig(file, format="svg", metadata={"Date": None})
-        data = base64.b64encode(file.getvalue()).decode()
+    file = io.BytesIO()
+    figure.savefig(file, format="svg", metadata={"Date": None})
     pyplot.close(figure)
+    data = base64.b64encode(file.getvalue()).decode()
     label = html.escape(f"{name} over the steps of training")
     return f'<img alt="{label}" src="data:image/svg+xml;base64,{data}">'
 
@@ -227,9 +155,33 @@ def _table(titles: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return f'<div class="scroll"><table>\n{body}</table></div>'
 
 
+def _proposal(proposal: Results) -> list[str]:
+    """Return the masked sentence, the word, and the proposals of both stages."""
+    words = [
+        ", ".join(f"{word} {value:.2f}" for word, value in proposal[stage])
+        for stage in _TITLES
+    ]
+    return [proposal["masked"], proposal["word"], *words]
+
+
 def _sentence(stages: Results) -> str:
     return "\n".join(
         f"<small>{title}:</small>\n"
         f'<p class="text">{to_html([Piece(*piece) for piece in stages[stage]])}</p>'
         for stage, title in _TITLES.items()
     )
+
+
+def to_html(pieces: Sequence[Piece]) -> str:
+    """Return coloured spans, with the original pieces struck out."""
+    cells = []
+    for space, text, original, probability in pieces:
+        kind = "span" if original is None else "ins"
+        note = "" if original is None else f"<del>‹{html.escape(original)}›</del>"
+        # From white for probability 0 to red for 1.
+        colour = tuple(round(255 + (c - 255) * probability) for c in (235, 60, 45))
+        cells.append(
+            f'{html.escape(space)}<{kind} style="background: rgb{colour}"'
+            f' title="{probability:.3f}">{html.escape(text)}</{kind}>{note}'
+        )
+    return "".join(cells)

@@ -7,6 +7,7 @@ a classifier.
 import ast
 import concurrent.futures
 import hashlib
+import itertools
 import os
 import pathlib
 import random
@@ -44,11 +45,6 @@ Document = list[str]
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Yield the paragraphs of a docstring that are English sentences, one per line.
-
-    Headings, tables, code and names of parameters are dropped. Descriptions of
-    parameters are included.
-    """
     lines, last_indent = [], 0
     for line in [*text.expandtabs().splitlines(), ""]:
         bare = line.strip()
@@ -91,7 +87,6 @@ def docstrings(source: bytes, kinds: tuple[type, ...] = DOCUMENTED) -> Iterator[
 
 
 def package_folders() -> list[pathlib.Path]:
-    """Return the folders of the standard library and of the installed packages."""
     names = ("stdlib", "purelib", "platlib")
     return list(dict.fromkeys(pathlib.Path(sysconfig.get_path(n)) for n in names))
 
@@ -142,11 +137,8 @@ def write_corpus(
 ) -> tuple[int, int]:
     """Write the tables, `heldout.txt` and, last, `train.txt`.
 
-    A blank line ends a document. Held-out documents are whole source files. No
-    paragraph is repeated, within a text or in both.
-
-    Returns:
-        The numbers of documents and of characters.
+    Held-out documents are whole source files, and no paragraph is repeated. Return the
+    numbers of documents and of characters.
     """
     all_documents = list(documents(sources(roots), megabytes))
     held_out = all_documents[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
@@ -170,13 +162,14 @@ def write_tables(
 
     Every second sentence has two neighbouring words exchanged.
     """
-    for name, documents, count in (
-        ("train.tsv", train, NUM_TRAIN),
-        ("test.tsv", held_out, NUM_TEST),
-    ):
-        lines = ["sentence\tlabel\n"]
-        rng = random.Random(0)
-        sentences = _sentences(documents)
+    parts = ("train.tsv", train, NUM_TRAIN), ("test.tsv", held_out, NUM_TEST)
+    for name, texts, count in parts:
+        lines, rng = ["sentence\tlabel\n"], random.Random(0)
+        # Unique sentences of medium length.
+        split = (_SENTENCE_END.split(p) for document in texts for p in document)
+        unique = dict.fromkeys(sentence for part in split for sentence in part)
+        sizes = range(_MIN_WORDS, _MAX_WORDS + 1)
+        sentences = [s for s in unique if len(s.split()) in sizes]
         for sentence in sentences[:: max(1, len(sentences) // count)]:
             if changed := exchange_words(sentence, rng):
                 label = LABELS[len(lines) % 2]
@@ -185,22 +178,12 @@ def write_tables(
         durable_files.write(folder / name, "".join(lines))
 
 
-def _sentences(texts: Iterable[Document]) -> list[str]:
-    """Return unique sentences of medium length."""
-    split = (_SENTENCE_END.split(p) for document in texts for p in document)
-    unique = dict.fromkeys(sentence for part in split for sentence in part)
-    return [s for s in unique if _MIN_WORDS <= len(s.split()) <= _MAX_WORDS]
-
-
 def exchange_words(sentence: str, rng: random.Random) -> str | None:
     """Exchange two adjacent lower-case words; return None if there are none."""
     words = sentence.split()
     plain = [word.isalpha() and word.islower() for word in words]
-    indices = [
-        n
-        for n in range(len(words) - 1)
-        if plain[n] and plain[n + 1] and words[n] != words[n + 1]
-    ]
+    pairs = enumerate(itertools.pairwise(words))
+    indices = [n for n, (a, b) in pairs if plain[n] and plain[n + 1] and a != b]
     if not indices:
         return None
     n = rng.choice(indices)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from bootstrap import crossings, interval
+from metrics import crossings, interval
 from results import PRIMARY, Results, cell
 
 _AGREE = 3  # of the tasks, for a system that wins
@@ -13,16 +13,15 @@ _SEEDS = 2  # of pre-training, at least, for any conclusion
 
 
 def conclusions(results: Results) -> list[str]:
-    """Return what holds for each pair of systems, by the rule that was fixed before."""
     lines = []
-    for first, second in results.pairs:
+    for pair in results.pairs:
         budgets = {
             rung: float(results.grid.content["rungs"][rung]["positions"])
             for rung in results.rungs
-            if _difference(results, (first, second), rung, PRIMARY) is not None
+            if _difference(results, pair, rung, PRIMARY) is not None
         }
         if budgets:
-            lines.append(f"- {_conclusion(results, first, second, budgets)}")
+            lines.append(f"- {_conclusion(results, pair, budgets)}")
     reading = (
         "A system wins at a budget if the interval of its difference is above 0, at "
         f"least {_AGREE} of the {len(PRIMARY)} tasks agree, and the difference is not "
@@ -31,20 +30,26 @@ def conclusions(results: Results) -> list[str]:
     return ["## Who wins", reading, "\n".join(lines)] if lines else []
 
 
+def _difference(
+    results: Results, pair: Sequence[str], rung: str, names: Sequence[str]
+) -> np.ndarray | None:
+    """Return a difference of at least two seeds, else None."""
+    found = results.difference(pair, rung, names)
+    return found[0] if found and found[1] >= _SEEDS else None
+
+
 def advice(results: Results) -> Iterator[str]:
-    """Yield for each rung what to use, for the mean of the tasks and for each task."""
     for rung in results.rungs:
         pairs = [
             pair
             for pair in results.pairs
             if _difference(results, pair, rung, PRIMARY) is not None
         ]
-        if not pairs:
-            continue
         scored = [s for s in results.systems if any(s in pair for pair in pairs)]
+        if not scored:
+            continue
         best = _best(results, scored, rung, PRIMARY)
-        text = f"for the mean of the tasks {' or '.join(best)}"
-        equal = []
+        text, equal = f"for the mean of the tasks {' or '.join(best)}", []
         for task in PRIMARY:
             best = _best(results, scored, rung, [task])
             if len(best) < len(scored):
@@ -59,13 +64,11 @@ def advice(results: Results) -> Iterator[str]:
         yield f"- With the compute of {rung} positions of masked LM, use {text}.{none}"
 
 
-def _no_gain(
-    results: Results, systems: Sequence[str], rung: str, baseline: str
-) -> list[str]:
+def _no_gain(results: Results, systems: list[str], rung: str, base: str) -> list[str]:
     """Return the tasks on which no system's difference from a baseline is above 0."""
     tasks = []
     for task in PRIMARY:
-        found = [_difference(results, (s, baseline), rung, [task]) for s in systems]
+        found = [_difference(results, (s, base), rung, [task]) for s in systems]
         lows = [interval(values)[1] for values in found if values is not None]
         if lows and max(lows) <= 0:
             tasks.append(task)
@@ -84,30 +87,17 @@ def _best(
     return [system for system in systems if system not in worse]
 
 
-def _difference(
-    results: Results, pair: Sequence[str], rung: str, names: Sequence[str]
-) -> np.ndarray | None:
-    """Return the first system minus the second; None: too few common seeds."""
-    found = results.difference(pair, rung, names)
-    return found[0] if found and found[1] >= _SEEDS else None
-
-
 def _conclusion(
-    results: Results, first: str, second: str, budgets: Mapping[str, float]
+    results: Results, pair: tuple[str, str], budgets: Mapping[str, float]
 ) -> str:
-    curve = [results.difference((first, second), rung, PRIMARY)[0] for rung in budgets]
-    texts, previous = [], None
-    for rung, values in zip(budgets, curve, strict=True):
-        texts.append(
-            f"{rung}: {_verdict(results, (first, second), rung, values, previous)}"
-        )
-        previous = values[0]
-    return (
-        f"{first} and {second}. "
-        + "; ".join(texts)
-        + ". "
-        + _crossing(first, curve, budgets)
-    )
+    curve = [results.difference(pair, rung, PRIMARY)[0] for rung in budgets]
+    befores = [None, *(values[0] for values in curve)]
+    texts = [
+        f"{rung}: {_verdict(results, pair, rung, values, before)}"
+        for rung, values, before in zip(budgets, curve, befores, strict=False)
+    ]
+    crossing = _crossing(pair[0], curve, budgets)
+    return f"{pair[0]} and {pair[1]}. {'; '.join(texts)}. {crossing}"
 
 
 def _verdict(
@@ -115,7 +105,7 @@ def _verdict(
     pair: Sequence[str],
     rung: str,
     values: np.ndarray,
-    previous: float | None,
+    before: float | None,
 ) -> str:
     """Return who is ahead at a rung."""
     value, low, high = interval(values)
@@ -125,14 +115,14 @@ def _verdict(
     figures = f"{cell(values, '+')}, {agree} of {len(PRIMARY)} tasks agree"
     if (seeds := results.difference(pair, rung, PRIMARY)[1]) < 3:
         figures += f", {seeds} seeds"
+    name = pair[0] if side > 0 else pair[1]
     if low <= 0 <= high:
         return f"no difference shown ({figures})"
-    name = pair[0] if side > 0 else pair[1]
     if agree < _AGREE:
         return f"{name} is ahead in the mean, not on most tasks ({figures})"
-    if previous is None:
+    if before is None:
         return f"{name} is ahead; one budget shows no trend ({figures})"
-    if side * (value - previous) < 0:
+    if side * (value - before) < 0:
         return f"{name} is ahead by less than at the budget before ({figures})"
     return f"{name} wins ({figures})"
 
@@ -143,9 +133,10 @@ def _crossing(
     """Return at which budget the difference changes its sign."""
     if len(curve) < 2:
         return "One budget gives no crossing."
-    found = interval(crossings(np.stack(curve), [*budgets.values()]))
-    slope = np.polyfit(np.log([*budgets.values()]), [v[0] for v in curve], 1)[0]
-    least, most = min(budgets.values()), max(budgets.values())
+    positions = [*budgets.values()]
+    found = interval(crossings(np.stack(curve), positions))
+    slope = np.polyfit(np.log(positions), [v[0] for v in curve], 1)[0]
+    least = min(positions)
     at, low, high = (
         f"below {least:.3g}" if x < least else f"{x:.3g}" if x < math.inf else "never"
         for x in found
@@ -153,5 +144,6 @@ def _crossing(
     return (
         f"{first} {'gains' if slope > 0 else 'loses'} with the budget. The line "
         f"through the differences is 0 at these positions of masked LM: {at} "
-        f"({'extrapolated, ' if found[0] > most else ''}interval {low} to {high})."
+        f"({'extrapolated, ' if found[0] > max(positions) else ''}interval {low} to "
+        f"{high})."
     )

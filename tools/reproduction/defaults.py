@@ -11,61 +11,48 @@ scores are one line of ROWS/PART.jsonl; runs that have a line are not repeated. 
 processes divide the runs by `--part=0/2`. `--table` prints means and ranges from the
 rows alone.
 
-A task is a name of GLUE or `chunking`, `mnli` (its published dev set, split), or
-NAME@N: N rows, others for each seed. `sst2_sentences` keeps texts of 12 words or more
-apart, as those of dev are, and trains on no part of them. Variants beside settings:
-`updates` (epochs for at least so many, at most 100), `reinitialized_layers`, `average`
-(weights averaged over the last share of the updates).
+A task is `sst2`, `cola`, `stsb`, or NAME@N: N rows, others for each seed.
+`sst2_sentences` keeps texts of 12 words or more apart, as those of dev are, and trains
+on no part of them. Variants beside settings: `updates` (epochs for at least so many, at
+most 100) and `average` (weights averaged over the last share of the updates).
 """
 
 import argparse
 import collections
-import gzip
 import json
 import math
 import os
 import pathlib
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import scores
 import yaml
 
 _KEPT_APART = 1500
 _SENTENCE = 12  # words of a sentence, at least, in `sst2_sentences`
 _MOST_EPOCHS = 100
-_HEADERS = "sst2", "sst2_sentences", "mrpc", "rte", "stsb", "mnli"
-_FILES = {
-    "sst2": "glue/SST-2/train.tsv",
-    "sst2_sentences": "glue/SST-2/train.tsv",
-    "cola": "glue/CoLA/train.tsv",
-    "mrpc": "glue/MRPC/train.tsv",
-    "rte": "glue/RTE/train.tsv",
-    "stsb": "glue/STS-B/train.tsv",
-    "mnli": "glue/MNLI/dev_matched.reduced.tsv",
-    "chunking": "tagging/conll2000/train.txt",
-}
-_SPECIAL = "updates", "reinitialized_layers", "average"
+_FILES = {"sst2": "SST-2", "sst2_sentences": "SST-2", "cola": "CoLA", "stsb": "STS-B"}
+_SPECIAL = "updates", "average"
+Row = dict[str, Any]
 
 
 def main() -> None:
-    """Run what has no row yet, or print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", type=pathlib.Path)
-    parser.add_argument("--data", type=pathlib.Path, help="With glue and tagging.")
-    parser.add_argument("--rows", type=pathlib.Path, required=True)
-    parser.add_argument("--part", default="0/1", help="NUMBER/COUNT of processes.")
-    parser.add_argument("--groups", nargs="*", help="Names of groups; default all.")
-    parser.add_argument(
-        "--paths", nargs="*", default=(), metavar="NETWORK=PATH", help="Of checkpoints."
-    )
-    parser.add_argument("--table", action="store_true")
+    add = parser.add_argument
+    add("file", type=pathlib.Path)
+    add("--data", type=pathlib.Path, help="With glue.")
+    add("--rows", type=pathlib.Path, required=True)
+    add("--part", default="0/1", help="NUMBER/COUNT of processes.")
+    add("--groups", nargs="*", help="Names of groups; default all.")
+    add("--paths", nargs="*", default=(), metavar="NETWORK=PATH", help="Checkpoints.")
+    add("--table", action="store_true")
     options = parser.parse_args()
     spec = yaml.safe_load(options.file.read_text(encoding="utf-8"))
     if options.table:
@@ -75,9 +62,7 @@ def main() -> None:
     part, count = map(int, options.part.split("/"))
     trainer = Trainer(options.data, dict(p.split("=", 1) for p in options.paths))
     # A set of runs of one network, task and variant shares a compiled model.
-    for number, key in enumerate(keys(spec, options.groups)):
-        if number % count != part:
-            continue
+    for key in list(keys(spec, options.groups))[part::count]:
         for seed in key["seeds"]:
             done = {identity(row) for row in read_rows(options.rows)}
             run = {name: key[name] for name in ("network", "task", "settings")}
@@ -91,96 +76,86 @@ def main() -> None:
             print(key["variant"], *shown, f"{row['seconds']:.0f} s", flush=True)
 
 
-def keys(spec: Mapping[str, Any], groups: Any = None) -> Iterator[dict[str, Any]]:
-    """Yield network, task, variant, settings and seeds."""
+def keys(spec: Mapping[str, Any], groups: Any = None) -> Iterator[Row]:
     for group in spec["groups"]:
         if groups and group["name"] not in groups:
             continue
+        base = {**spec["base"], **group.get("base", {})}
         for task in group["tasks"]:
             for network in group["networks"]:
                 for variant, change in group["variants"].items():
-                    settings = {**spec["base"], **group.get("base", {})}
-                    settings |= group.get("by_task", {}).get(task, {}) | (change or {})
-                    yield {
-                        "network": network,
-                        "task": task,
-                        "variant": variant,
-                        "settings": settings,
-                        "seeds": group["seeds"],
-                    }
+                    key = {"network": network, "task": task, "variant": variant}
+                    settings = base | (change or {})
+                    yield key | {"settings": settings, "seeds": group["seeds"]}
 
 
-def identity(run: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what distinguishes a run."""
+def identity(run: Row) -> tuple[Any, ...]:
     settings = json.dumps(run["settings"], sort_keys=True)
     return run["network"], run["task"], run["seed"], settings
 
 
-def read_rows(folder: pathlib.Path) -> list[dict[str, Any]]:
-    """Return the rows of all parts."""
-    return [
-        json.loads(line)
-        for path in sorted(folder.glob("*.jsonl"))
-        for line in path.read_text(encoding="utf-8").splitlines()
-    ]
+def read_rows(folder: pathlib.Path, pattern: str = "*.jsonl") -> list[Row]:
+    texts = (path.read_text("utf-8") for path in sorted(folder.glob(pattern)))
+    return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+class Models:
+    """Models of fine-tuning; the last one is used again if it fits."""
+
+    def __init__(self):
+        self._key, self._model = None, None
+
+    def get(self, key: Any, start: Any, seed: int, make: Any) -> Any:
+        """Return a model with the initial weights of a seed."""
+        if key == self._key:  # compiled
+            self._model.reinitialize(start, seed)
+        else:
+            self._key, self._model = key, make()
+        return self._model
 
 
 class Trainer:
-    """Trains models; one that fits the next run is used again."""
-
     def __init__(self, data: pathlib.Path, paths: Mapping[str, str]):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         import tensorflow as tf
 
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
-        self._data, self._paths = data, paths
-        self._key, self._model, self._starts = None, None, {}
+        self._data, self._paths, self._models, self._starts = data, paths, Models(), {}
 
-    def run(
-        self,
-        network: str,
-        task: str,
-        seed: int,
-        settings: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        """Train with one seed, and return the scores."""
+    def run(self, network: str, task: str, seed: int, settings: Row) -> Row:
+        from electra_tf import sources
+
         begin = time.monotonic()
-        special = {n: settings[n] for n in _SPECIAL if n in settings}
         data, config = self._read(task, seed, settings)
+        if network not in self._starts:
+            path = self._paths.get(network, network)
+            self._starts = {network: sources.open_pretrained(path).encoder}
+        start = self._starts[network]
         key = network, task, json.dumps(settings, sort_keys=True)
-        model = self._initial_model(data, config, network, seed, key)
-        if top := special.get("reinitialized_layers"):
-            _reinitialize(model, self._starts[network], seed, top)
+        make = lambda: data.model(start, settings=config, seed=seed)  # noqa: E731
+        model = self._models.get(key, start, seed, make)
         examples = data.training_examples(model)
         model.pairs = examples.pairs
         steps = math.ceil(len(examples) / config.training.batch_size)
         epochs = config.training.epochs or 1
-        if updates := special.get("updates"):
+        if updates := settings.get("updates"):
             epochs = min(_MOST_EPOCHS, max(epochs, math.ceil(updates / steps)))
-        split, scorer, curve = data.eval_splits["dev"], data.scorer, []
-
-        def predict() -> Any:
-            return scorer.best(model, model.predict_details(split.items))
-
-        score = lambda: scorer.score(split, predict())  # noqa: E731
-        callbacks = [_curve(curve, score, epochs)]
-        if share := special.get("average"):
-            callbacks.append(_average(share, epochs * steps))
+        share = settings.get("average")
+        callbacks = [_average(share, epochs * steps)] if share else []
         model.fit(examples, epochs=epochs, verbose=0, callbacks=callbacks)
-        predictions = predict()
+        split, scorer = data.eval_splits["dev"], data.scorer
+        predictions = scorer.best(model, model.predict_details(split.items))
         return {
             "metric": scorer.metric,
             "score": round(scorer.score(split, predictions)[scorer.metric], 3),
             "degenerate": scorer.degenerate(split, predictions),
-            "curve": curve,
             "updates": epochs * steps,
             "examples": len(examples),
             "seconds": time.monotonic() - begin,
         }
 
-    def _read(self, task: str, seed: int, settings: Mapping[str, Any]) -> tuple:
-        """Return the data of a run, and its config."""
+    def _read(self, task: str, seed: int, settings: Row) -> tuple:
         from electra_tf.config import loader
         from electra_tf.config.finetuning import FinetuningConfig
         from electra_tf.tasks.registry import named
@@ -188,9 +163,6 @@ class Trainer:
         from electra_tf.text.data_errors import DataErrorLog
 
         plain = {n: value for n, value in settings.items() if n not in _SPECIAL}
-        if task == "mnli":
-            plain["data.text_columns"] = ("sentence1", "sentence2")
-            plain["data.label_column"] = "gold_label"
         config = loader.to_config(plain, FinetuningConfig)
         with tempfile.TemporaryDirectory() as folder:
             name = self._write(task, seed, pathlib.Path(folder))
@@ -198,35 +170,12 @@ class Trainer:
             reading = Reading(config.data, log, lambda line: None)
             return named(name).training_data(name, folder, reading), config
 
-    def _initial_model(
-        self, data: Any, config: Any, network: str, seed: int, key: tuple
-    ) -> Any:
-        """Return a model with the weights of a network, the last one if it fits."""
-        from electra_tf import sources
-
-        if network not in self._starts:
-            path = self._paths.get(network, network)
-            self._starts = {network: sources.open_pretrained(path).encoder}
-        start = self._starts[network]
-        if key == self._key:
-            self._model.reinitialize(start, seed)
-        else:
-            self._model = data.model(start, settings=config, seed=seed)
-            self._key = key
-        return self._model
-
     def _write(self, task: str, seed: int, folder: pathlib.Path) -> str:
         """Write the rows to train and to score; return the task's name."""
         name, _, few = task.partition("@")
-        path = self._data / _FILES[name]
-        opened = open if path.exists() else gzip.open
-        path = path if path.exists() else f"{path}.gz"
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-            text = file.read().replace("\r\n", "\n")
-        tagged = name == "chunking"
-        separator = "\n\n" if tagged else "\n"
-        rows = [row for row in text.split(separator) if row.strip()]
-        head = [rows.pop(0)] if name in _HEADERS else []
+        text = scores.read_text(self._data / f"glue/{_FILES[name]}/train.tsv")
+        rows = [row for row in text.replace("\r\n", "\n").split("\n") if row.strip()]
+        head = [] if name == "cola" else [rows.pop(0)]
         random.Random(0).shuffle(rows)
         if name == "sst2_sentences":
             apart, rows = sentences(rows)
@@ -234,11 +183,10 @@ class Trainer:
             apart, rows = rows[:_KEPT_APART], rows[_KEPT_APART:]
         if few:
             rows = random.Random(seed).sample(rows, int(few))
-        suffix = "txt" if tagged else "tsv"
         for stem, items in (("train", rows), ("dev", apart)):
-            content = separator.join([*head, *items, ""])
-            (folder / f"{stem}.{suffix}").write_text(content, encoding="utf-8")
-        return {"mnli": "csv", "sst2_sentences": "sst2"}.get(name, name)
+            content = "\n".join([*head, *items, ""])
+            (folder / f"{stem}.tsv").write_text(content, encoding="utf-8")
+        return name.removesuffix("_sentences")
 
 
 def sentences(rows: list[str]) -> tuple[list[str], list[str]]:
@@ -250,20 +198,6 @@ def sentences(rows: list[str]) -> tuple[list[str], list[str]]:
     free = [n for n in range(len(rows)) if texts[n] not in whole]
     free = [n for n in free if not any(texts[m] in texts[n] for m in chosen)]
     return [rows[n] for n in chosen], [rows[n] for n in free]
-
-
-def _curve(curve: list[float], score: Any, epochs: int) -> Any:
-    """Return a callback that stores scores of at most four epochs before the last."""
-    import keras
-
-    shown = {round(epochs * share) for share in (0.25, 0.5, 0.75)}
-
-    class Curve(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            if epoch + 1 in shown and epoch + 1 < epochs:
-                curve.append([epoch + 1, round(next(iter(score().values())), 3)])
-
-    return Curve()
 
 
 def _average(share: float, updates: int) -> Any:
@@ -279,9 +213,8 @@ def _average(share: float, updates: int) -> Any:
             if self.step < updates * (1 - share) or self.step % 10:
                 return
             values = [v.numpy() for v in self.model.trainable_variables]
-            self.sums = values if self.sums is None else [
-                a + b for a, b in zip(self.sums, values, strict=True)
-            ]  # fmt: skip
+            sums = self.sums or [0] * len(values)
+            self.sums = [a + b for a, b in zip(sums, values, strict=True)]
             self.count += 1
 
         def on_train_end(self, logs: Any = None) -> None:
@@ -291,33 +224,21 @@ def _average(share: float, updates: int) -> Any:
     return Average()
 
 
-def _reinitialize(model: Any, start: Any, seed: int, count: int) -> None:
-    """Give the top layers their initial values."""
-    fresh = model.clone_with_seed(start.untrained(), seed)
-    layers = range(model.shape.depth - count, model.shape.depth)
-    pairs = zip(model.encoder.weights, fresh.encoder.weights, strict=True)
-    for own, other in pairs:
-        if any(f"layer_{n}/" in own.path for n in layers):
-            own.assign(other)
-
-
-def table(spec: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
-    """Return a Markdown table for each group: mean, range and number of seeds."""
+def table(spec: Mapping[str, Any], rows: list[Row]) -> str:
     found = collections.defaultdict(list)
     for row in rows:
-        found[identity(row)[:2] + identity(row)[3:]].append(row)
+        network, task, seed, settings = identity(row)
+        found[network, task, settings].append((seed, row))
     lines = []
     for group in spec["groups"]:
-        tasks = group["tasks"]
+        tasks, cells = group["tasks"], {}
         lines += ["", f"### {group['name']}", ""]
         lines += [f"| network | variant | {' | '.join(tasks)} |"]
         lines += ["|---" * (len(tasks) + 2) + "|"]
-        one = {"groups": [group], "base": spec["base"]}
-        cells = {}
-        for key in keys(one):
+        for key in keys({"groups": [group], "base": spec["base"]}):
             settings = json.dumps(key["settings"], sort_keys=True)
             results = found[key["network"], key["task"], settings]
-            results = [r for r in results if r["seed"] in key["seeds"]]
+            results = [row for seed, row in results if seed in key["seeds"]]
             cells[key["network"], key["variant"], key["task"]] = cell(results)
         for network in group["networks"]:
             for variant in group["variants"]:
@@ -326,18 +247,17 @@ def table(spec: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines[1:])
 
 
-def cell(rows: list[dict[str, Any]]) -> str:
-    """Return mean, range and number of degenerate runs."""
+def cell(rows: list[Row]) -> str:
     if not rows:
         return ""
-    scores = [row["score"] for row in rows]
-    text = f"{statistics.fmean(scores):.1f}"
-    if len(scores) > 1:
-        text += f" ({min(scores):.1f} to {max(scores):.1f}; {len(scores)})"
-    if bad := sum(row["degenerate"] is not None for row in rows):
+    values = [row["score"] for row in rows]
+    text = f"{statistics.fmean(values):.1f}"
+    if len(values) > 1:
+        text += f" ({min(values):.1f} to {max(values):.1f}; {len(values)})"
+    if bad := sum(row.get("degenerate") is not None for row in rows):
         text += f", {bad} degenerate"
     return text
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,8 +7,7 @@ A grid file has these keys:
     rungs       by name: `positions` of the reference, and `seeds`
     systems     by name: `sets`; perhaps `warm_start` (`system` and `share`: a first
                 part of the FLOPs with that system's settings, from whose weights the
-                rest begins), `discriminator_start` (a share of the steps), or `steps`
-                and `seeds` instead of rungs
+                rest begins), or `steps` and `seeds` instead of rungs
     scores      names of the evaluations, see `scores.py`
     finetune    `seeds`, `flags` of finetune, and `rates`: of these, seed 0 of each
                 system and rung chooses (of equal ones the first); one rate needs no
@@ -31,13 +30,11 @@ from electra_tf.model import cost
 from electra_tf.model.original_flops import training_flops
 
 _KEYS = {"base", "reference", "rungs", "systems", "scores", "finetune"}
-_SYSTEM_KEYS = {"sets", "warm_start", "discriminator_start", "steps", "seeds"}
+_SYSTEM_KEYS = {"sets", "warm_start", "steps", "seeds"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One `pretrain` of a run."""
-
     name: str
     """Of its folder."""
     sets: tuple[str, ...]
@@ -46,7 +43,6 @@ class Stage:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return its settings and costs, as its row stores them."""
         config = self.config
         rows = config.input.rows_until(config.training.steps)
         length = config.records.max_length
@@ -63,8 +59,6 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One system with one budget and one seed."""
-
     system: str
     rung: str
     """Empty for a system with `steps` of its own."""
@@ -85,12 +79,7 @@ class Grid:
 
     @classmethod
     def read(cls, path: pathlib.Path) -> "Grid":
-        """Read a grid file.
-
-        Returns:
-            Its runs, rung by rung, in each of them seed by seed, so that an unfinished
-            grid has every system.
-        """
+        """Read a grid file; an unfinished grid has every system, by rung and seed."""
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         _check(path, content)
         runs = []
@@ -106,7 +95,6 @@ class Grid:
         return [float(rate) for rate in self.content["finetune"]["rates"]]
 
     def chooser(self, run: Run) -> Run:
-        """Return the run that chooses the rates of a run: seed 0 of its rung."""
         return next(
             other
             for other in self.runs
@@ -114,7 +102,6 @@ class Grid:
         )
 
     def units(self) -> Iterator[tuple[Run, str, str]]:
-        """Yield the pieces of work (run, kind, task) in their order."""
         for run in self.runs:
             yield run, "pretrain", ""
             if len(self.rates) > 1 and run == self.chooser(run):
@@ -130,48 +117,44 @@ class Grid:
 
 def _runs(content: Mapping, rung: str, seed: int) -> list[Run]:
     base, systems = content["base"], content["systems"]
-    reference = systems[content["reference"]]
     positions = float(content["rungs"][rung]["positions"])
-    one = _stage("", base, reference, seed, 10**6).facts
+    reference = systems[content["reference"]]["sets"]
+    one = _stage("", [*base, *reference], seed, 10**6).facts
     budget = one["flops"] * positions / one["positions"]
     runs = []
     for name, system in systems.items():
         if "steps" in system:
             continue
-        stages = []
+        stages, rest = [], budget
         if warm := system.get("warm_start"):
-            part = systems[warm["system"]]
+            sets = [*base, *systems[warm["system"]]["sets"]]
             share = float(warm["share"]) * budget
-            stages = [_stage_of("warm_start", base, part, seed, share)]
+            stages = [_stage_of("warm_start", sets, seed, share)]
+            rest -= stages[0].facts["flops"]
         # A second stage reads the records in another order.
         order = seed + 1000 * len(stages)
-        rest = budget - sum(stage.facts["flops"] for stage in stages)
-        stages.append(_stage_of("main", base, system, seed, rest, order))
+        stages.append(_stage_of("main", [*base, *system["sets"]], seed, rest, order))
         runs.append(Run(name, rung, seed, tuple(stages)))
     return runs
 
 
 def _runs_without_rung(content: Mapping) -> list[Run]:
-    return [
-        Run(name, "", seed, (_stage("main", content["base"], system, seed, steps),))
-        for name, system in content["systems"].items()
-        if (steps := system.get("steps"))
-        for seed in range(int(system["seeds"]))
-    ]
+    runs = []
+    for name, system in content["systems"].items():
+        if steps := system.get("steps"):
+            sets = [*content["base"], *system["sets"]]
+            for seed in range(int(system["seeds"])):
+                runs.append(Run(name, "", seed, (_stage("main", sets, seed, steps),)))
+    return runs
 
 
 def _stage_of(
-    name: str,
-    base: Sequence[str],
-    system: Mapping,
-    seed: int,
-    budget: float,
-    order: int | None = None,
+    name: str, sets: Sequence[str], seed: int, budget: float, order: int | None = None
 ) -> Stage:
     """Return the stage with the number of steps that a budget of FLOPs pays."""
     steps = 10**5
     for _ in range(10):  # the first gives the number, unless steps differ in cost
-        stage = _stage(name, base, system, seed, steps, order)
+        stage = _stage(name, sets, seed, steps, order)
         mean = cost.training_flops(stage.config) / steps
         paid = max(2, 2 * round(budget / mean / 2))  # even, for two stages
         if paid == steps:
@@ -181,34 +164,25 @@ def _stage_of(
 
 
 def _stage(
-    name: str,
-    base: Sequence[str],
-    system: Mapping,
-    seed: int,
-    steps: int,
-    order: int | None = None,
+    name: str, sets: Sequence[str], seed: int, steps: int, order: int | None = None
 ) -> Stage:
     sets = [
-        *base,
-        *system.get("sets", ()),
+        *sets,
         f"training.seed={seed}",
         f"input.seed={seed if order is None else order}",
         f"training.steps={steps}",
         f"optimizer.warmup_steps={max(1, steps // 20)}",
     ]
-    if share := system.get("discriminator_start"):
-        sets.append(f"objective.discriminator_start={round(float(share) * steps)}")
     return Stage(name, tuple(sets), load_config("tiny", sets))
 
 
 def _check(path: pathlib.Path, content: Mapping) -> None:
-    """Raise an InputError for keys and scores that nothing would read."""
     unknown = content.keys() - _KEYS | set(content["scores"]) - set(scores.NAMES)
     for system in content["systems"].values():
         unknown |= system.keys() - _SYSTEM_KEYS
     if unknown:
+        known = sorted(_KEYS | _SYSTEM_KEYS | set(scores.NAMES))
         raise InputError(
-            f"{path} must have only known keys and scores",
-            ", ".join(sorted(unknown)),
-            f"Known are {', '.join(sorted(_KEYS | _SYSTEM_KEYS | set(scores.NAMES)))}",
+            f"{path}: keys and scores must be of {', '.join(known)}, not "
+            f"{', '.join(sorted(unknown))}"
         )

@@ -17,30 +17,37 @@ kept apart (see defaults.py). `apart` are 1,500 kept apart, `dev` the published 
 """
 
 import argparse
+import collections
+import csv
 import json
 import pathlib
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
+import defaults
 import scores
 import yaml
-from own_text_data import READERS, Rows, read, runs, same, table
+
+Rows = list[tuple[str, str]]
+"""Texts and labels."""
+Row = dict[str, Any]
+_APART = 1500
 
 
 def main() -> None:
-    """Run what has no row yet, or print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", type=pathlib.Path)
-    parser.add_argument("--rows", type=pathlib.Path, required=True)
-    parser.add_argument("--data", type=pathlib.Path, help="With glue and zh.")
-    parser.add_argument("--work", type=pathlib.Path, help="A folder for checkpoints.")
-    parser.add_argument("--tasks", nargs="*", help="Of the file; default all.")
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--split", default="apart", help="Of the table: apart, dev.")
+    add = parser.add_argument
+    add("file", type=pathlib.Path)
+    add("--rows", type=pathlib.Path, required=True)
+    add("--data", type=pathlib.Path, help="With glue and zh.")
+    add("--work", type=pathlib.Path, help="A folder for checkpoints.")
+    add("--tasks", nargs="*", help="Of the file; default all.")
+    add("--table", action="store_true")
+    add("--split", default="apart", help="Of the table: apart, dev.")
     options = parser.parse_args()
     spec = yaml.safe_load(options.file.read_text(encoding="utf-8"))
     for name in options.tasks or spec:
@@ -51,71 +58,108 @@ def main() -> None:
             Runs(name, spec[name], options).fill()
 
 
-class Runs:
-    """Pre-trainings and fine-tunings of one task."""
+def sst2(data: pathlib.Path) -> tuple[list[str], Rows, dict[str, Rows]]:
+    """Return unlabelled texts, rows to train and rows to score."""
+    lines, dev = (_lines(data / f"glue/SST-2/{n}.tsv")[1:] for n in ("train", "dev"))
+    random.Random(0).shuffle(lines)
+    splits = (*defaults.sentences(lines), dev)
+    apart, train, dev = (
+        [(text.strip(), label) for text, label in (x.split("\t") for x in part)]
+        for part in splits
+    )
+    texts, whole = [], ""
+    for text in sorted({t for t, _ in train}, key=lambda t: (-len(t), t)):
+        if text not in whole:
+            texts.append(text)
+            whole += f"\n{text}"
+    random.Random(0).shuffle(texts)
+    return texts, train, {"apart": apart, "dev": dev}
 
-    def __init__(self, name: str, plan: Mapping[str, Any], options: argparse.Namespace):
+
+def waimai(data: pathlib.Path) -> tuple[list[str], Rows, dict[str, Rows]]:
+    table = csv.DictReader(_lines(data / "zh/waimai_10k.csv"))
+    found = {" ".join(row["review"].split()): row["label"] for row in table}
+    rows = sorted((text, label) for text, label in found.items() if text)
+    random.Random(0).shuffle(rows)
+    train, apart = rows[_APART:], rows[:_APART]
+    return [text for text, _ in train], train, {"apart": apart}
+
+
+READERS = {"sst2": sst2, "waimai": waimai}
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    return scores.read_text(path).replace("\r\n", "\n").rstrip("\n").split("\n")
+
+
+def runs(plan: Row) -> Iterator[Row]:
+    for group in plan["groups"]:
+        for seed in group["seeds"]:
+            for system in group["systems"]:
+                yield {"system": system, "rows": group["rows"], "seed": seed}
+
+
+def same(run: Row, row: Row) -> bool:
+    """Return whether a row is that of a run."""
+    return all(row.get(name) == value for name, value in run.items())
+
+
+class Runs:
+    def __init__(self, name: str, plan: Row, options: argparse.Namespace):
         self._name, self._plan, self._work = name, plan, options.work / name
         self._work.mkdir(parents=True, exist_ok=True)
-        self._path = options.rows / f"{name}.jsonl"
+        self._rows = options.rows
         self._text, self._train, self._splits = READERS[name](options.data)
-        self._models: dict[str, Any] = {}
+        self._models = defaults.Models()
 
     def fill(self) -> None:
-        """Fine-tune what has no row, group by group and seed by seed."""
         for run in runs(self._plan):
-            if not any(same(run, row) for row in read(self._path)):
+            if not any(same(run, row) for row in self._read()):
                 count = len(self._train) if run["rows"] == "all" else run["rows"]
                 sample = random.Random(run["seed"]).sample(self._train, count)
                 begin = time.monotonic()
                 method = self._baseline if run["system"] == "tfidf" else self._finetune
                 self._store(run | method(run, sample), begin)
 
-    def _store(self, row: dict[str, Any], begin: float) -> None:
+    def _read(self) -> list[Row]:
+        return defaults.read_rows(self._rows, f"{self._name}.jsonl")
+
+    def _store(self, row: Row, begin: float) -> None:
         row["seconds"] = round(time.monotonic() - begin)
-        with self._path.open("a", encoding="utf-8") as file:
+        with (self._rows / f"{self._name}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         shown = {n: value for n, value in row.items() if n != "dev"}
         print(self._name, shown, flush=True)
 
-    def _baseline(self, run: Mapping[str, Any], sample: Rows) -> dict[str, Any]:
-        """Train TF-IDF with logistic regression."""
-        from sklearn.feature_extraction.text import TfidfVectorizer
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
-
-        units = self._plan["tfidf"]
-        vectors = TfidfVectorizer(analyzer=units[0], ngram_range=(1, units[1]))
-        model = make_pipeline(vectors, LogisticRegression(C=10, max_iter=1000))
+    def _baseline(self, run: Row, sample: Rows) -> Row:
+        model = scores.tfidf(*self._plan["tfidf"])
         model.fit(*zip(*sample, strict=True))
         return self._scores(model.predict)
 
-    def _finetune(self, run: Mapping[str, Any], sample: Rows) -> dict[str, Any]:
-        """Train a classifier with all defaults but the precision."""
+    def _finetune(self, run: Row, sample: Rows) -> Row:
         import electra_tf
         from electra_tf import sources
 
         start = sources.open_pretrained(str(self._checkpoint(run["system"]))).encoder
         if run["system"] == "untrained":
             start = start.untrained()
-        settings = {"training.precision": "mixed_bfloat16"}
-        model = electra_tf.TextClassifier(start, ["0", "1"], settings, run["seed"])
-        key = str(model.settings) + str(run["rows"])
-        if key in self._models:  # compiled
-            model = self._models[key]
-            model.reinitialize(start, run["seed"])
-        self._models = {key: model}
+
+        def make() -> electra_tf.TextClassifier:
+            settings = {"training.precision": "mixed_bfloat16"}
+            return electra_tf.TextClassifier(start, ["0", "1"], settings, run["seed"])
+
+        key = run["system"], run["rows"]
+        model = self._models.get(key, start, run["seed"], make)
         texts, labels = zip(*sample, strict=True)
         model.fit(list(texts), list(labels), verbose=0)
         return self._scores(lambda texts: model.predict(texts, verbose=0).argmax(1))
 
-    def _scores(self, predict: Any) -> dict[str, Any]:
+    def _scores(self, predict: Any) -> Row:
         result = {}
         for split, rows in self._splits.items():
             answers = predict([text for text, _ in rows])
-            right = sum(
-                int(a) == int(b) for a, (_, b) in zip(answers, rows, strict=True)
-            )
+            pairs = zip(answers, rows, strict=True)
+            right = sum(int(answer) == int(label) for answer, (_, label) in pairs)
             result[split] = round(100 * right / len(rows), 2)
         return result
 
@@ -127,7 +171,7 @@ class Runs:
         if "passes" not in plan:
             return self._plan["start"]
         folder, begin = self._work / system.replace(" ", "_"), time.monotonic()
-        if any(same({"trained": system}, row) for row in read(self._path)):
+        if any(same({"trained": system}, row) for row in self._read()):
             return folder
         records, size = self._records(), self._plan["batch_size"]
         manifest = json.loads((records / "manifest.json").read_text())
@@ -174,6 +218,26 @@ class Runs:
                 log=log,
             )
         return folder
+
+
+def table(name: str, plan: Row, folder: pathlib.Path, split: str) -> str:
+    """Return a Markdown table: mean, range and number of seeds."""
+    found, trained = collections.defaultdict(list), {}
+    for row in defaults.read_rows(folder, f"{name}.jsonl"):
+        if "trained" in row:
+            trained[row["trained"]] = row
+        elif split in row:
+            found[row["system"], row["rows"]].append({"score": row[split]})
+    sizes = list(dict.fromkeys(group["rows"] for group in plan["groups"]))
+    lines = ["", f"### {name}, {split}", "", "| system | steps | minutes |"]
+    lines[-1] += "".join(f" {size} rows |" for size in sizes)
+    lines.append("|---" * (3 + len(sizes)) + "|")
+    for system in dict.fromkeys(run["system"] for run in runs(plan)):
+        row = trained.get(system)
+        cost = f"{row['steps']:,} | {row['seconds'] / 60:.1f}" if row else " | "
+        cells = " | ".join(defaults.cell(found[system, size]) for size in sizes)
+        lines.append(f"| {system} | {cost} | {cells} |")
+    return "\n".join(lines[1:])
 
 
 if __name__ == "__main__":

@@ -46,7 +46,6 @@ def write(grid: Grid, folder: pathlib.Path, output: pathlib.Path) -> None:
 
 
 def _wrap(line: str) -> str:
-    """Break a line of prose as in the other pages."""
     if line.startswith(("#", "|", "!")):
         return line
     indent = "  " if line.startswith("- ") else ""
@@ -78,18 +77,8 @@ def _run_tables(results: Results) -> list[str]:
         ]
         costs.append([title, len(rows), steps, *spent, cells[0], median])
         tasks.append([title, *cells[1:]])
-        found = [[r["scores"][n] for r in rows if n in r["scores"]] for n in _OTHERS]
-        others.append(
-            [
-                title,
-                *(
-                    f"{statistics.fmean(v):.1f} ({min(v):.1f} to {max(v):.1f})"
-                    if v
-                    else ""
-                    for v in found
-                ),
-            ]
-        )
+        found = ([r["scores"][n] for r in rows if n in r["scores"]] for n in _OTHERS)
+        others.append([title, *map(_mean_and_range, found)])
     head = "positions", "FLOPs", "paper's rule", "CPU seconds", "primary", "median"
     return [
         "## Training and primary score",
@@ -101,9 +90,14 @@ def _run_tables(results: Results) -> list[str]:
     ]
 
 
-def _median(costs: Iterable[float | None]) -> str:
+def _mean_and_range(values: list[float]) -> str:
+    if not values:
+        return ""
+    return f"{statistics.fmean(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+
+
+def _median(costs: list[float | None]) -> str:
     """Return the median of known costs: the GPU runs have no CPU seconds."""
-    costs = list(costs)
     known = [cost for cost in costs if cost is not None]
     share = f" ({len(known)} of {len(costs)})" if len(known) < len(costs) else ""
     return f"{statistics.median(known):.3g}{share}" if known else ""
@@ -112,10 +106,8 @@ def _median(costs: Iterable[float | None]) -> str:
 def _pairs(results: Results) -> Iterator[Sequence[str]]:
     for rung in results.rungs:
         for pair in results.pairs:
-            found = [
-                results.difference(pair, rung, tasks)
-                for tasks in (PRIMARY, *([name] for name in PRIMARY))
-            ]
+            parts = (PRIMARY, *([name] for name in PRIMARY))
+            found = [results.difference(pair, rung, tasks) for tasks in parts]
             if any(found):
                 seeds = max(number for _, number in filter(None, found))
                 over = f"{seeds} seeds, fine-tunings, rows"
@@ -130,24 +122,19 @@ def _rates(grid: Grid, folder: pathlib.Path) -> str:
     if not path.exists():
         return "None are chosen yet."
     runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
-    found = {run.name: runs[run.name] for run in grid.runs if run.name in runs}
-    tasks = grid.tasks
-    lines = [
-        [name, *(f"{chosen[t]['rate']:g}" if t in chosen else "" for t in tasks)]
-        for name, chosen in found.items()
-    ]
-    return _table(["chosen by", *tasks], lines)
+    lines = []
+    for name in (run.name for run in grid.runs if run.name in runs):
+        rates = {task: f"{chosen['rate']:g}" for task, chosen in runs[name].items()}
+        lines.append([name, *(rates.get(task, "") for task in grid.tasks)])
+    return _table(["chosen by", *grid.tasks], lines)
 
 
 def _missing(results: Results) -> list[str]:
     lines = []
     for run in results.grid.runs:
         row = results.rows.get(run)
-        left = [
-            n for n in results.grid.content["scores"] if not row or n not in row["done"]
-        ]
-        if not row:
-            lines.append(f"- {run.name}: not trained")
-        elif left:
-            lines.append(f"- {run.name}: {', '.join(left)}")
+        names = results.grid.content["scores"]
+        left = [name for name in names if not row or name not in row["done"]]
+        if left:
+            lines.append(f"- {run.name}: {', '.join(left) if row else 'not trained'}")
     return ["## Missing", "\n".join(lines)] if lines else []

@@ -5,12 +5,11 @@ import pathlib
 from typing import Any
 
 import numpy as np
-from bootstrap import interval
+from metrics import interval
 from results import PRIMARY, Results, primary_of
 
 
 def draw(results: Results, output: pathlib.Path) -> None:
-    """Draw the score against three costs, and the differences by task."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -32,7 +31,6 @@ def draw(results: Results, output: pathlib.Path) -> None:
 
 
 def _draw_scores(axis: Any, results: Results, cost: str) -> None:
-    """Draw a point for each run, and a line through the means of the rungs."""
     points: dict[str, dict[str, list]] = {}
     for run, row in results.rows.items():
         value = primary_of(row)
@@ -50,21 +48,13 @@ def _draw_scores(axis: Any, results: Results, cost: str) -> None:
             level = np.mean(rungs[""], 0)[1]
             axis.axhline(level, color=color, linestyle=":", label=system)
             continue
-        axis.plot(
-            *np.array([np.mean(g, 0) for g in rungs.values()]).T,
-            color=color,
-            label=system,
-        )
-        axis.plot(
-            *np.array([p for g in rungs.values() for p in g]).T,
-            "o",
-            color=color,
-            markersize=3,
-        )
+        means = np.array([np.mean(group, 0) for group in rungs.values()])
+        axis.plot(*means.T, color=color, label=system)
+        single = np.array([point for group in rungs.values() for point in group])
+        axis.plot(*single.T, "o", color=color, markersize=3)
 
 
 def _draw_tasks(axis: Any, results: Results) -> None:
-    """Draw the differences to the reference by task, with their intervals."""
     reference, number = results.grid.content["reference"], 0
     for system, rung in itertools.product(results.systems, results.rungs):
         found = {

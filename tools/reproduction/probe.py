@@ -34,16 +34,13 @@ _BATCH, _ITERATIONS = 50, 200
 
 
 class _Words(NamedTuple):
-    """Words of some sentences."""
+    """Words, with their tags and the states of their first wordpieces in all layers."""
 
     states_XLD: np.ndarray
-    """float32: for each word, the states of its first wordpiece in all layers."""
     tags: dict[str, np.ndarray]
-    """Names of the tags, by kind."""
 
 
 def main() -> None:
-    """Print a table on standard error, then the report as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoint", required=True, help="A pre-trained model.")
     parser.add_argument("--data", required=True, help="Folder of CoNLL-2000.")
@@ -58,15 +55,11 @@ def main() -> None:
 
 
 def evaluate_probe(path: str, data: str, untrained: bool = False) -> dict[str, Any]:
-    """Train probes on every layer and measure their accuracy.
+    """Train probes on every layer of an encoder with CoNLL-2000.
 
-    `data` is the folder of CoNLL-2000: train.txt and test.txt, possibly compressed,
-    with lines `word part-of-speech chunk-tag`.
-
-    Returns:
-        Accuracy in percent of each kind of tag on the test words: by layer (0: below
-        the first one), of the best layer, and of the last one. The best layer is
-        chosen on a fifth of the training words, which trains no probe.
+    Return the accuracy in percent of each kind of tag on the test words: by layer (0:
+    below the first one), of the best layer, and of the last one. The best layer is
+    chosen on a fifth of the training words, which trains no probe.
     """
     pretrained = sources.open_pretrained(path).encoder
     if untrained:
@@ -78,38 +71,36 @@ def evaluate_probe(path: str, data: str, untrained: bool = False) -> dict[str, A
         sentences = random.Random(0).sample(sentences, count)
         splits[split], missing = _encode(encoder, pretrained, sentences, split)
         left_out += missing
-    report: dict[str, Any] = {
+    return {
         "checkpoint": path,
         "untrained": untrained,
         "words": {name: len(words.states_XLD) for name, words in splits.items()},
         "long_sentences": left_out,
+        **{kind: _evaluate(splits["train"], splits["test"], kind) for kind in _TAGS},
     }
-    for kind in _TAGS:
-        report[kind] = _evaluate(splits["train"], splits["test"], kind)
-    return report
 
 
 def format_report(report: Mapping[str, Any]) -> str:
-    """Return the accuracies as a table."""
     words, long = report["words"], report["long_sentences"]
     state = ", untrained" if report["untrained"] else ""
-    lines = [
-        f"{report['checkpoint']}{state}: {words['train']:,} words to train, "
-        f"{words['test']:,} to test, without {long} sentences that are too long",
-        f"  {'layer':<8}" + "".join(f"{kind:>8}" for kind in _TAGS),
-    ]
-    for layer in range(len(report[_TAGS[0]]["layers"])):
-        values = (report[kind]["layers"][layer] for kind in _TAGS)
-        lines.append(f"  {layer:<8}" + "".join(f"{value:8.2f}" for value in values))
-    values = (report[kind]["best"] for kind in _TAGS)
-    lines.append(f"  {'best':<8}" + "".join(f"{v:8.2f}" for v in values))
-    chosen = (report[kind]["best_layer"] for kind in _TAGS)
-    lines.append(f"  {'(layer)':<8}" + "".join(f"{layer:8}" for layer in chosen))
-    return "\n".join(lines)
+    rows = [("layer", *_TAGS)]
+    layers = zip(*(report[kind]["layers"] for kind in _TAGS), strict=True)
+    rows += [(n, *(f"{v:.2f}" for v in values)) for n, values in enumerate(layers)]
+    rows.append(("best", *(f"{report[kind]['best']:.2f}" for kind in _TAGS)))
+    rows.append(("(layer)", *(report[kind]["best_layer"] for kind in _TAGS)))
+    return "\n".join(
+        [
+            f"{report['checkpoint']}{state}: {words['train']:,} words to train, "
+            f"{words['test']:,} to test, without {long} sentences that are too long",
+            *(
+                "".join([f"  {row[0]:<8}", *(f"{x:>8}" for x in row[1:])])
+                for row in rows
+            ),
+        ]
+    )
 
 
 def _evaluate(train: _Words, test: _Words, kind: str) -> dict[str, Any]:
-    """Train a probe on each layer; return the accuracies and the best layer."""
     end = len(train.states_XLD) - max(1, len(train.states_XLD) // 5)
     fitted, choosing = (
         _Words(train.states_XLD[part], {kind: train.tags[kind][part]})
@@ -121,12 +112,8 @@ def _evaluate(train: _Words, test: _Words, kind: str) -> dict[str, Any]:
     ]
     layers = [score for score, _ in scores]
     best = max(range(len(scores)), key=lambda layer: scores[layer][1])
-    return {
-        "layers": layers,
-        "best_layer": best,
-        "best": layers[best],
-        "last": layers[-1],
-    }
+    found = {"best_layer": best, "best": layers[best], "last": layers[-1]}
+    return {"layers": layers, **found}
 
 
 def _accuracies(
@@ -143,10 +130,8 @@ def _accuracies(
         # The number of iterations is fixed, so that a probe has a bounded time.
         warnings.filterwarnings("ignore", message="lbfgs failed to converge")
         probe.fit(train.states_XLD[:, layer], train.tags[kind])
-    return [
-        100 * float(probe.score(words.states_XLD[:, layer], words.tags[kind]))
-        for words in others
-    ]
+    pairs = ((words.states_XLD[:, layer], words.tags[kind]) for words in others)
+    return [100 * float(probe.score(*pair)) for pair in pairs]
 
 
 def _encode(
@@ -155,7 +140,6 @@ def _encode(
     sentences: Sequence[tuple[Sentence, Sentence]],
     name: str,
 ) -> tuple[_Words, int]:
-    """Return states and tags of the words, and the number of too long sentences."""
     limit = pretrained.shape.max_positions
     rows, firsts, tags, left_out = [], [], [], 0
     for pos, chunks in sentences:
@@ -184,13 +168,11 @@ def _encode(
 
 
 def read_splits(data: str) -> dict[str, list[tuple[Sentence, Sentence]]]:
-    """Return sentences with parts of speech, and with chunk tags, of each split."""
     paths = find_splits(data, tuple(SENTENCES), (".txt",))
     if os.path.isfile(data) or len(paths) < len(SENTENCES):
         raise InputError(
-            "--data must be a folder with train.txt and test.txt of CoNLL-2000",
-            f"{data!r}",
-            "Check the path; .gz and .xz are read too",
+            f"--data must be a folder with train.txt and test.txt of CoNLL-2000, "
+            f"perhaps compressed, not {data!r}"
         )
     log = DataErrorLog("stop", "", "Lines must be: word, part of speech, chunk tag")
     return {

@@ -11,19 +11,18 @@ import argparse
 import datetime
 import hashlib
 import json
-import lzma
 import math
 import pathlib
 import platform
 import re
 import signal
+import statistics
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import metrics
-import numpy as np
 import page
 import scores
 from grid import Grid, Run
@@ -34,58 +33,48 @@ from electra_tf.errors import InputError
 from electra_tf.training.checkpoint import saved_steps
 from electra_tf.training.metric_logger import read_metrics
 
-_CURVE = ("masked_lm_loss", "disc_auc")
+_CURVE = ("step", "masked_lm_loss", "disc_auc")
 _INPUTS = ("records", "heldout", "data", "work", "rows")
 _DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("grid", type=pathlib.Path, help="A grid file.")
-    parser.add_argument("--records", type=pathlib.Path, help="Training records.")
-    parser.add_argument("--heldout", type=pathlib.Path, help="Held-out records.")
-    parser.add_argument("--data", type=pathlib.Path, help="tagging, blimp and glue.")
-    parser.add_argument("--work", type=pathlib.Path, help="Folder of the runs.")
-    parser.add_argument(
-        "--rows",
-        type=pathlib.Path,
-        help="Result rows. Default of --report_only: GRID_rows beside the grid.",
-    )
-    parser.add_argument(
-        "--page",
-        type=pathlib.Path,
-        help="Folder of the page. Default of --report_only: docs/GRID.",
-    )
-    parser.add_argument("--only", default="", help="Runs whose name has this pattern.")
-    parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="Start nothing after these."
-    )
-    parser.add_argument("--list", action="store_true", help="Print the runs, no more.")
-    parser.add_argument("--report_only", action="store_true", help="Run nothing.")
+    add, path = parser.add_argument, pathlib.Path
+    add("grid", type=path, help="A grid file.")
+    add("--records", type=path, help="Training records.")
+    add("--heldout", type=path, help="Held-out records.")
+    add("--data", type=path, help="tagging, blimp and glue.")
+    add("--work", type=path, help="Folder of the runs.")
+    add("--rows", type=path, help="With --report_only by default GRID_rows.")
+    add("--page", type=path, help="With --report_only by default docs/GRID.")
+    add("--only", default="", help="Runs whose name has this pattern.")
+    add("--minutes", type=float, default=math.inf, help="Start nothing after these.")
+    add("--list", action="store_true", help="Print the runs, no more.")
+    add("--report_only", action="store_true", help="Run nothing.")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped by SIGTERM"))
     try:
         if not options.grid.is_file():
-            parser.error(f"the grid must be a file. Received: {options.grid}")
+            parser.error(f"the grid must be a file, not {options.grid}")
         grid = Grid.read(options.grid)
         if options.list:
-            for run in grid.runs:
-                print(describe(run))
+            print("\n".join(map(describe, grid.runs)))
             return
-        if not options.report_only:
-            if missing := [name for name in _INPUTS if not getattr(options, name)]:
-                flags = ", ".join(f"--{name}" for name in missing)
-                parser.error(f"a grid that runs must have {flags}")
-            Runner(grid, options).run()
-        rows, folder = options.rows, options.page
         if options.report_only:
-            rows = rows or options.grid.with_name(f"{options.grid.stem}_rows")
-            folder = folder or _DOCS / options.grid.stem
-            if not any(rows.glob("*.json")):
-                parser.error(f"--rows must contain rows of runs. Received: {rows}")
-        if folder:
-            page.write(grid, rows, folder)
-            print(f"page: {folder / 'results.md'}")
+            rows = options.grid.with_name(f"{options.grid.stem}_rows")
+            options.rows = options.rows or rows
+            options.page = options.page or _DOCS / options.grid.stem
+            if not any(options.rows.glob("*.json")):
+                parser.error(f"--rows must contain rows of runs, not {options.rows}")
+        elif missing := [name for name in _INPUTS if not getattr(options, name)]:
+            flags = ", ".join(f"--{name}" for name in missing)
+            parser.error(f"a grid that runs must have {flags}")
+        else:
+            Runner(grid, options).run()
+        if options.page:
+            page.write(grid, options.rows, options.page)
+            print(f"page: {options.page / 'results.md'}")
     except InputError as error:
         raise SystemExit(f"error: {error}") from error
 
@@ -104,8 +93,6 @@ def describe(run: Run) -> str:
 
 
 class Runner:
-    """Carries out the units of a grid."""
-
     def __init__(self, grid: Grid, options: argparse.Namespace):
         self._grid, self._options = grid, options
         self._package = package()
@@ -145,8 +132,7 @@ class Runner:
         if row and json.loads(json.dumps(stages)) != row["stages"]:
             raise SystemExit(
                 f"error: {self._row_path(run)} must be a row of the grid's run "
-                f"{run.name}. Received: other settings or FLOPs. Remove the row, so "
-                "that the run is carried out again, or restore the grid file."
+                f"{run.name}, but has other settings or FLOPs; remove it to run again"
             )
         return row
 
@@ -156,9 +142,8 @@ class Runner:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["package"] != self._package:
             raise SystemExit(
-                f"error: {path} must be of the package that runs. Received: "
-                f"{content['package']}, not {self._package}. Run the grid with that "
-                "package, or with other --rows."
+                f"error: {path} must be of the package that runs, {self._package}, not "
+                f"{content['package']}; use that package or other --rows"
             )
         return content
 
@@ -183,10 +168,8 @@ class Runner:
         return bool(row) and (self._checkpoint(run) or (is_scored and is_tuned))
 
     def _waits_for(self, run: Run, kind: str, name: str) -> str:
-        """Return what a unit needs first, if there is no such thing yet."""
-        if kind == "pretrain":
-            return ""
-        if not (self._row(run) and self._checkpoint(run)):
+        """Return what a unit needs first and lacks."""
+        if kind != "pretrain" and not (self._row(run) and self._checkpoint(run)):
             return "its training"
         if kind == "finetune" and name not in self._rates(run):
             return f"the rates that {self._grid.chooser(run).name} chooses"
@@ -200,21 +183,15 @@ class Runner:
     def _pretrain(self, run: Run, _: str) -> None:
         folder = self._options.work / run.name
         folder.mkdir(exist_ok=True)
-        flags = [f"--data={self._options.records}"]
-        flags += [f"--evaluation_data={self._options.heldout}", "--config=tiny"]
-        start = []
+        flags = [f"--data={self._options.records}", "--config=tiny"]
+        flags += [f"--evaluation_data={self._options.heldout}"]
+        log, spent, start = folder / "log.txt", folder / "cpu_seconds.json", []
         for stage in run.stages:
-            output = folder / stage.name
-            scores.run_command(
-                "pretrain",
-                *flags,
-                *start,
-                f"--model_dir={output}",
-                *(f"--set={item}" for item in stage.sets),
-                log=folder / "log.txt",
-                spent=_attempt(folder / "cpu_seconds.json"),
-            )
-            start = [f"--init_checkpoint={output}"]
+            output = f"--model_dir={folder / stage.name}"
+            sets = [f"--set={item}" for item in stage.sets]
+            arguments = "pretrain", *flags, *start, output, *sets
+            scores.run_command(*arguments, log=log, spent=_attempt(spent))
+            start = [f"--init_checkpoint={folder / stage.name}"]
         self._rows_path(run).unlink(missing_ok=True)
         _write_json(self._row_path(run), self._new_row(run, folder))
 
@@ -242,19 +219,15 @@ class Runner:
                 for name, value in (found[-1] if found else {}).items()
                 if isinstance(value, float) and math.isfinite(value) and name != "time"
             },
-            "curve": [
-                {"step": e["step"], **{n: e[n] for n in _CURVE if n in e}}
-                for e in found
-            ],
+            "curve": [{n: e[n] for n in _CURVE if n in e} for e in found],
             "done": {},
             "scores": {},
         }
 
     def _tune(self, run: Run, name: str) -> None:
         rates = self._grid.rates
-        means = [
-            _mean(name, self._finetune(run, name, rate, tenth=True)) for rate in rates
-        ]
+        found = (self._finetune(run, name, rate, tenth=True) for rate in rates)
+        means = [round(statistics.fmean(metrics.each(name, f)), 4) for f in found]
         path = self._options.rows / "rates.json"
         content = self._read(path) or {"package": self._package, "runs": {}}
         content["runs"].setdefault(run.name, {})[name] = {
@@ -270,12 +243,8 @@ class Runner:
             rate = self._rates(run)[name]
             rows = self._finetune(run, name, rate, tenth=False)
             path = self._rows_path(run)
-            found = (
-                json.loads(lzma.decompress(path.read_bytes())) if path.exists() else {}
-            )
-            text = json.dumps(found | {name: rows}, separators=(",", ":"))
-            durable_files.write(path, lzma.compress(text.encode()))
-            row["scores"][name] = _each(name, rows)
+            scores.write_rows(path, scores.read_rows(path) | {name: rows})
+            row["scores"][name] = metrics.each(name, rows)
         else:
             evaluate = getattr(scores, name)
             row["scores"] |= evaluate(self._checkpoint(run), self._options.data, log)
@@ -309,17 +278,6 @@ def package() -> dict[str, str]:
     }
 
 
-def _each(name: str, rows: dict[str, Any]) -> list[float]:
-    seeds = metrics.arrays(rows)
-    ones = np.ones((1, seeds.shape[-1]))
-    return [round(float(metrics.score(name, seed, ones)[0]), 4) for seed in seeds]
-
-
-def _mean(name: str, rows: dict[str, Any]) -> float:
-    values = _each(name, rows)
-    return round(sum(values) / len(values), 4)
-
-
 def _attempt(path: pathlib.Path) -> Callable[[float], None]:
     """Return a function that stores the CPU seconds of a new attempt in a list."""
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
@@ -331,11 +289,9 @@ def _write_json(path: pathlib.Path, content: Any) -> None:
 
 
 def _processor() -> str:
-    """Return the model of the processor (Linux), or the name of `platform`."""
     path = pathlib.Path("/proc/cpuinfo")
-    found = (
-        re.search(r"model name\s*: (.*)", path.read_text()) if path.exists() else None
-    )
+    text = path.read_text() if path.exists() else ""
+    found = re.search(r"model name\s*: (.*)", text)
     return found[1] if found else platform.processor()
 
 

@@ -3,7 +3,6 @@
 import functools
 import itertools
 import json
-import lzma
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import metrics
 import numpy as np
-from bootstrap import interval, resample, sampled_scores
+import scores
 from grid import Grid
 
 PRIMARY = "chunking", "sst2", "cola", "stsb", "mnli"
@@ -19,8 +18,6 @@ PRIMARY = "chunking", "sst2", "cola", "stsb", "mnli"
 
 
 class Results:
-    """Scores of the finished runs, and samples of them."""
-
     def __init__(self, grid: Grid, folder: pathlib.Path):
         self.grid, self._folder = grid, folder
         self.rows = {
@@ -30,17 +27,12 @@ class Results:
         }
         self.rungs = [*dict.fromkeys(run.rung for run in grid.runs if run.rung)]
         self.systems = [*dict.fromkeys(run.system for run in grid.runs if run.rung)]
-        self.baselines = [
-            *dict.fromkeys(run.system for run in grid.runs if not run.rung)
-        ]
-
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """Return the pairs of systems that are compared, the later one first."""
-        return [(b, a) for a, b in itertools.combinations(self.systems, 2)]
+        baselines = (run.system for run in grid.runs if not run.rung)
+        self.baselines = [*dict.fromkeys(baselines)]
+        self.pairs = [(b, a) for a, b in itertools.combinations(self.systems, 2)]
+        """Pairs of systems that are compared, the later one first."""
 
     def finished(self, system: str, rung: str, tasks: Sequence[str]) -> dict[int, Any]:
-        """Return the runs by seed that have the scores of all given tasks."""
         return {
             run.seed: run
             for run, row in self.rows.items()
@@ -52,17 +44,11 @@ class Results:
         self, system: str, rung: str, tasks: Sequence[str], seeds: Sequence[int]
     ) -> np.ndarray:
         """Return the mean of some tasks over some seeds: [1 + SAMPLES]."""
-        runs = self.finished(system, rung, tasks)
-        return np.mean(
-            [
-                resample(
-                    [self._samples(runs[seed], task) for seed in seeds],
-                    f"{system} {rung} {task}",
-                )
-                for task in tasks
-            ],
-            0,
-        )
+        runs, means = self.finished(system, rung, tasks), []
+        for task in tasks:
+            samples = [self._samples(runs[seed], task) for seed in seeds]
+            means.append(metrics.resample(samples, f"{system} {rung} {task}"))
+        return np.mean(means, 0)
 
     def difference(
         self, pair: Sequence[str], rung: str, tasks: Sequence[str]
@@ -81,8 +67,8 @@ class Results:
     @functools.cache  # noqa: B019
     def _samples(self, run: Any, task: str) -> np.ndarray:
         path = self._folder / f"{run.name}.rows.json.xz"
-        rows = json.loads(lzma.decompress(path.read_bytes()))[task]
-        return sampled_scores(task, metrics.arrays(rows))
+        rows = scores.read_rows(path)[task]
+        return metrics.sampled_scores(task, metrics.arrays(rows))
 
 
 def primary_of(row: Mapping[str, Any]) -> float | None:
@@ -93,6 +79,5 @@ def primary_of(row: Mapping[str, Any]) -> float | None:
 
 
 def cell(values: np.ndarray, sign: str = "") -> str:
-    """Return a score or a difference with its interval, or nothing for no seeds."""
-    value, low, high = interval(values)
+    value, low, high = metrics.interval(values)
     return f"{value:{sign}.1f} ({low:{sign}.1f} to {high:{sign}.1f})"

@@ -4,6 +4,7 @@ import ctypes
 import dataclasses
 import gzip
 import json
+import lzma
 import os
 import pathlib
 import random
@@ -17,6 +18,7 @@ from typing import Any
 
 import metrics
 
+from electra_tf import durable_files
 from electra_tf.tasks.data.schemes import conlleval_spans
 
 
@@ -79,12 +81,7 @@ def run_command(
             preexec_fn=_end_with_parent,
         )
         try:
-            while True:
-                try:
-                    printed = process.communicate(timeout=30)[0]
-                    break
-                except subprocess.TimeoutExpired:
-                    spent(_cpu_seconds(process.pid))
+            printed = process.communicate()[0]
         except BaseException:  # SIGTERM: the command writes a checkpoint
             process.terminate()
             process.communicate()
@@ -100,14 +97,7 @@ def run_command(
 
 
 def _end_with_parent() -> None:
-    """Let the kernel send SIGTERM to this process when its parent is killed."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-
-
-def _cpu_seconds(process: int) -> float:
-    """Return the CPU seconds of a running process (Linux)."""
-    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
-    return sum(map(int, fields.split()[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def probe(checkpoint: str, data: pathlib.Path, log: pathlib.Path) -> dict[str, float]:
@@ -119,11 +109,8 @@ def blimp(checkpoint: str, data: pathlib.Path, log: pathlib.Path) -> dict[str, f
     return {"blimp": _evaluate("blimp.py", data / "blimp", checkpoint, log)["accuracy"]}
 
 
-def _evaluate(
-    program: str, data: pathlib.Path, checkpoint: str, log: pathlib.Path
-) -> dict:
-    flags = f"--data={data}", f"--checkpoint={checkpoint}"
-    printed = run_command(program, *flags, log=log)
+def _evaluate(name: str, data: pathlib.Path, path: str, log: pathlib.Path) -> dict:
+    printed = run_command(name, f"--data={data}", f"--checkpoint={path}", log=log)
     return json.loads(printed.strip().splitlines()[-1])
 
 
@@ -162,16 +149,10 @@ def finetune(
 
 
 def rows_of(name: str, dev: str, predicted: Sequence[str]) -> dict[str, Any]:
-    """Return what each row of dev got, without text.
+    """Return what each row of dev got, without text, from files' contents.
 
-    Args:
-        name: Of the task.
-        dev: Contents of the dev file.
-        predicted: Contents of each seed's predictions.
-
-    Returns:
-        Lists with an item for each seed: `tp`, `fp` and `fn` of each sentence's chunks;
-        a string `right` of 0 and 1; or `predicted`, beside `gold`.
+    Lists have an item for each seed: `tp`, `fp` and `fn` of each sentence's chunks; a
+    string `right` of 0 and 1; or `predicted`, beside `gold`.
     """
     task = TASKS[name]
     if name == "chunking":
@@ -200,7 +181,6 @@ def rows_of(name: str, dev: str, predicted: Sequence[str]) -> dict[str, Any]:
 
 
 def _span_counts(block: str) -> tuple[int, int, int]:
-    """Return true and false positives and false negatives of a sentence's spans."""
     columns = zip(*(line.split()[-2:] for line in block.split("\n")), strict=True)
     gold, predicted = (set(conlleval_spans(tags)) for tags in columns)
     return len(gold & predicted), len(predicted - gold), len(gold - predicted)
@@ -234,11 +214,7 @@ def prepare(name: str, data: pathlib.Path, folder: pathlib.Path, tenth: bool) ->
 def split(
     items: Sequence[str], sizes: Sequence[int], key: Callable[[str], str]
 ) -> list[list[str]]:
-    """Draw parts of given sizes, and the rest, always the same ones.
-
-    Returns:
-        The parts and the rest, each in the order of the rows.
-    """
+    """Draw parts of given sizes, and the rest, always the same, in the rows' order."""
     groups: dict[str, list[int]] = {}
     for number, item in enumerate(items):
         groups.setdefault(key(item), []).append(number)
@@ -252,7 +228,6 @@ def split(
 
 
 def _types(blocks: Sequence[str]) -> set[str]:
-    """Return the types of the chunks of sentences."""
     lines = [line for block in blocks for line in block.split("\n") if line.strip()]
     return {line.split()[-1].rpartition("-")[2] for line in lines}
 
@@ -261,14 +236,35 @@ def _premise(row: str) -> str:
     return row.split("\t")[1].strip()
 
 
+def read_text(path: pathlib.Path) -> str:
+    """Return the text of a file, which may be compressed by gzip."""
+    if path.exists():
+        return path.read_bytes().decode("utf-8-sig")
+    packed = path.with_name(f"{path.name}.gz").read_bytes()
+    return gzip.decompress(packed).decode("utf-8-sig")
+
+
+def tfidf(analyzer: str, largest: int) -> Any:
+    """Return TF-IDF of up to so many units with logistic regression."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    vectors = TfidfVectorizer(analyzer=analyzer, ngram_range=(1, largest))
+    return make_pipeline(vectors, LogisticRegression(C=10, max_iter=1000))
+
+
+def read_rows(path: pathlib.Path) -> dict[str, Any]:
+    return json.loads(lzma.decompress(path.read_bytes())) if path.exists() else {}
+
+
+def write_rows(path: pathlib.Path, rows: dict[str, Any]) -> None:
+    durable_files.write(path, lzma.compress(json.dumps(rows).encode()))
+
+
 def _read(data: pathlib.Path, path: str, task: Task) -> tuple[str, list[str]]:
     """Return the header line and the rows, or the sentences, of a file."""
-    plain = data / path
-    is_plain = plain.exists()
-    opened = open if is_plain else gzip.open
-    with opened(plain if is_plain else f"{plain}.gz", "rt", encoding="utf-8-sig",
-                newline="") as file:  # fmt: skip
-        text = file.read()
+    text = read_text(data / path)
     if task.suffix == ".txt":
         return "", [f"{block}\n\n" for block in _blocks(text)]
     lines = [f"{line}\n" for line in text.split("\n") if line.strip()]

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import http.client
 import json
-import math
 import pathlib
 import re
 import subprocess
@@ -32,8 +31,6 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from electra_tf.serving.validate import TOLERANCE, max_difference
-
 DEADLINE = 60.0
 # Statuses of an invalid request; others mean that the server failed, hung or ended.
 _INVALID_GRPC = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE"}
@@ -42,21 +39,13 @@ Compare = Callable[[requests.Case, requests.Arrays], str]
 
 
 class RejectedError(Exception):
-    """A request without a response.
-
-    Args:
-        code: Its status, or the type of another error.
-        message: The reason.
-        is_invalid: Whether the request is at fault, not the server.
-    """
+    """A request without a response; `is_invalid` if it is at fault, not the server."""
 
     def __init__(self, code: str, message: str, is_invalid: bool):
         self.code, self.message, self.is_invalid = code, message, is_invalid
 
 
 class Server:
-    """Server process, with its standard error in a file."""
-
     def __init__(self, process: subprocess.Popen[str], errors: Any):
         self.process, self._errors = process, errors
         for line in process.stdout:
@@ -84,7 +73,6 @@ class Server:
 
 @contextlib.contextmanager
 def run_server(command: Sequence[str]) -> Iterator[Server]:
-    """Run a server until the block ends."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -101,8 +89,6 @@ def run_server(command: Sequence[str]) -> Iterator[Server]:
 
 
 class GrpcClient:
-    """Client of TF Serving's `Predict` for a SavedModel."""
-
     def __init__(self, address: str, folder: pathlib.Path):
         size = [("grpc.max_receive_message_length", -1)]
         channel = grpc.insecure_channel(address, options=size)
@@ -125,17 +111,12 @@ class GrpcClient:
         try:
             response = self._stub.Predict(request, timeout=DEADLINE, metadata=metadata)
         except grpc.RpcError as error:
-            code = error.code().name
-            message = error.details() or ""
+            code, message = error.code().name, error.details() or ""
             raise RejectedError(code, message, code in _INVALID_GRPC) from error
-        return {
-            name: tf.make_ndarray(array) for name, array in response.outputs.items()
-        }
+        return {name: tf.make_ndarray(x) for name, x in response.outputs.items()}
 
 
 class HttpClient:
-    """Client of `electra-tf serve`, with a connection for each thread."""
-
     def __init__(self, address: str, name: str):
         self._address, self._path = address, f"/v1/models/{name}"
         self._local = threading.local()
@@ -170,9 +151,8 @@ class HttpClient:
     def _call(self, path: str, body: str | None = None) -> tuple[int, Any]:
         """Return the status and the value of a response; a body is posted."""
         if not hasattr(self._local, "connection"):
-            self._local.connection = http.client.HTTPConnection(
-                self._address, timeout=DEADLINE
-            )
+            connection = http.client.HTTPConnection(self._address, timeout=DEADLINE)
+            self._local.connection = connection
         self._local.connection.request("POST" if body else "GET", path, body)
         response = self._local.connection.getresponse()
         return response.status, json.loads(response.read())
@@ -198,17 +178,13 @@ def _signatures(definitions: Mapping[str, Any]) -> list[requests.Signature]:
 
 def _to_json(message: requests.Message) -> Any:
     """Return a message as nested lists; None if JSON has no such value."""
-    shape = [dim.size for dim in message.tensor_shape.dim]
-    if message.dtype == types_pb2.DT_STRING:
-        values = [_text(text) for text in message.string_val]
-    else:
-        content = np.frombuffer(message.tensor_content, np.int32)
-        values = [*message.int_val, *content.tolist()]
-    if len(values) != math.prod(shape) or (0 in shape and len(shape) > 1):
+    shape = requests.shape_of(message)
+    if not requests.is_complete(message) or (0 in shape and len(shape) > 1):
         return None
-    for size in reversed(shape[1:]):
-        values = [values[i : i + size] for i in range(0, len(values), size)]
-    return values if shape else values[0]
+    array = tf.make_ndarray(message)
+    return (
+        np.vectorize(_text, [object])(array) if message.string_val else array
+    ).tolist()
 
 
 def _text(text: bytes) -> Any:
@@ -226,53 +202,27 @@ def _from_json(values: list, dtype: np.dtype, shape: Sequence[int]) -> np.ndarra
     return np.vectorize(str.encode, [object])(array) if dtype.kind == "O" else array
 
 
-class Direct:
-    """Outputs of the SavedModel, called in this process without a server."""
-
-    def __init__(self, folder: pathlib.Path, cases: Iterable[requests.Case]):
-        functions = tf.saved_model.load(str(folder)).signatures
-        self._expected = {
-            id(case): requests.call(functions[case.signature.name], case)
-            for case in cases
-        }
-
-    def compare(self, case: requests.Case, response: requests.Arrays) -> str:
-        """Return a description of the first difference, or an empty string."""
-        for name, expected in self._expected[id(case)].items():
-            difference = max_difference(response[name], expected)
-            if difference > TOLERANCE:
-                return f"{name} differs from the direct call by {difference:.2g}"
-        return ""
-
-
 @dataclasses.dataclass
 class Tally:
-    """Results of a series of requests."""
-
     HEADER: ClassVar[str] = (
         f"{'':10}{'requests':>10}{'responses':>10}{'errors':>8}{'failures':>9}"
         f"{'p50 ms':>9}{'p90':>8}{'p99':>8}{'max':>9}{'req/s':>9}"
     )
     name: str
     seconds: float = 0.0
-    latencies: list[float] = dataclasses.field(default_factory=list)
-    """Milliseconds of each correct response."""
-    errors: list[str] = dataclasses.field(default_factory=list)
-    """Status of each invalid request."""
+    latencies: list[float] = dataclasses.field(default_factory=list)  # ms
+    errors: list[str] = dataclasses.field(default_factory=list)  # statuses
     failures: list[str] = dataclasses.field(default_factory=list)
 
     def __str__(self) -> str:
-        responses, errors = len(self.latencies), len(self.errors)
-        count = responses + errors + len(self.failures)
+        sizes = [len(x) for x in (self.latencies, self.errors, self.failures)]
+        count, codes = sum(sizes), collections.Counter(self.errors).most_common()
         points = np.percentile(self.latencies or [np.nan], [50, 90, 99, 100])
-        p50, p90, p99, largest = points
-        codes = ", ".join(
-            f"{n} {code}" for code, n in collections.Counter(self.errors).most_common()
-        )
         return (
-            f"{self.name:10}{count:10,}{responses:10,}{errors:8,}"
-            f"{len(self.failures):9,}{p50:9.1f}{p90:8.1f}{p99:8.1f}{largest:9.1f}"
-            f"{count / max(self.seconds, 1e-9):9,.0f}  {codes}"
+            f"{self.name:10}{count:10,}{sizes[0]:10,}{sizes[1]:8,}{sizes[2]:9,}"
+            f"{points[0]:9.1f}{points[1]:8.1f}{points[2]:8.1f}{points[3]:9.1f}"
+            f"{count / max(self.seconds, 1e-9):9,.0f}  "
+            + ", ".join(f"{number} {code}" for code, number in codes)
         )
 
 
@@ -309,7 +259,6 @@ def send_all(
     tally: Tally,
     compare: Compare = lambda case, response: "",
 ) -> None:
-    """Send requests from several threads."""
     start = time.perf_counter()
     with futures.ThreadPoolExecutor(threads) as pool:
         sent = pool.map(lambda case: send(client, case, tally, compare), cases)

@@ -31,6 +31,17 @@ _LONG = 10_000  # bytes: longer texts may have more parts than a model accepts
 _SHORT = 16  # positions that every model has
 _IDS = 100  # entries that every vocabulary has
 _EXPANDED = 2**22  # bytes that a random message may take once it is expanded
+_UNUSUAL_TEXTS = {
+    "an empty string": [b""],
+    "white space": [b" \t\r\n\xe2\x80\xa8\xe3\x80\x80"],
+    "a megabyte without space": [b"x" * 2**20],
+    "invalid UTF-8": [b"\xff\xfe caf\xc3", b"\xed\xa0\x80\xf4\x90\x80\x80"],
+    "NUL": [b"\x00", b"a\x00b"],
+    "control characters": [bytes(range(32)) + b"\x7f"],
+    "no rows": [],
+    "many rows": [b"a"] * 1000,
+    "one long of many": [b"a", b"word " * 20_000, b""],
+}
 Message = tensor_pb2.TensorProto
 Tensors = dict[str, Message]
 Arrays = dict[str, np.ndarray]
@@ -91,7 +102,7 @@ class Case:
     @property
     def rows(self) -> int | None:
         """Return the expected rows of the response; None for an invalid request."""
-        shape, *others = {tuple(_shape(message)) for message in self.tensors.values()}
+        shape, *others = {tuple(shape_of(message)) for message in self.tensors.values()}
         rank = 1 if self.signature.takes_strings else 2
         valid = not (self.refused or others) and len(shape) == rank and min(shape) >= 0
         return shape[0] if valid else None
@@ -102,12 +113,12 @@ class Case:
         if self.rows is None:
             return ERROR
         messages = [*self.tensors.values()]
-        if not all(map(_is_complete, messages)):
-            return EITHER
+        size = sum(len(text) for message in messages for text in message.string_val)
         if self.signature.takes_strings:
-            size = sum(len(text) for message in messages for text in message.string_val)
-            return EITHER if size > _LONG else RESPONSE
-        return EITHER if self.rows or _shape(messages[0])[1] > _SHORT else RESPONSE
+            unusual = size > _LONG
+        else:
+            unusual = self.rows or shape_of(messages[0])[1] > _SHORT
+        return RESPONSE if all(map(is_complete, messages)) and not unusual else EITHER
 
     def validate(self, response: Arrays) -> str:
         """Return a description of an unexpected response, or an empty string."""
@@ -118,7 +129,9 @@ class Case:
             return f"outputs {sorted(response)}"
         for name, (dtype, shape) in self.signature.outputs.items():
             array, expected = response[name], (self.rows, *shape[1:])
-            if array.dtype != dtype or not _matches(array.shape, expected):
+            same = array.dtype == dtype and array.ndim == len(expected)
+            sizes = zip(array.shape, expected, strict=False)  # -1: any
+            if not same or any(other not in (-1, size) for size, other in sizes):
                 return f"{name} is {array.dtype} {array.shape}, not {dtype} {expected}"
             if dtype.kind == "f" and not np.isfinite(array).all():
                 return f"{name} is not finite"
@@ -126,7 +139,6 @@ class Case:
 
 
 def call(function: Any, case: Case) -> Arrays:
-    """Return the outputs of a signature's function, called without a server."""
     inputs = {
         name: tf.constant(tf.make_ndarray(message), message.dtype)
         for name, message in case.tensors.items()
@@ -134,37 +146,28 @@ def call(function: Any, case: Case) -> Arrays:
     return {name: tensor.numpy() for name, tensor in function(**inputs).items()}
 
 
-def _matches(shape: Sequence[int], expected: Sequence[int]) -> bool:
-    """Return whether a shape equals the expected one, where -1 is any number."""
-    return len(shape) == len(expected) and all(
-        other in (-1, size) for size, other in zip(shape, expected, strict=True)
-    )
-
-
-def _shape(message: Message) -> list[int]:
+def shape_of(message: Message) -> list[int]:
     return [dim.size for dim in message.tensor_shape.dim]
 
 
-def _is_complete(message: Message) -> bool:
+def is_complete(message: Message) -> bool:
     """Return whether a message has as many values as its shape."""
     stored = len(message.string_val) + len(message.int_val)
-    return stored + len(message.tensor_content) // 4 == math.prod(_shape(message))
+    return stored + len(message.tensor_content) // 4 == math.prod(shape_of(message))
 
 
 def real(
     signature: Signature, texts: Sequence[str], rng: np.random.Generator
 ) -> Iterator[Case]:
+    encoded = [text.encode() for text in texts]
     for start in range(len(texts)):
         for rows in (1, 2, 8):
             if signature.takes_strings:
-                indices = {
-                    name: [start + offset + 3 * row for row in range(rows)]
-                    for offset, name in enumerate(signature.inputs)
-                }
-                tensors = {
-                    name: signature.texts([texts[i % len(texts)].encode() for i in row])
-                    for name, row in indices.items()
-                }
+                tensors = {}
+                for column, name in enumerate(signature.inputs, start):
+                    found = [column + 3 * row for row in range(rows)]
+                    some = [encoded[index % len(texts)] for index in found]
+                    tensors[name] = signature.texts(some)
             else:
                 tensors = _random_ids(signature, rows, int(rng.integers(1, 33)), rng)
             yield Case(f"{signature.name}, {rows} rows", signature, tensors)
@@ -188,12 +191,21 @@ def _random_ids(
 def hostile(signature: Signature) -> Iterator[Case]:
     """Yield invalid requests and valid ones with unusual values."""
     if signature.takes_strings:
-        requests = _unusual_texts(signature)
+        requests = {
+            title: signature.same(signature.texts(rows))
+            for title, rows in _UNUSUAL_TEXTS.items()
+        }
         valid, value = signature.same(signature.texts([b"a", b"b"])), [b"a"]
         one, none = signature.texts([b"a"]), signature.texts([])
     else:
-        requests = _unusual_ids(signature)
+        shapes = [0, 4], [2, 0], [0, 0], [2, 5000]
+        requests = {f"shape {shape}": signature.filled(shape) for shape in shapes}
+        requests["all padding"] = signature.same(signature.ids([[0] * 4] * 2))
         valid, value = signature.filled([2, 4]), [1]
+        for name in signature.inputs:
+            for number in (-1, 7, -(2**31), 2**31 - 1):
+                ids = signature.ids([[number] * 4] * 2)
+                requests[f"{name} of {number}"] = {**valid, name: ids}
         one, none = signature.ids([[1] * 4]), signature.ids([[]])
     name, *others = signature.inputs
     scalar, deep = signature.message([], value), signature.message([1] * 3, value)
@@ -208,47 +220,13 @@ def hostile(signature: Signature) -> Iterator[Case]:
         yield Case(f"{signature.name}: {title}", signature, tensors)
 
 
-def _unusual_texts(signature: Signature) -> dict[str, Tensors]:
-    texts = {
-        "an empty string": [b""],
-        "white space": [b" \t\r\n\xe2\x80\xa8\xe3\x80\x80"],
-        "a megabyte without space": [b"x" * 2**20],
-        "invalid UTF-8": [b"\xff\xfe caf\xc3", b"\xed\xa0\x80\xf4\x90\x80\x80"],
-        "NUL": [b"\x00", b"a\x00b"],
-        "control characters": [bytes(range(32)) + b"\x7f"],
-        "no rows": [],
-        "many rows": [b"a"] * 1000,
-        "one long of many": [b"a", b"word " * 20_000, b""],
-    }
-    return {key: signature.same(signature.texts(rows)) for key, rows in texts.items()}
-
-
-def _unusual_ids(signature: Signature) -> dict[str, Tensors]:
-    shapes = {
-        "no rows": [0, 4],
-        "no positions": [2, 0],
-        "no rows or positions": [0, 0],
-        "rows too long": [2, 5000],
-    }
-    valid = signature.filled([2, 4])
-    requests = {title: signature.filled(shape) for title, shape in shapes.items()}
-    requests["all padding"] = signature.same(signature.ids([[0] * 4] * 2))
-    for name in signature.inputs:
-        for value in (-1, 7, -(2**31), 2**31 - 1):
-            ids = signature.ids([[value] * 4] * 2)
-            requests[f"{name} of {value}"] = {**valid, name: ids}
-    return requests
-
-
 def attacks(
     signature: Signature, limits: Mapping[str, int], length: int
 ) -> Iterator[Case]:
     """Yield requests that are small to send and large to compute.
 
-    Args:
-        signature: A signature of strings or of ids.
-        limits: `rows`, `bytes` and `positions` of a request.
-        length: Positions of the longest row.
+    `limits` are the `rows`, `bytes` and `positions` of a request; `length` is that of
+    the longest row.
     """
     if signature.takes_strings:
         yield from _large_texts(signature, limits["rows"], limits["bytes"])

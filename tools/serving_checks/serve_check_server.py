@@ -44,7 +44,6 @@ CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def newest_version(model: str) -> pathlib.Path:
-    """Return the folder of the largest version number of a model."""
     folders = [path for path in pathlib.Path(model).glob("*") if path.name.isdecimal()]
     if not folders:
         sys.exit(f"error: {model} must contain a folder named by a number, such as 1")
@@ -52,7 +51,6 @@ def newest_version(model: str) -> pathlib.Path:
 
 
 def read_signatures(folder: pathlib.Path) -> dict[str, Any]:
-    """Return the signature messages of a SavedModel by name."""
     message = (folder / "saved_model.pb").read_bytes()
     (graph,) = saved_model_pb2.SavedModel.FromString(message).meta_graphs
     names = (name for name in graph.signature_def if not name.startswith("__"))
@@ -87,7 +85,6 @@ class Service(prediction_service_pb2_grpc.PredictionServiceServicer):
             )
 
     def warm_up(self) -> int:
-        """Run the warm-up requests of the version, and return their number."""
         if not self._warmup.exists():
             return 0
         records = [*tf.data.TFRecordDataset(str(self._warmup)).as_numpy_iterator()]
