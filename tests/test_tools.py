@@ -75,13 +75,15 @@ def runs(folder, tmp_path_factory):
     return *folders, json.loads(result.stdout.splitlines()[-1])
 
 
-def run_without_tensorflow(folder):
+def run_without_tensorflow(folder, *arguments):
     code = (
         "import runpy, sys; sys.modules['tensorflow'] = None; "
         "sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
     )
     return subprocess.run(
-        [sys.executable, "-c", code, folder / "run.py"], capture_output=True, text=True
+        [sys.executable, "-c", code, folder / "run.py", *arguments],
+        capture_output=True,
+        text=True,
     )
 
 
@@ -175,7 +177,7 @@ def test_a_run_that_was_moved_equals_one_that_stayed(
     result = device_train("export", f"--data={folder}", *options, *chosen)
     assert result.returncode == 0, result.stderr
     result = device_train("import", *options)
-    assert "must have trained on" in result.stderr
+    assert "must have trained on from step 3" in result.stderr
     result = run_without_tensorflow(tmp_path / "step")
     assert result.returncode == 0, result.stderr
     lines = (tmp_path / "step/metrics.jsonl").read_text().splitlines()
@@ -203,6 +205,50 @@ def test_a_run_that_was_moved_equals_one_that_stayed(
         np.testing.assert_allclose(values, stayed_weights[key], atol=1e-3, err_msg=key)
     result = device_train("export", f"--data={folder}", *options)
     assert "must have the state of the optimizer" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_new_run_trains_elsewhere_and_is_fine_tuned_here(folder, tmp_path):
+    from tiny import SETS
+
+    pytest.importorskip("jax", reason="needs the extra tpu-check or gpu-check")
+    step, run, data = tmp_path / "step", tmp_path / "run", tmp_path / "data"
+    sets = (*SETS, "training.log_every=20", "training.steps=1000")
+    result = device_train(
+        *("export", "--config=tiny", f"--data={folder}", f"--folder={step}"),
+        *("--device=cpu", "--set=optimizer.warmup_steps=100"),
+        *(f"--set={item}" for item in sets),
+    )
+    assert result.returncode == 0, result.stderr
+    result = device_train("compile", f"--folder={step}")
+    assert result.returncode == 0, result.stderr
+    result = run_without_tensorflow(step, "--minutes=1.5", "--timed_steps=40")
+    assert result.returncode == 0, result.stderr
+    assert "compiled.bin is loaded" in result.stdout
+    steps = int(re.search(r"so ([\d,]+) steps", result.stdout)[1].replace(",", ""))
+    lines = (step / "metrics.jsonl").read_text().splitlines()
+    lines = [json.loads(line) for line in lines]
+    assert lines[-1]["step"] == steps
+    assert lines[-1]["learning_rate"] < lines[len(lines) // 5]["learning_rate"]
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    (step / "state.npz").unlink()
+    arrays = np.load(step / "weights.npz")
+    kinds = {arrays[name].dtype.name for name in arrays.files}
+    assert kinds == {"float16", "float32", "int64"}
+    result = device_train("import", f"--run={run}", f"--folder={step}", "--weights")
+    assert result.returncode == 0, result.stderr
+    text = (run / f"checkpoints/step_{steps:08}/config.yaml").read_text()
+    assert f"steps: {steps}\n" in text
+    assert f"warmup_steps: {steps // 10}\n" in text
+    data.mkdir()
+    for name in ("train", "dev"):
+        (data / f"{name}.csv").write_text("text,label\n" + "a b,0\nb a,1\n" * 8)
+    result = python(
+        *("-m", "electra_tf.finetune", "--task=csv", f"--data={data}"),
+        *(f"--checkpoint={run}", f"--output={tmp_path / 'model'}"),
+        "--set=training.epochs=1",
+    )
+    assert result.returncode == 0, result.stderr
 
 
 def test_only_the_records_of_a_run_move_with_it(

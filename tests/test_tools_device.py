@@ -3,7 +3,6 @@
 import importlib
 import json
 
-import numpy as np
 import pytest
 from conftest import ROOT, python
 
@@ -76,57 +75,6 @@ def test_kernels_of_a_compiled_program(tool):
     assert costs.as_text(table).splitlines()[-1].startswith("| total | 5 | 0.00 |")
 
 
-def test_calls_of_kernels_become_functions(tool, monkeypatch):
-    link = tool("device_link")
-    kernels = tool_stub(monkeypatch)
-    code = """  func.func public @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {
-    %0 = call @helper(%arg0) : (tensor<4xf32>) -> tensor<4xf32>
-    return %0 : tensor<4xf32>
-  }
-  func.func private @helper(%arg0: tensor<4xf32>) -> tensor<4xf32> {
-    %0 = stablehlo.custom_call @triton(%arg0) : (tensor<4xf32>) -> tensor<4xf32>
-    return %0 : tensor<4xf32>
-  }"""
-    monkeypatch.setattr(link, "_lowered", lambda *_: code)
-    call = (
-        "    %4 = stablehlo.custom_call @electra_tf.add_norm(%0, %3) {api_version = "
-        '3 : i32, backend_config = "{\\22rate\\22: 0.1}"} : (tensor<4xf32>, '
-        "tensor<2xf32>) -> tuple<tensor<4xf32>, tensor<2xf32>> loc(#loc7)"
-    )
-    element = (
-        "    %5 = stablehlo.get_tuple_element %4[1] : (tuple<tensor<4xf32>, "
-        "tensor<2xf32>>) -> tensor<2xf32> loc(#loc7)"
-    )
-    program = "\n".join(
-        ["module {", "  func.func @main() {", call, element, "  }", "}"]
-    )
-    lines = [line.lstrip() for line in link.link(program, "cuda").splitlines()]
-    assert kernels == [False]
-    assert lines[2] == (
-        "%4:2 = call @kernel_0(%0, %3) : (tensor<4xf32>, tensor<2xf32>) -> "
-        "(tensor<4xf32>, tensor<2xf32>) loc(#loc7)"
-    )
-    reshape = "stablehlo.reshape %4#1 : (tensor<2xf32>) -> tensor<2xf32>"
-    assert lines[3] == f"%5 = {reshape}"
-    text = "\n".join(lines[5:])
-    assert "func.func private @kernel_0(" in text
-    assert "call @kernel_0_helper(" in text
-    assert "func.func private @kernel_0_helper(" in text
-    assert "-> tensor<4xf32> loc(#loc7)\nreturn" in text  # the Triton call
-    assert lines[-1] == "}"
-
-
-def tool_stub(monkeypatch):
-    """Replace the kernels' module, which needs JAX; return the calls of `interpret`."""
-    import sys
-    import types
-
-    calls = []
-    stub = types.SimpleNamespace(interpret=calls.append)
-    monkeypatch.setitem(sys.modules, "device_kernels", stub)
-    return calls
-
-
 @pytest.mark.slow
 def test_small_needs_few_kernels_and_bytes_on_a_gpu():
     for name in ("jax", "jax_cuda13_plugin"):
@@ -157,32 +105,3 @@ def test_a_step_with_kernels_equals_that_of_tensorflow(folder, tmp_path):
     assert max(float32["differences"].values()) < 1e-5
     assert bfloat16["differences"]["loss"] < 2e-4
     assert float32["largest_update"] > 1e-4
-
-
-def test_buffers_and_tensors_of_a_layout(tool):
-    layouts = tool("device_layout")
-    layout = {
-        "sizes": {"flat/weights": 16},
-        "regions": [
-            {
-                "buffer": "flat/weights",
-                "start": 0,
-                "shape": [2, 2],
-                "paths": ["a", "b"],
-            },
-            {"buffer": "flat/weights", "start": 12, "shape": [3], "paths": ["c"]},
-        ],
-    }
-    state = {
-        "a": np.array([[0, 1], [2, 3]]),
-        "b": np.array([[4, 5], [6, 7]]),
-        "c": np.array([8, 9, 10]),
-        "step": np.int64(5),
-    }
-    packed = layouts.pack(state, layout)
-    values = [0, 1, 4, 5, 2, 3, 6, 7, 0, 0, 0, 0, 8, 9, 10, 0]  # a and b side by side
-    assert packed["flat/weights"].tolist() == values
-    assert packed["step"] == 5
-    back = layouts.unpack(packed, layout)
-    assert back.keys() == state.keys()
-    assert all(np.array_equal(back[name], state[name]) for name in state)

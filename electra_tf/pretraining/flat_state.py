@@ -50,15 +50,16 @@ class FlatState:
         optimizer = pretrainer.optimizer
         if optimizer.settings.name not in ("adam", "adamw"):
             raise InputError(
-                "The optimizer of a step with kernels for GPUs must be adam or adamw",
-                f"optimizer.name: {optimizer.settings.name}",
-                "Export the step for any device",
+                "optimizer.name must be adam or adamw for a step with kernels for "
+                f"GPUs, not {optimizer.settings.name}; pass --kernels=any"
             )
         self._pretrainer, self._optimizer = pretrainer, optimizer
         variables = pretrainer.trainable_variables
         self._variables = {v.path: v for v in variables}
         self._indices = [compat.variable_index(optimizer, v) for v in variables]
-        self.low_dtype = _low_dtype(pretrainer)
+        policy = keras.DTypePolicy(pretrainer.config.training.precision)
+        self.low_dtype = tf.as_dtype(policy.compute_dtype)
+        """Type in which the encoders compute."""
         self._low_paths = _low_paths(pretrainer, self.low_dtype)
         self._scales: dict[str, tuple[bool, float]] = {}
         self.regions, sizes = self._layout()
@@ -78,17 +79,13 @@ class FlatState:
             match = _MERGED.match(path)
             merged.setdefault(match.groups() if match else (path,), []).append(path)
         # Large weights first, so that equal ones follow each other.
-        for paths in sorted(merged.values(), key=self._order):
+        shapes = ((self._variables[paths[0]].shape, paths) for paths in merged.values())
+        for shape, paths in sorted(shapes, key=lambda pair: -math.prod(pair[0])):
             group = self._group(paths)
-            region = Region(
-                group, sizes.get(group, 0), list(self._variables[paths[0]].shape), paths
-            )
+            region = Region(group, sizes.get(group, 0), list(shape), paths)
             sizes[group] = region.start + -(-region.size // _ALIGNED) * _ALIGNED
             regions.append(region)
         return regions, sizes
-
-    def _order(self, paths: list[str]) -> float:
-        return -math.prod(self._variables[paths[0]].shape)
 
     def _group(self, paths: list[str]) -> str:
         index = compat.variable_index(self._optimizer, self._variables[paths[0]])
@@ -123,8 +120,7 @@ class FlatState:
 
     def tensor(self, variable: keras.Variable) -> tf.Tensor | None:
         """Return the tensor of a weight that gets its gradient."""
-        path = getattr(variable, "path", None)
-        return self._tensors.get(path)
+        return self._tensors.get(getattr(variable, "path", None))
 
     def place(self, variable: keras.Variable) -> tuple[tf.Tensor, int]:
         """Return the buffer and the place of a vector."""
@@ -173,9 +169,8 @@ class FlatState:
         by_path = dict(zip(self._variables, gradients, strict=True))
         if missing := [path for path, g in by_path.items() if g is None]:
             raise InputError(
-                "Every weight must have a gradient in a step with kernels for GPUs",
-                f"none for {missing[0]}",
-                "Export the step for any device",
+                f"{missing[0]} must have a gradient in a step with kernels for GPUs; "
+                "pass --kernels=any"
             )
         with tf.name_scope("update"):
             flat = {g: self._flat_gradient(g, by_path) for g in self._scales}
@@ -215,12 +210,6 @@ class FlatState:
 
 def _slice(region: Region) -> slice:
     return slice(region.start, region.start + region.size)
-
-
-def _low_dtype(pretrainer: Pretrainer) -> tf.DType:
-    """Return the type in which the encoders compute."""
-    policy = keras.DTypePolicy(pretrainer.config.training.precision)
-    return tf.as_dtype(policy.compute_dtype)
 
 
 def _low_paths(pretrainer: Pretrainer, dtype: tf.DType) -> set[str]:

@@ -34,7 +34,7 @@ def make(name="adamw", length=16, **settings):
 @pytest.fixture
 def layouts(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools" / "device_checks"))
-    return importlib.import_module("device_layout")
+    return importlib.import_module("device_run")
 
 
 @pytest.mark.parametrize("settings", [{}, {"generator_learning_rate": 1e-4}])

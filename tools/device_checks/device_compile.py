@@ -13,38 +13,25 @@ import argparse
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
+import device_programs as programs
 from device_costs import Program, as_text, cost_table
-from device_link import link, link_for
-from device_programs import (
-    bound_step,
-    compile_program,
-    compiled_text,
-    count_operations,
-    export_program,
-    find_obstacles,
-    matmul_flops,
-    read_costs,
-    set_environment,
-    to_stablehlo,
-)
+from device_link import link
 from device_table import DEVICES
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # if the package is not installed
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-RUNNER = "run.py"  # `device_run.py` in the folder of --run
 
 
 def trace(options: argparse.Namespace, path: str) -> None:
     """Write the step as an XLA program. Only this process imports TensorFlow."""
     import numpy as np
-    from device_reference import step_program
+    from device_export import step_program
 
     from electra_tf.config.loader import load_config
     from electra_tf.pretraining.flat_state import FlatState
@@ -76,16 +63,16 @@ def measure(options: argparse.Namespace) -> dict:
         path = os.path.join(folder, "step.hlo")
         arguments = [f"--hlo={path}", f"--batch_size={options.batch_size}"]
         subprocess.run([sys.executable, *sys.argv, *arguments], check=True)
-        program = to_stablehlo(pathlib.Path(path).read_bytes())
+        program = programs.to_stablehlo(pathlib.Path(path).read_bytes())
     if options.kernels == "gpu":
         program = link(program, "cuda")
     start = time.perf_counter()
-    executable = compile_program(program, options.topology)
+    executable = programs.compile_program(program, options.topology)
     seconds = time.perf_counter() - start
-    compiled = compiled_text(executable)
+    compiled = programs.compiled_text(executable)
     if options.save:
         pathlib.Path(options.save).write_text(compiled, encoding="utf-8")
-    costs, matmuls = read_costs(executable), matmul_flops(program)
+    costs, matmuls = programs.read_costs(executable), programs.matmul_flops(program)
     if DEVICES[options.topology.split(":")[0]].cuda:
         table = cost_table(Program(compiled).kernels, options.topology)
         print(as_text(table))
@@ -97,10 +84,10 @@ def measure(options: argparse.Namespace) -> dict:
         "compile_seconds": round(seconds, 1),
         **costs,
         "matmul_flops": matmuls,
-        **bound_step(options.topology, matmuls, costs["bytes_accessed"]),
+        **programs.bound_step(options.topology, matmuls, costs["bytes_accessed"]),
         **_memory(executable, options.memory),
-        **count_operations(compiled),
-        **find_obstacles(program, compiled),
+        **programs.count_operations(compiled),
+        **programs.find_obstacles(program, compiled),
         "compiled_text": bool(compiled),
     }
 
@@ -175,33 +162,13 @@ def run(options: argparse.Namespace) -> int:
         subprocess.run(command, check=True, env=on_cpu)
         with_jax = os.environ | {"JAX_ENABLE_X64": "1"}
         os.environ |= with_jax | {"JAX_PLATFORMS": "cpu"}
-        export_folder(folder, options.device)
-        command = [sys.executable, folder / RUNNER, f"--device={options.device}"]
+        programs.export_folder(folder, options.device)
+        command = [sys.executable, folder / "run.py", f"--device={options.device}"]
         if options.kernels == "gpu":
             command.append("--all_precisions")
         if options.tolerance:
             command.append(f"--tolerance={options.tolerance}")
         return subprocess.run(command, env=with_jax).returncode
-
-
-def export_folder(folder: pathlib.Path, device: str) -> None:
-    """Convert the programs of `write_reference` for JAX and add the runner."""
-    path = folder / "reference.json"
-    reference = json.loads(path.read_text(encoding="utf-8"))
-    for file in folder.glob("*.hlo"):
-        program = link_for(to_stablehlo(file.read_bytes()), device)
-        exported, aliases = export_program(program)
-        file.with_suffix(".jax").write_bytes(exported)
-        file.unlink()
-        if names := reference["programs"].get(file.stem):
-            names["matmul_flops"] = matmul_flops(program)
-            parameters = enumerate(names["state"], 3)  # after the batch's fields
-            names["results"] = {n: aliases[p] for p, n in parameters if p in aliases}
-    reference["peaks"] = {n: d.peaks for n, d in DEVICES.items() if d.cuda}
-    path.write_text(json.dumps(reference, indent=1), encoding="utf-8")
-    here = pathlib.Path(__file__)
-    shutil.copy(here.with_name("device_run.py"), folder / RUNNER)
-    shutil.copy(here.with_name("device_layout.py"), folder)
 
 
 def parse() -> argparse.Namespace:
@@ -250,13 +217,13 @@ def main() -> None:
         trace(options, options.hlo)
         return
     if options.reference:
-        from device_reference import write_reference
+        from device_export import write_reference
 
         write_reference(options, pathlib.Path(options.reference))
         return
     if options.run:
         sys.exit(run(options))
-    set_environment(options.topology)
+    programs.set_environment(options.topology)
     if options.largest:
         find_largest_batch(options)
         return

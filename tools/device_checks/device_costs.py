@@ -24,6 +24,10 @@ _NO_KERNEL = {
     *("parameter", "get-tuple-element", "bitcast", "constant", "tuple", "after-all"),
     *("async-done", "async-update"),
 }
+_ELEMENTWISE = {
+    *("bitcast", "reshape", "convert", "add", "subtract", "multiply", "divide"),
+    *("maximum", "minimum", "exponential", "log", "negate", "compare", "select"),
+}
 _PARTS = {
     "update": r"^(update|global_norm|flat)\b|ResourceApply|L2Loss",
     "vocabulary, sampling": r"vocabulary|generator/head/(?!dense|layer_norm)"
@@ -148,18 +152,20 @@ class Program:
     def _reads(self, computation: str) -> list[float]:
         """Return the bytes that a fused computation reads of each parameter."""
         operations = self._computations[computation]
+        (root,) = (o.name for o in operations if o.is_root)
         users = collections.defaultdict(list)
         for operation in operations:
             for name in operation.operands:
                 users[name].append(operation)
 
         def share(name: str, count: int) -> float:
-            total = 0
+            total = float(name == root)
             for user in users[name]:
                 is_first = user.operands[0] == name
                 if user.kind in ("slice", "dynamic-slice", "gather") and is_first:
                     total += _elements(user.shape) / count
-                elif user.kind in ("bitcast", "reshape", "convert"):
+                elif user.kind in _ELEMENTWISE:
+                    # Computed only where its own users read it.
                     total += share(user.name, count)
                 elif user.kind == "fusion":
                     parts = self._reads(user.called("calls")[0])

@@ -7,11 +7,15 @@ libraries, so two of its internal modules are needed: see the extras `tpu-check`
 
 import collections
 import dataclasses
+import json
 import math
 import os
+import pathlib
 import re
+import shutil
 from typing import Any
 
+from device_link import link_for
 from device_table import DEVICES
 
 # Operations that leave the device: transfers, callbacks, buffers in the host's memory.
@@ -116,6 +120,24 @@ def export_program(program: str) -> tuple[bytes, dict[int, int]]:
         )
         code = _jax.mlir.serialize_portable_artifact(module, version, False)
     return _as_export(code, inputs, results), aliases
+
+
+def export_folder(folder: pathlib.Path, device: str) -> None:
+    """Convert the programs of a folder for JAX and add the runner."""
+    path = folder / "description.json"
+    description = json.loads(path.read_text(encoding="utf-8"))
+    for file in folder.glob("*.hlo"):
+        program = link_for(to_stablehlo(file.read_bytes()), device)
+        exported, aliases = export_program(program)
+        file.with_suffix(".jax").write_bytes(exported)
+        file.unlink()
+        if names := description["programs"].get(file.stem):
+            names["matmul_flops"] = matmul_flops(program)
+            parameters = enumerate(names["state"], 3)  # after the batch's fields
+            names["results"] = {n: aliases[p] for p, n in parameters if p in aliases}
+    description["peaks"] = {n: d.peaks for n, d in DEVICES.items() if d.cuda}
+    path.write_text(json.dumps(description, indent=1), encoding="utf-8")
+    shutil.copy(pathlib.Path(__file__).with_name("device_run.py"), folder / "run.py")
 
 
 def _as_export(code: bytes, inputs: list[Any], results: list[Any]) -> bytes:

@@ -1,93 +1,337 @@
-"""Run a pre-training step that was compiled from TensorFlow, and compare the results.
+"""Run pre-training steps that were compiled from TensorFlow.
 
     python run.py --device=gpu
 
 This file and the folder that it is in need JAX with flatbuffers, which reads the
-programs, and NumPy, not TensorFlow. The state is carried from step to step. Losses,
-gradient norms and final weights are compared with those of TensorFlow's own step on a
-CPU, in float32. The exit code is 1 if those of this program in float32 differ by more
-than --tolerance.
+programs, and NumPy, not TensorFlow.
+
+A folder of `device_train` trains. The records stay on the device, and many steps are
+one program: `compiled.bin` if it loads here (`run.py --compile`), else it is compiled.
+A new run lasts for --minutes: 200 steps are timed before its number of steps is fixed.
+`weights.npz`, the weights alone in float16, is replaced every minute, `state.npz` every
+ten minutes, at the end, and on SIGTERM or Ctrl-C: run the same command again to resume.
+`metrics.jsonl` gets the means of the training metrics.
+
+A folder of `device_compile --run` compares losses, gradient norms and final weights
+with those of TensorFlow's own step on a CPU, in float32. The exit code is 1 if those of
+this program in float32 differ by more than --tolerance.
 """
 
 import argparse
+import functools
+import io
 import json
+import lzma
+import math
 import pathlib
+import pickle
+import signal
 import sys
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
-from device_layout import pack, unpack
 
-_SECONDS = 2  # at least, to measure the time of a step
+_SHARE = 0.95  # of the time that is left, which the steps may take
+_SAVE_SECONDS = {"weights": 60, "state": 600}
+_COMPARED_SECONDS = 2  # at least, to measure the time of a step
 
-Reference = dict[str, Any]
-State = dict[str, jax.Array]
-
-
-def initial_state(folder: pathlib.Path, reference: Reference) -> State:
-    """Compute the initial weights and the optimizer's variables."""
-    program = jax.export.deserialize(bytearray((folder / "initial.jax").read_bytes()))
-    values = jax.jit(program.call)(np.int64(reference["seed"]))
-    return dict(zip(reference["state"], values, strict=True))
+Description = dict[str, Any]
+State = dict[str, Any]
 
 
-def load_step(folder: pathlib.Path, reference: Reference, precision: str) -> Any:
-    """Return a compiled function of state and batch that returns state and metrics."""
-    names = reference["programs"][precision]
-    path = folder / f"{precision}.jax"
-    program = jax.export.deserialize(bytearray(path.read_bytes()))
+# ---- State: tensors by path, or flat buffers in their place.
+# A region of a layout is a part of a buffer: `buffer`, `start`, `shape` of one tensor
+# and `paths` of the tensors, which are side by side along the last axis.
 
-    def step(state: State, batch: jax.Array) -> tuple[State, dict[str, jax.Array]]:
-        results = program.call(*batch, *(state[name] for name in names["state"]))
+
+def pack(state: State, layout: Description) -> State:
+    """Return a state with buffers in place of the tensors that they contain."""
+    buffers = {n: np.zeros(size, np.float32) for n, size in layout["sizes"].items()}
+    state = dict(state)
+    for region in layout["regions"]:
+        tensors = [np.asarray(state.pop(path)) for path in region["paths"]]
+        values = np.stack(tensors, -2).ravel()
+        start = region["start"]
+        buffers[region["buffer"]][start : start + values.size] = values
+    return state | buffers
+
+
+def unpack(state: State, layout: Description) -> State:
+    """Return a state with tensors in place of the buffers."""
+    rest = {n: value for n, value in state.items() if n not in layout["sizes"]}
+    for region in layout["regions"]:
+        if region["buffer"] not in state:  # weights alone
+            continue
+        *outer, last = region["shape"]
+        parts, start = len(region["paths"]), region["start"]
+        size = parts * math.prod(region["shape"])
+        values = np.asarray(state[region["buffer"]])[start : start + size]
+        values = values.reshape(*outer, parts, last)
+        for i, path in enumerate(region["paths"]):
+            rest[path] = values[..., i, :]
+    return rest
+
+
+def load_program(folder: pathlib.Path, name: str) -> Callable:
+    import jax
+
+    content = (folder / f"{name}.jax").read_bytes()
+    return jax.export.deserialize(bytearray(content)).call
+
+
+def load_step(folder: pathlib.Path, description: Description, name: str) -> Callable:
+    """Return a function of state and batch that returns state and metrics."""
+    names, program = description["programs"][name], load_program(folder, name)
+
+    def step(state: State, batch: Any) -> tuple[State, State]:
+        results = program(*batch, *(state[name] for name in names["state"]))
         metrics = dict(zip(names["metrics"], results, strict=False))
         changed = {name: results[i] for name, i in names["results"].items()}
         return state | changed, metrics
 
-    return jax.jit(step, donate_argnums=0)
+    return step
 
 
-def run_steps(
-    step: Any, state: State, batches: np.ndarray
-) -> tuple[State, dict[str, list[float]]]:
-    """Run all steps; return state and metrics."""
-    rows = []
-    for batch in batches:
-        state, metrics = step(state, batch)
-        rows.append(metrics)
-    return state, {name: [float(r[name]) for r in rows] for name in rows[0]}
+def initial_state(folder: pathlib.Path, description: Description, name: str) -> State:
+    """Compute the initial weights and the optimizer's variables."""
+    import jax
+
+    program = jax.jit(load_program(folder, "initial"))
+    values = program(np.int64(description["seed"]))
+    state = dict(zip(description["variables"], values, strict=True))
+    layout = description["programs"][name].get("layout")
+    return pack(state, layout) if layout else state
 
 
-def time_steps(step: Any, state: State, batches: np.ndarray) -> float:
-    """Repeat the compiled steps for some seconds; return the seconds of one."""
-    batches = jax.block_until_ready([jax.numpy.asarray(batch) for batch in batches])
-    jax.block_until_ready(state)
-    start, count = time.perf_counter(), 0
-    while count == 0 or time.perf_counter() - start < _SECONDS:
-        for batch in batches:
-            state, _ = step(state, batch)
-        jax.block_until_ready(state)
-        count += len(batches)
-    return (time.perf_counter() - start) / count
+# ---- Training.
+
+
+class Trainer:
+    """Trains in the folder of a run."""
+
+    def __init__(self, folder: pathlib.Path, minutes: float, timed_steps: int):
+        import jax
+
+        self._end, self._timed_steps = time.monotonic() + 60 * minutes, timed_steps
+        self._folder, text = folder, (folder / "description.json").read_text("utf-8")
+        self._description = json.loads(text)
+        self._step, self._size = (
+            self._description["step"],
+            self._description["log_every"],
+        )
+        self._records = jax.device_put(self._read_records())
+        self._bits = jax.jit(load_program(folder, "order"))
+
+    def _read_records(self) -> State:
+        """Return ids [N, L], and the ends and the starts of segment B [N]."""
+        parts = sorted(self._folder.glob("records.xz.*"))
+        content = lzma.decompress(b"".join(part.read_bytes() for part in parts))
+        with np.load(io.BytesIO(content)) as file:
+            ends, starts, ranks = file["ends"], file["starts"], file["ranks"]
+            ids = file["ids"].astype(ranks.dtype)
+        ids_NL = np.zeros((len(ends), self._description["length"]), ranks.dtype)
+        ids_NL[np.arange(ids_NL.shape[1]) < ends[:, None]] = ids[ranks]
+        return {"ids": ids_NL, "ends": ends, "starts": starts}
+
+    def start(self) -> State:
+        """Return the state at the beginning, or where an interruption left it."""
+        import jax
+
+        description, path = self._description, self._folder / "state.npz"
+        if path.exists():
+            with np.load(path) as file:
+                state = {name: file[name] for name in file.files}
+            layout = description["programs"]["step"].get("layout")
+            if layout and not layout["sizes"].keys() <= state.keys():
+                state = pack(state, layout)
+        else:
+            state = initial_state(self._folder, description, "step")
+        schedule = {n: np.float32(v) for n, v in description["schedule"].items()}
+        return jax.device_put(schedule | state)
+
+    @functools.lru_cache(maxsize=2)  # noqa: B019
+    def _order(self, epoch: int) -> np.ndarray:
+        """Return the numbers of the records of an epoch."""
+        description = self._description
+        shards, windows = map(np.asarray, self._bits(np.int64(epoch)))
+        counts, size = description["counts"], description["window"]
+        starts = np.cumsum([0, *counts])
+        order = np.argsort(shards, kind="stable")
+        numbers = [np.arange(starts[s], starts[s + 1], dtype=np.int32) for s in order]
+        numbers = np.concatenate(numbers)
+        parts = (slice(i, i + size) for i in range(0, len(numbers), size))
+        return np.concatenate(
+            [numbers[part][np.argsort(windows[part], kind="stable")] for part in parts]
+        )
+
+    def _numbers(self, first: int, count: int) -> np.ndarray:
+        """Return the numbers of the records of some steps, int32 [S, B]."""
+        size = self._description["batch_size"]
+        per_epoch = sum(self._description["counts"]) // size
+        rows = []
+        for step in range(first, first + count):
+            epoch, batch = divmod(step, per_epoch)
+            rows.append(self._order(epoch)[batch * size : (batch + 1) * size])
+        return np.stack(rows)
+
+    def steps(self) -> Callable:
+        """Return a function that runs a step for each row of record numbers.
+
+        It takes the state, the records, and int32 [S, B], and returns the new state and
+        the mean of each metric.
+        """
+        import jax
+
+        step = load_step(self._folder, self._description, "step")
+
+        def steps(state: State, records: State, numbers_SB: Any) -> tuple[State, State]:
+            def one(state: State, numbers_B: Any) -> tuple[State, State]:
+                return step(state, read_batch(records, numbers_B))
+
+            state, metrics = jax.lax.scan(one, state, numbers_SB)
+            return state, {name: values.mean() for name, values in metrics.items()}
+
+        return jax.jit(steps, donate_argnums=0)
+
+    def arguments(self) -> tuple[State, State, np.ndarray]:
+        return self.start(), self._records, self._numbers(0, self._size)
+
+    def train(self) -> None:
+        """Train until the last step or a signal."""
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        run, state = self._load() or self.steps(), self.start()
+        step = int(state[self._step])
+        if step == 0:
+            state = state | self._fixed_schedule(run)
+        total, saved = int(state["schedule/steps"]), dict.fromkeys(_SAVE_SECONDS, 0.0)
+        while step < total and not stop.is_set():
+            size = min(self._size, total - step)
+            one = run if size == self._size else self.steps()
+            state, metrics = one(state, self._records, self._numbers(step, size))
+            step += size
+            line = {"step": step} | {name: float(m) for name, m in metrics.items()}
+            with (self._folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                print(json.dumps(line), file=file)
+            print(f"step {step:,}/{total:,}  loss {line['loss']:.4f}", flush=True)
+            for name, seconds in _SAVE_SECONDS.items():
+                if time.monotonic() - saved[name] > seconds:
+                    self._save(name, state)
+                    saved[name] = time.monotonic()
+        for name in _SAVE_SECONDS:
+            self._save(name, state)
+        rest = "" if step == total else "; run the same command to resume"
+        print(f"state.npz has step {step:,}{rest}")
+
+    def _fixed_schedule(self, run: Callable) -> State:
+        """Time some steps; return the numbers of steps that fit into the time."""
+        planned = self._description["schedule"]
+        if not math.isfinite(self._end):
+            return {name: np.float32(value) for name, value in planned.items()}
+        # The first call loads or compiles.
+        state, metrics = run(self.start(), self._records, self._numbers(0, self._size))
+        float(metrics["loss"])
+        begin, count = time.monotonic(), 0
+        while count < self._timed_steps:
+            numbers = self._numbers(count, self._size)
+            state, metrics = run(state, self._records, numbers)
+            count += self._size
+        float(metrics["loss"])  # waits for the steps
+        seconds = (time.monotonic() - begin) / count
+        left = _SHARE * (self._end - time.monotonic()) / seconds
+        steps = max(1, int(left) // self._size) * self._size
+        share = planned["schedule/warmup"] / planned["schedule/steps"]
+        print(f"{1e3 * seconds:.2f} ms a step, so {steps:,} steps", flush=True)
+        fixed = {"schedule/steps": steps, "schedule/warmup": round(share * steps)}
+        return {name: np.float32(value) for name, value in fixed.items()}
+
+    def _save(self, name: str, state: State) -> None:
+        """Replace the state, or the weights alone in float16, in one move."""
+        content = {key: np.asarray(value) for key, value in state.items()}
+        if name == "weights":
+            buffers = [key for key in content if key.endswith("/weights")]
+            chosen = {*self._description["weights"], *buffers} & content.keys()
+            few = {self._step, *self._description["schedule"]}
+            content = {key: content[key] for key in few} | {
+                key: content[key].astype(np.float16) for key in chosen
+            }
+        partial = self._folder / f"{name}.partial.npz"
+        np.savez(partial, **content)
+        partial.rename(self._folder / f"{name}.npz")
+
+    # The program, compiled before.
+
+    def compile(self, target: str) -> None:
+        """Compile for the device here, or for a GPU of which `target` is XLA's text."""
+        import jax
+        from jax.experimental import serialize_executable, topologies
+
+        arguments, options = self.arguments(), {}
+        if target:
+            description = topologies.get_topology_desc(
+                platform="cuda", target_config=target, topology="1x1x1"
+            )
+            place = jax.sharding.SingleDeviceSharding(description.devices[0])
+            arguments = jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+                arguments,
+            )
+            # Autotuning runs kernels, which needs the GPU.
+            options = {"xla_gpu_autotune_level": 0}
+            if jax.__version_info__ >= (0, 11):
+                options["xla_gpu_experimental_cost_model_gemm_tiling_default"] = True
+        compiled = self.steps().lower(*arguments).compile(compiler_options=options)
+        content = pickle.dumps(serialize_executable.serialize(compiled))
+        (self._folder / "compiled.bin").write_bytes(content)
+        print(f"compiled.bin: {len(content):,} bytes")
+
+    def _load(self) -> Callable | None:
+        """Return the program that was compiled before, if it loads here."""
+        from jax.experimental import serialize_executable
+
+        path = self._folder / "compiled.bin"
+        if not path.exists():
+            return None
+        try:
+            content = pickle.loads(path.read_bytes())
+            program = serialize_executable.deserialize_and_load(*content)
+        except Exception as error:  # of the runtime, without a class of its own
+            print(f"compiled.bin does not load, so it is compiled here: {error}")
+            return None
+        print("compiled.bin is loaded", flush=True)
+        return program
+
+
+def read_batch(records: State, numbers_B: Any) -> tuple[Any, ...]:
+    """Return ids, mask and segments of records, each int32 [B, L]."""
+    import jax.numpy as jnp
+
+    ids_BL = records["ids"][numbers_B].astype(jnp.int32)
+    position_L = jnp.arange(ids_BL.shape[1])
+    is_real_BL = position_L < records["ends"][numbers_B][:, None]
+    is_second_BL = is_real_BL & (position_L >= records["starts"][numbers_B][:, None])
+    return ids_BL, is_real_BL.astype(jnp.int32), is_second_BL.astype(jnp.int32)
+
+
+# ---- Comparison with TensorFlow.
 
 
 def compare(
-    folder: pathlib.Path,
-    reference: Reference,
-    state: State,
-    metrics: dict[str, list[float]],
+    folder: pathlib.Path, description: Description, state: State, metrics: State
 ) -> tuple[dict[str, float], float]:
     """Return the largest differences, relative for all but the sampled weights.
 
     The second value is the largest change of a sampled weight in TensorFlow's steps.
     """
-    differences = {
-        name: _relative(metrics[name], reference["metrics"][name])
-        for name in ("loss", "gradient_norm")
-    }
-    norms = [float(np.linalg.norm(state[name])) for name in reference["norms"]]
-    differences["norms"] = _relative(norms, list(reference["norms"].values()))
+    expected = description["reference"]
+    names = "loss", "gradient_norm"
+    differences = {name: _relative(metrics[name], expected[name]) for name in names}
+    norms = [float(np.linalg.norm(state[name])) for name in description["norms"]]
+    differences["norms"] = _relative(norms, list(description["norms"].values()))
     samples = np.load(folder / "reference.npz")
     tensors = {name: np.ravel(state[name]) for name in set(samples["names"].tolist())}
     pairs = zip(samples["names"], samples["indices"], strict=True)
@@ -103,76 +347,94 @@ def _relative(values: list[float], expected: list[float]) -> float:
 
 
 def measure(
-    folder: pathlib.Path, reference: Reference, precision: str, device: jax.Device
+    folder: pathlib.Path, description: Description, precision: str
 ) -> dict[str, Any]:
     """Run all steps in one precision; return speed and differences."""
+    import jax
+
+    device = jax.config.jax_default_device
     batches = np.load(folder / "batches.npz")["batches"]
-    with jax.default_device(device):
-        step = load_step(folder, reference, precision)
-        state = initial_state(folder, reference)
-        layout = reference["programs"][precision].get("layout")
-        if layout:
-            state = jax.device_put(pack(state, layout))
-        state, metrics = run_steps(step, state, batches)
-        final = unpack(state, layout) if layout else state
-        differences, moved = compare(folder, reference, final, metrics)
-        seconds = time_steps(step, state, batches)
-    tokens = batches[:, 1].sum() / len(batches)
-    flops = reference["programs"][precision]["matmul_flops"]
+    names = description["programs"][precision]
+    step = jax.jit(load_step(folder, description, precision), donate_argnums=0)
+    state = jax.device_put(initial_state(folder, description, precision))
+    rows = []
+    for batch in batches:
+        state, metrics = step(state, batch)
+        rows.append(metrics)
+    metrics = {name: [float(row[name]) for row in rows] for name in rows[0]}
+    final = unpack(state, names["layout"]) if "layout" in names else state
+    differences, moved = compare(folder, description, final, metrics)
+    placed = jax.block_until_ready([jax.numpy.asarray(batch) for batch in batches])
+    start, count = time.perf_counter(), 0
+    while count == 0 or time.perf_counter() - start < _COMPARED_SECONDS:
+        for batch in placed:
+            state, _ = step(state, batch)
+        jax.block_until_ready(state)
+        count += len(placed)
+    seconds = (time.perf_counter() - start) / count
+    kind = device.device_kind
+    peaks = [p for n, p in description["peaks"].items() if n in kind.lower()]
+    work = [sum(n / p[t] for t, n in names["matmul_flops"].items()) for p in peaks]
     return {
-        "device": device.device_kind,
+        "device": kind,
         "jax": jax.__version__,
         "precision": precision,
         "steps": len(batches),
         "differences": differences,
         "largest_update": moved,
         "seconds_per_step": seconds,
-        "tokens_per_second": tokens / seconds,
-        "share_of_peak": _share_of_peak(reference, flops, seconds, device),
+        "tokens_per_second": batches[:, 1].sum() / len(batches) / seconds,
+        "share_of_peak": work[0] / seconds if work else None,
     }
 
 
-def _share_of_peak(
-    reference: Reference, flops: dict[str, int], seconds: float, device: jax.Device
-) -> float | None:
-    """Return the time of the matmuls at the maker's peak / time; None: not known."""
-    kind = device.device_kind.lower()
-    for name, peaks in reference["peaks"].items():
-        if name in kind:
-            return sum(n / peaks[dtype] for dtype, n in flops.items()) / seconds
-    return None
-
-
-def main() -> None:
+def compare_all(folder: pathlib.Path, options: argparse.Namespace) -> None:
     """Run the steps in each precision, and print the comparison."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", default="cpu", choices=("cpu", "gpu", "tpu"))
-    parser.add_argument("--tolerance", type=float, help="default: 1e-4 on a CPU, 5e-2")
-    parser.add_argument("--all_precisions", action="store_true", help="on a CPU too")
-    options = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)  # the step number is int64
-    if options.device == "cpu":
-        jax.config.update("jax_platforms", "cpu")  # else JAX initialises all devices
-    folder = pathlib.Path(__file__).parent
-    reference = json.loads((folder / "reference.json").read_text(encoding="utf-8"))
-    device = jax.devices(options.device)[0]
+    text = (folder / "description.json").read_text(encoding="utf-8")
+    description = json.loads(text)
     # CPUs without bfloat16 instructions take very long for it.
-    precisions = [*reference["programs"]]
+    precisions = [*description["programs"]]
     if options.device == "cpu" and not options.all_precisions:
         precisions = precisions[:1]
     worst = {}
     for precision in precisions:
-        results = measure(folder, reference, precision, device)
+        results = measure(folder, description, precision)
         print(json.dumps(results), flush=True)
         worst[precision] = max(results["differences"].values())
     # GPUs and TPUs round the operands of float32 matmuls.
     tolerance = options.tolerance or (1e-4 if options.device == "cpu" else 5e-2)
     if not worst["float32"] <= tolerance:
-        sys.exit(
-            f"error: float32 differs by {worst['float32']:.1e} from TensorFlow's step"
-        )
+        different = f"float32 differs by {worst['float32']:.1e} from TensorFlow's step"
+        sys.exit(f"error: {different}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--device", default="cpu", choices=("cpu", "gpu", "tpu"))
+    add("--minutes", type=float, default=math.inf, help="of a new run; else as planned")
+    add("--timed_steps", type=int, default=200, help="before their number is fixed")
+    add("--compile", nargs="?", const="", metavar="TARGET", help="write compiled.bin")
+    add("--tolerance", type=float, help="default: 1e-4 on a CPU, 5e-2")
+    add("--all_precisions", action="store_true", help="on a CPU too")
+    options = parser.parse_args()
+    import jax
+
+    jax.config.update("jax_enable_x64", True)  # the step number is int64
+    if options.device == "cpu":
+        jax.config.update("jax_platforms", "cpu")  # else JAX initialises all devices
+    jax.config.update("jax_default_device", jax.devices(options.device)[0])
+    folder = pathlib.Path(__file__).parent
+    if (folder / "batches.npz").exists():
+        compare_all(folder, options)
+        return
+    trainer = Trainer(folder, options.minutes, options.timed_steps)
+    if options.compile is None:
+        trainer.train()
+    else:
+        trainer.compile(options.compile)
 
 
 if __name__ == "__main__":

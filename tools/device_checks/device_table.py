@@ -6,6 +6,7 @@ the limits of kernels the CUDA programming guide.
 
 import dataclasses
 import importlib.metadata
+import sys
 
 # Limits of kernels, the same for all CUDA devices below.
 _CUDA_LIMITS = {
@@ -53,8 +54,11 @@ class Device:
     cuda: Cuda | None = None
     """Properties of a GPU; None: a TPU."""
 
-    def target_config(self) -> str:
-        """Return XLA's description of the GPU, with the installed libraries."""
+    def target_config(self, runtime: str = "") -> str:
+        """Return XLA's description of the GPU, with the installed libraries.
+
+        `runtime` is a version of CUDA, if not the installed one.
+        """
         cuda = self.cuda
         limits = _CUDA_LIMITS | {
             "core_count": cuda.cores,
@@ -68,7 +72,9 @@ class Device:
             "memory_bandwidth": int(self.bandwidth),
         }
         fields = " ".join(f"{name}: {value}" for name, value in limits.items())
-        cudnn, runtime = _version("nvidia-cudnn-cu13"), _version("nvidia-cuda-runtime")
+        version = importlib.metadata.version
+        cudnn = _fields(version("nvidia-cudnn-cu13"))
+        runtime = _fields(runtime or version("nvidia-cuda-runtime"))
         return (
             f"gpu_device_info {{ {fields} "
             f"cuda_compute_capability {{ major: {cuda.capability} }} }} "
@@ -77,11 +83,10 @@ class Device:
         )
 
 
-def _version(package: str) -> str:
-    """Return a package's version as fields of a text protocol buffer."""
-    parts = importlib.metadata.version(package).split(".")
-    names = ("major", "minor", "patch")
-    return " ".join(f"{n}: {int(p)}" for n, p in zip(names, parts, strict=False))
+def _fields(version: str) -> str:
+    """Return a version as fields of a text protocol buffer."""
+    pairs = zip(("major", "minor", "patch"), version.split("."), strict=False)
+    return " ".join(f"{name}: {int(part)}" for name, part in pairs)
 
 
 def _tpu(gib: int, gb_per_second: float, tera: float) -> Device:
@@ -110,3 +115,6 @@ DEVICES = {
     ),
 }
 """Devices by the name before the colon of `--topology`."""
+
+if __name__ == "__main__":
+    print(DEVICES[sys.argv[1]].target_config(sys.argv[2]))
