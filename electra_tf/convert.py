@@ -8,7 +8,7 @@ import dataclasses
 from absl import flags
 
 from electra_tf import cli, model_names
-from electra_tf.interop.names import FORMATS
+from electra_tf.interop import formats
 from electra_tf.interop.task_heads import MODEL, TASK_HEADS, HeadOptions
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.text.tokenizer_files import local_vocabulary
@@ -36,7 +36,7 @@ cli.define(
     "there are several, or of the head to write.",
 )
 flags.DEFINE_enum(
-    "format", FORMATS[0], FORMATS, "Format of the folder.", flag_values=FLAGS
+    "format", "electra_tf", formats.names(), "Format of the folder.", flag_values=FLAGS
 )
 flags.DEFINE_enum(
     "part", "all", ("all", "discriminator", "generator"),

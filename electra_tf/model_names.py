@@ -17,21 +17,19 @@ def check_exists(name: str | os.PathLike | None) -> None:
         check_package(part)
         if part and not _exists(part):
             near = difflib.get_close_matches(part, preset_names(), 1, 0.8)
-            remedy = f"Did you mean {near[0]!r}?" if near else "Check the path"
-            raise no_model(part, "which does not exist", remedy)
+            state = f"which does not exist. Did you mean {near[0]!r}?" if near else None
+            raise no_model(part, state or "which does not exist")
 
 
-def no_model(name: str, state: str, remedy: str) -> InputError:
+def no_model(name: str, state: str) -> InputError:
     """Return the error of a name that is none of a model."""
     return InputError(
-        "A model must be a checkpoint or run of pretrain, the --output of finetune or "
+        "a model must be a checkpoint or run of pretrain, the --output of finetune or "
         "a .keras file, a Hugging Face folder (config.json with model.safetensors or "
         "pytorch_model.bin) or hub id OWNER/NAME, a prefix of a TensorFlow 1 or Model "
         "Garden checkpoint, a KerasHub preset, a URL of one of these, a preset "
         f"({', '.join(preset_names()) or 'none ships'}), or a config's name or .yaml "
-        "file with a vocabulary",
-        f"{name!r}, {state}",
-        remedy,
+        f"file with a vocabulary, not {name!r}, {state}"
     )
 
 
@@ -51,7 +49,5 @@ def is_config(name: str) -> bool:
 def _exists(name: str) -> bool:
     if os.path.exists(name) or is_url(name) or is_hub_id(name) or is_config(name):
         return True
-    is_prefix = glob.glob(f"{glob.escape(name)}.index") or glob.glob(
-        f"{glob.escape(name)}.data-*"
-    )
-    return bool(is_prefix or preset_folder(name))
+    patterns = (f"{glob.escape(name)}.{end}" for end in ("index", "data-*"))
+    return bool(any(map(glob.glob, patterns)) or preset_folder(name))

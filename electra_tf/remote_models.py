@@ -61,9 +61,8 @@ def _fetch_checkpoint(
     missing = sums.keys() - objects.keys()
     if missing:
         raise InputError(
-            "A checkpoint must have the files of its manifest",
-            f"{source.url}, without {', '.join(sorted(missing))}",
-            "Upload the checkpoint again",
+            f"{source.url} has not the files of its manifest: no "
+            f"{', '.join(sorted(missing))}"
         )
     wanted = {*sums, manifest, METRICS}
     objects = {name: info for name, info in objects.items() if name in wanted}

@@ -13,7 +13,6 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -22,22 +21,14 @@ from electra_tf.config import loader
 from electra_tf.config.model import EncoderConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.interop import (
-    checkpoint,
-    huggingface,
-    keras_file,
-    keras_hub,
-    model_garden,
-    tf1,
-)
+from electra_tf.interop import checkpoint, formats, keras_file
 from electra_tf.interop.hub import is_hub_id, local_folder
 from electra_tf.interop.huggingface import CONFIG
-from electra_tf.interop.names import Format
 from electra_tf.interop.pretrained import PretrainedModel
-from electra_tf.interop.sentence_modules import MODULES
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
-from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
-from electra_tf.model.encoder import TransformerEncoder
+from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
+from electra_tf.interop.tensor_files import find_weights
+from electra_tf.model.encoder import Encoder
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.model_names import check_exists, is_config, no_model, split_pair
 from electra_tf.remote_models import local_model
@@ -53,16 +44,6 @@ from electra_tf.training.checkpoint import (
 )
 
 Kind = Literal["checkpoint", "fine_tuned", "other_library", "config"]
-# In order of detection: a folder of ours may also have files of another format.
-_READERS: dict[str, ModuleType] = {
-    "fine_tuned": keras_file,
-    "checkpoint": checkpoint,
-    "huggingface": huggingface,
-    "keras_hub": keras_hub,
-    "model_garden": model_garden,
-    "tf1": tf1,
-}
-_OURS = ("fine_tuned", "checkpoint")
 _NO_OPTIONS = HeadOptions()
 
 
@@ -126,9 +107,9 @@ class Source:
     """Facts about the head of a fine-tuned model that its files lack."""
 
     @property
-    def format(self) -> Format:
+    def format(self) -> str:
         """The library whose files these are."""
-        return "electra_tf" if self.formats[0] in _OURS else self.formats[0]
+        return "electra_tf" if self.formats[0] in formats.OURS else self.formats[0]
 
     @property
     def file(self) -> str:
@@ -221,8 +202,12 @@ class Source:
         """All networks as their files have them."""
         if self.kind == "config":
             raise _not_pretrained(self)
-        parts = zip(self.formats, split_pair(self.path), strict=True)
-        models = [self._read(format, local_folder(part)) for format, part in parts]
+        models = [
+            formats.module_of(format).read(
+                self.own_checkpoint or local_folder(part), self.vocabulary, self.options
+            )
+            for format, part in zip(self.formats, split_pair(self.path), strict=True)
+        ]
         model = models[0]
         if len(models) > 1:
             model = PretrainedModel.of_networks(
@@ -239,15 +224,6 @@ class Source:
         for note in model.notes:
             print(f"note: {note}", file=sys.stderr)
         return model
-
-    def _read(self, format: str, path: str) -> PretrainedModel:
-        if format == "checkpoint":
-            return checkpoint.read(self.own_checkpoint or open_checkpoint(path))
-        if format == "fine_tuned":
-            return keras_file.read(path)
-        if format == "tf1":
-            return tf1.read(path, self.vocabulary, self.options)
-        return _READERS[format].read(path, self.vocabulary)
 
 
 def open_source(
@@ -267,24 +243,21 @@ def open_source(
     path = local_model(os.fspath(name))
     check_exists(path)
     parts = split_pair(path)
-    formats = tuple(map(_format, parts))
+    found = tuple(map(_format, parts))
     if vocabulary is not None:
         vocabulary = os.fspath(vocabulary)
-        if set(formats) & {*_OURS}:
+        if set(found) & {*formats.OURS}:
             raise InputError(
-                "A vocabulary must be left out for a model of this package, which has "
-                "its own",
-                f"vocabulary={vocabulary!r} for {path!r}",
-                "Leave it out",
+                f"{path!r} has a vocabulary of its own; omit vocabulary={vocabulary!r}"
             )
-    if None not in formats:
-        single = len(formats) == 1 and formats[0] in _OURS
-        kind: Kind = formats[0] if single else "other_library"
-        return Source(kind, path, formats, vocabulary, options)
+    if None not in found:
+        single = len(found) == 1 and found[0] in formats.OURS
+        kind: Kind = found[0] if single else "other_library"
+        return Source(kind, path, found, vocabulary, options)
     if is_config(path):
         return Source("config", path, vocabulary=vocabulary)
-    unknown = parts[formats.index(None)]
-    raise no_model(unknown, *_describe_unknown(unknown))
+    unknown = parts[found.index(None)]
+    raise no_model(unknown, _describe_unknown(unknown))
 
 
 def open_pretrained(
@@ -312,89 +285,48 @@ def find_tokenizer(
     return open_source(path, vocabulary).encoder.tokenizer
 
 
-# What is at a path.
-
-
 def _format(path: str) -> str | None:
     """Return the format of a file, folder, prefix or hub id, or None."""
-    if is_hub_id(path):
-        return "huggingface"
-    return next((name for name, m in _READERS.items() if m.accepts(path)), None)
+    return "huggingface" if is_hub_id(path) else formats.format_of(path)
 
 
-def _describe_unknown(path: str) -> tuple[str, str]:
-    """Return what a path without a known format is, and a remedy."""
+def _describe_unknown(path: str) -> str:
+    """Return what a path without a known format is."""
+    folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     if os.path.isfile(f"{path}.index"):
-        return (
-            "a TensorFlow checkpoint of another model",
-            "Name a checkpoint of google-research/electra, google-research/bert or "
-            "Model Garden",
-        )
+        return "a TensorFlow checkpoint of another model"
     if glob.glob(f"{glob.escape(path)}.data-*"):
-        return "without an .index file", "Copy its .index file beside the .data files"
-    if os.path.isdir(path):
-        return _describe_folder(path)
-    folder = os.path.dirname(path) or "."
-    if _format(folder):
-        return "one file of a model", f"Name its folder, {folder}"
+        return "without its .index file"
     if find_weights(folder) and not os.path.isfile(os.path.join(folder, CONFIG)):
-        return "without a config", f"Copy the model's {CONFIG} into {folder}"
-    return "a file of another kind", "Name another path"
-
-
-def _describe_folder(path: str) -> tuple[str, str]:
-    """Return what a folder without a known format is, and a remedy."""
+        return f"without the model's {CONFIG}"
+    if folder != path:
+        is_part = _format(folder) is not None
+        return "one file of a model" if is_part else "a file of another kind"
     if os.path.isdir(os.path.join(path, "trial_1")):
         return (
-            f"a folder of finetune without a {MODEL} yet",
-            "Run the same finetune command again until a trial is finished",
+            f"without a {MODEL} yet; run the same finetune command again until a trial "
+            "is finished"
         )
     if glob.glob(f"{glob.escape(path)}/**/saved_model.pb", recursive=True):
-        return (
-            "a SavedModel, which cannot be loaded here",
-            "Name the --output of finetune that it was exported from",
-        )
-    if find_weights(path):
-        return "without a config", f"Copy the model's {CONFIG} into {path}"
-    inner = glob.glob(f"{glob.escape(path)}/*_Transformer/{CONFIG}")
-    if inner and os.path.isfile(os.path.join(path, MODULES)):
-        folder = os.path.dirname(inner[0])
-        return "a model of sentence-transformers", f"Name its encoder, {folder}"
-    if os.path.isfile(os.path.join(path, "metadata.json")):
-        weights = keras_hub.WEIGHTS
-        return f"without {weights}", f"Copy the preset's {weights} into {path}"
-    if os.path.isfile(os.path.join(path, CONFIG)):
-        return (
-            "without weights that are read",
-            f"Copy the model's {SAFETENSORS} or {TORCH} into {path}; other weights "
-            "(.h5, .msgpack) have to be saved as one of these, with transformers",
-        )
-    names = f"{MANIFEST}, {MODEL} or weights of another library"
-    return f"a folder without {names}", "Name another folder"
+        return "a SavedModel; name the --output of finetune that it was exported from"
+    if inner := glob.glob(f"{glob.escape(path)}/*_Transformer/{CONFIG}"):
+        return f"whose encoder is {os.path.dirname(inner[0])}"
+    weights = ", ".join((MANIFEST, MODEL, *LIBRARY_WEIGHTS))
+    return f"a folder with none of {weights}"
 
 
 def _not_pretrained(source: Source) -> InputError:
-    state = "a fine-tuned model", "Name the checkpoint that it was trained from"
+    state = "fine-tuned; name the checkpoint that it was trained from"
     if source.kind == "config":
-        state = "a config, which has no weights", "Name a run that was trained with it"
-    return InputError(
-        "The model must be pre-trained: a checkpoint or run of pretrain, or another "
-        "library's model",
-        f"{source.path!r}, {state[0]}",
-        state[1],
-    )
-
-
-# Reading.
+        state = "a config, which has no weights; name a run that was trained with it"
+    return InputError(f"the model must be pre-trained, but {source.path!r} is {state}")
 
 
 def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
     """Return the shape of a config, without weights."""
     if vocabulary is None:
         raise InputError(
-            "vocabulary must be set for a config",
-            f"{name!r} without it",
-            "Pass vocabulary=PATH, the vocab.txt of the model",
+            f"the config {name!r} needs vocabulary=PATH, the vocab.txt of the model"
         )
     stored = open_tokenizer(vocabulary)
     config = loader.load_config(name, base=stored.base, root=PretrainingConfig)
@@ -411,11 +343,10 @@ def _common_tokenizer(models: Sequence[PretrainedModel]) -> WordPieceTokenizer |
     tokenizers = [model.tokenizer for model in models if model.tokenizer]
     files = [tokenizer.vocabulary for tokenizer in tokenizers]
     if len({vocabulary.file_tokens for vocabulary in files}) > 1:
+        both = " and ".join(f"{one.source}, {len(one):,} entries," for one in files)
         raise InputError(
-            "A discriminator and its generator must have the same vocabulary",
-            " and ".join(f"{one.source}, {len(one):,} entries" for one in files),
-            "Name the two halves of one model, or run `electra-tf convert` with "
-            "--vocab=PATH of their vocabulary, and name its result",
+            f"{both} are different vocabularies of a discriminator and its generator; "
+            "run `electra-tf convert` with --vocab=PATH of theirs, and name its result"
         )
     return next(iter(tokenizers), None)
 

@@ -81,8 +81,10 @@ def imports(path):
             if re.fullmatch(r"electra_tf(\.\w+)+", str(node.value)):
                 yield from [node.value] * is_module(node.value)
         elif isinstance(node, ast.Attribute) and node.attr == "import_module":
-            lazy = PACKAGE / "tasks" / "registry.py"
-            is_lazy = layer_of(path) in ("__init__", "__main__") or path == lazy
+            registries = "tasks/registry.py", "interop/formats.py"
+            registries += ("serving/export_options.py",)
+            is_lazy = layer_of(path) in ("__init__", "__main__")
+            is_lazy |= path in [PACKAGE / name for name in registries]
             assert is_lazy, f"{path}: import_module"
 
 

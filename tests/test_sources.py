@@ -92,7 +92,7 @@ def test_the_identity_is_the_checksum_of_the_weights(tmp_path, weights):
 
 def test_a_fine_tuned_model_is_rejected(tmp_path):
     (tmp_path / "model.keras").touch()
-    with pytest.raises(InputError, match=r"a fine-tuned model.*trained from"):
+    with pytest.raises(InputError, match=r"fine-tuned.*trained from"):
         tiny.encoder(str(tmp_path))
 
 
@@ -119,7 +119,7 @@ def folders(tmp_path):
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("empty", r"model\.keras or weights"),
+        ("empty", r"none of checkpoint\.json, model\.keras"),
         ("none", "does not exist"),
         ("model.h5", "a file of another kind"),
         ("served", "a SavedModel"),
@@ -131,7 +131,7 @@ def folders(tmp_path):
 def test_a_path_without_a_model_is_described(folders, path, words):
     with pytest.raises(InputError, match=words) as error:
         sources.open_source(folders / path)
-    assert repr(str(folders / path)) in error.value.received
+    assert repr(str(folders / path)) in str(error.value)
 
 
 def test_only_fine_tuned_models_are_loaded(tmp_path):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from electra_tf.config.data import RecordsConfig, TokenizationConfig
 from electra_tf.config.model import EncoderConfig, ModelConfig
 from electra_tf.config.pretraining import ObjectiveConfig, PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.network import Network, Prefixes, Role
+from electra_tf.interop.network import Network, Prefixes
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.run_networks import RunNetworks, plain_weights
 from electra_tf.interop.tensor_files import read_safetensors
@@ -21,7 +20,6 @@ from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
-    CHECKPOINTS,
     CONFIG,
     SLOTS,
     WEIGHTS,
@@ -30,22 +28,17 @@ from electra_tf.training.checkpoint import (
     is_checkpoint,
     open_checkpoint,
 )
-from electra_tf.training.metric_logger import EVALUATION, METRICS, TRAIN, read_metrics
 
-_DISCRIMINATOR, _GENERATOR, _BERT = (
-    "electra/discriminator/",
-    "electra/generator/",
-    "bert/",
-)
-_PAIR = "masked_lm_pair/"
+_DISCRIMINATOR, _GENERATOR = "electra/discriminator/", "electra/generator/"
+_BERT = "bert/"
 _SLOT = "{slot}/{name}"
-_CLOZE, _CORRECTOR = "electra/cloze/", "electra/corrector/"
+# Starts of the names of weights, and why they are not converted.
 _NOT_CONVERTED = {
-    f"{_PAIR}generator/*": "the generator of the main network's input",
-    f"{_CLOZE}*": "other libraries have no generator of two towers; without it the "
+    "masked_lm_pair/generator/": "the generator of the main network's input",
+    "electra/cloze/": "other libraries have no generator of two towers; without it the "
     "target's logits, which are energies, are no logits of `replaced`",
-    f"{_CORRECTOR}*": "other libraries have no masked-LM head on a discriminator",
-    f"{_PAIR}gate/kernel": "other libraries have no copy gate",
+    "electra/corrector/": "other libraries have no masked-LM head on a discriminator",
+    "masked_lm_pair/gate/kernel": "other libraries have no copy gate",
     "electra/baseline/kernel": "it predicts the reward of an adversarial generator",
 }
 
@@ -76,90 +69,57 @@ def read_run(checkpoint: Checkpoint) -> TrainedRun:
     return TrainedRun(config, tokenizer, weights, slots, checkpoint.step)
 
 
-def read(checkpoint: Checkpoint) -> PretrainedModel:
-    """Read a checkpoint's networks and optimizer slots."""
+def read(checkpoint: Checkpoint | str, *_: Any) -> PretrainedModel:
+    """Read the networks and optimizer slots of a checkpoint, opened or by its path."""
+    if not isinstance(checkpoint, Checkpoint):
+        checkpoint = open_checkpoint(checkpoint)
     config, tokenizer, tensors, slots, _ = read_run(checkpoint)
     shapes, tensors = plain_weights(config, checkpoint.step, tensors)
     details: Mapping[str, Any] = checkpoint.metadata.get("source", {})
-    found = [
-        Network(role, shape, tensors, prefixes=prefixes, source=checkpoint.path)
-        for role, shape, prefixes in _networks(shapes, tensors)
-    ]
     networks = [
         one.to_ours(
             config=details.get("configs", {}).get(one.role, {}),
             dtypes=details.get("dtypes", {}).get(one.role, {}),
             slots={n: slots[s] for n, s in one.slot_names(_SLOT) if s in slots},
         )
-        for one in found
+        for one in _networks(shapes, tensors, checkpoint.path)
     ]
+    used = set().union(*(network.origin.names for network in networks))
     return PretrainedModel.of_networks(
         networks,
         tokenizer,
         checkpoint.path,
         step=checkpoint.step,
-        left_out=_left_out(tensors.keys() - set().union(*(n.names for n in found))),
-        run=_run(checkpoint, config),
+        left_out=_left_out(tensors.keys() - used),
     )
 
 
 def _left_out(names: Iterable[str]) -> dict[str, str]:
     left_out = {}
     for name in sorted(names):
-        parts = f"{_PAIR}generator/", _CLOZE, _CORRECTOR
-        label = next((f"{part}*" for part in parts if name.startswith(part)), name)
-        left_out[label] = _NOT_CONVERTED.get(label, "of no such network")
+        start = next((s for s in _NOT_CONVERTED if name.startswith(s)), name)
+        label = f"{start}*" if start.endswith("/") else start
+        left_out[label] = _NOT_CONVERTED.get(start, "of no such network")
     return left_out
 
 
 def _networks(
-    model: ModelConfig, tensors: Mapping[str, np.ndarray]
-) -> list[tuple[Role, EncoderConfig, Prefixes]]:
+    model: ModelConfig, tensors: Mapping[str, np.ndarray], source: str
+) -> list[Network]:
     run = RunNetworks.of(tensors)
-    main, found = run.main, []
-    found.append((run.main_role, model.encoder, Prefixes(main, main, main)))
+    prefixes = Prefixes(*[run.main] * 3)
+    networks = [
+        Network(run.main_role, model.encoder, tensors, prefixes=prefixes, source=source)
+    ]
     if run.generator == _GENERATOR:
-        names = Prefixes.of_generator(main, _GENERATOR, model.sharing, _GENERATOR)
-        found.append(("generator", model.generator, names))
-    return found
-
-
-def _run(checkpoint: Checkpoint, config: PretrainingConfig) -> dict[str, Any]:
-    """Return what is known of the training: settings, facts, and the last metrics."""
-    details = checkpoint.metadata
-    if "source" in details:
-        return {"facts": {"Converted from": details["source"].get("path", "a file")}}
-    facts = {}
-    if details.get("records"):
-        length, digest = config.records.max_length, details.get("records_sha256")
-        facts["Records"] = (
-            f"{details['records']:,} of {length} positions, SHA-256 {digest}"
+        prefixes = Prefixes.of_generator(
+            run.main, _GENERATOR, model.sharing, _GENERATOR
         )
-    if details.get("init_checkpoint"):
-        facts["Continued from"] = os.path.basename(
-            os.path.normpath(str(details["init_checkpoint"]))
+        shape = model.generator
+        networks.append(
+            Network("generator", shape, tensors, prefixes=prefixes, source=source)
         )
-    return {
-        "settings": loader.dump_config(config),
-        "facts": facts,
-        "metrics": _metrics(checkpoint),
-    }
-
-
-def _metrics(checkpoint: Checkpoint) -> dict[str, Mapping[str, Any]]:
-    """Return the last metrics up to the checkpoint's step, by the kind of records."""
-    folder = pathlib.Path(checkpoint.path).resolve().parent
-    path = folder.parent / METRICS
-    if folder.name != CHECKPOINTS or not path.is_file():
-        return {}
-    rows = read_metrics(str(folder.parent))
-    last = {row["kind"]: row for row in rows if row["step"] <= checkpoint.step}
-    names = {EVALUATION: "held-out records", TRAIN: "training"}
-    return {
-        f"{names[kind]}, step {last[kind]['step']:,}": last[kind]
-        for kind in names
-        if kind in last
-    }
+    return networks
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
@@ -181,7 +141,7 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
     }
     manager = CheckpointManager(path)
     manager.save(run.step, run.weights, run.slots, files, metadata)
-    return [network.origin for network in read(open_checkpoint(path)).networks]
+    return [network.origin for network in read(path).networks]
 
 
 def as_run(model: PretrainedModel) -> TrainedRun:
@@ -190,21 +150,20 @@ def as_run(model: PretrainedModel) -> TrainedRun:
     weights: dict[str, np.ndarray] = {}
     slots: dict[str, np.ndarray] = {}
     for network in model.networks:
-        prefixes = _prefixes(network, len(model.networks), sharing)
+        if network.role != "generator":
+            prefixes = Prefixes(*[_DISCRIMINATOR] * 3)
+        elif len(model.networks) == 1:
+            prefixes = Prefixes(*[_BERT] * 3)
+        else:
+            prefixes = Prefixes.of_generator(
+                _DISCRIMINATOR, _GENERATOR, sharing, _GENERATOR
+            )
         target = network.to_format("electra_tf", prefixes)
         weights |= target.weights
         names = target.slot_names(_SLOT)
         slots |= {s: network.slots[n] for n, s in names if n in network.slots}
     config = pretraining_config(model, sharing)
     return TrainedRun(config, tokenizer, weights, slots, model.step)
-
-
-def _prefixes(network: Network, networks: int, sharing: str) -> Prefixes:
-    if network.role != "generator":
-        return Prefixes(_DISCRIMINATOR, _DISCRIMINATOR, _DISCRIMINATOR)
-    if networks == 1:
-        return Prefixes(_BERT, _BERT, _BERT)
-    return Prefixes.of_generator(_DISCRIMINATOR, _GENERATOR, sharing, _GENERATOR)
 
 
 def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfig:
@@ -232,10 +191,9 @@ def _generator_sizes(
     names += [name for name in ("depth", "width") if one[name] < other[name]]
     if names:
         raise InputError(
-            "Discriminator and generator must be halves of one model: the same tables' "
-            "rows and epsilon, and no larger generator",
-            f"{path}: {'; '.join(f'{n} {one[n]} and {other[n]}' for n in names)}",
-            "Convert each network apart with --part",
+            f"{path}: discriminator and generator are no halves of one model, as their "
+            f"{'; '.join(f'{n} is {one[n]} and {other[n]}' for n in names)}; convert "
+            "each alone with --part"
         )
     return {
         "generator_width": generator.width / main.width,

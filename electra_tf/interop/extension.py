@@ -23,16 +23,8 @@ def check_vocabulary(
     old: WordPieceTokenizer | None, new: WordPieceTokenizer, source: str
 ) -> None:
     """Reject a vocabulary that neither equals nor extends that of a source."""
-    required = (
-        "The records must have the vocabulary of the initial checkpoint, or one that "
-        "appends entries to it or writes them over [unusedN]"
-    )
     if old is None:
-        raise InputError(
-            required,
-            f"{source} without a vocabulary",
-            ADD_VOCABULARY,
-        )
+        raise InputError(f"{source} has no vocabulary; {ADD_VOCABULARY}")
     _check_settings(old.settings, new.settings, source)
     before, now = old.vocabulary.tokens, new.vocabulary.tokens
     here = next(
@@ -42,15 +34,14 @@ def check_vocabulary(
         ),
         len(now),
     )  # fmt: skip
-    if here >= len(before):
-        return
-    other = repr(now[here]) if here < len(now) else "the end of the vocabulary"
-    raise InputError(
-        required,
-        f"{source}: entry {here} is {before[here]!r}, in the records {other}",
-        "Build the records with the checkpoint's vocab.txt, or with a copy that has "
-        "new entries at its end or in place of [unusedN]",
-    )
+    if here < len(before):
+        other = repr(now[here]) if here < len(now) else "the end of the vocabulary"
+        raise InputError(
+            f"the records' vocabulary neither is that of {source} nor extends it: "
+            f"entry {here} is {before[here]!r}, in the records {other}; build the "
+            "records with the checkpoint's vocab.txt, or with a copy that has new "
+            "entries at its end or in place of [unusedN]"
+        )
 
 
 def _check_settings(
@@ -59,16 +50,14 @@ def _check_settings(
     """Reject other settings, apart from other limits and more entries kept whole."""
     before, now = map(dataclasses.asdict, (old, new))
     differing = [
-        name for name in before
+        f"{name} is {before[name]!r}, in the records {now[name]!r}" for name in before
         if (name not in _FREE and before[name] != now[name])
         or (name in _LISTS and set(before[name]) - set(now[name]))
     ]  # fmt: skip
     if differing:
-        lines = [f"{n} is {before[n]!r}, in the records {now[n]!r}" for n in differing]
         raise InputError(
-            "The tokenizer's settings must be those of the initial checkpoint",
-            f"{source}: {'; '.join(lines)}",
-            "Build the records with the checkpoint's vocabulary and settings",
+            f"the tokenizer of {source} has other settings: {'; '.join(differing)}; "
+            "build the records with its vocabulary and settings"
         )
 
 

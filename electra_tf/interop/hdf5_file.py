@@ -12,22 +12,21 @@ import h5py
 import ml_dtypes
 import numpy as np
 
-from electra_tf.errors import InputError, report_damage
+from electra_tf.errors import report_damage
 
 _MAX_DEPTH = 32  # groups within groups; Keras needs six
 
 
 def read_hdf5_file(path: str) -> dict[str, np.ndarray]:
     """Read all datasets of a file."""
-    required = f"{path!r} must be a whole HDF5 file"
-    with report_damage(required, "Copy or save it again"), h5py.File(path) as file:
-        datasets = dict(_datasets(file, path))
+    with report_damage(path), h5py.File(path) as file:
+        datasets = dict(_datasets(file))
         if sum(d.nbytes for d in datasets.values()) > os.path.getsize(path):
             raise ValueError("arrays of more bytes than the file has")
         return {name: _values(dataset) for name, dataset in datasets.items()}
 
 
-def _datasets(file: h5py.File, path: str) -> Iterator[tuple[str, h5py.Dataset]]:
+def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
     """Yield name and dataset, in the order of the names in each group."""
     seen = {_address(file)}
     groups: list[tuple[str, h5py.Group]] = [("", file)]
@@ -36,29 +35,32 @@ def _datasets(file: h5py.File, path: str) -> Iterator[tuple[str, h5py.Dataset]]:
         for key in group:
             name, link = prefix + key, group.get(key, getlink=True)
             if not isinstance(link, h5py.HardLink):
-                raise _error(path, name, type(link).__name__)
+                raise ValueError(f"{name!r} is a {type(link).__name__}")
             item = group[key]
             if _address(item) in seen:
-                raise _error(path, name, "a second name of an object")
+                raise ValueError(f"{name!r} is a second name of an object")
             seen.add(_address(item))
             if isinstance(item, h5py.Group) and name.count("/") < _MAX_DEPTH:
                 groups.append((f"{name}/", item))
-            elif isinstance(item, h5py.Dataset) and _is_stored_here(item):
+            elif isinstance(item, h5py.Dataset) and is_stored_in(item, file):
                 yield name, item
             else:
-                dtype = getattr(item, "dtype", "another kind")
-                raise _error(path, name, f"a {type(item).__name__} of {dtype}")
+                kind, dtype = (
+                    type(item).__name__,
+                    getattr(item, "dtype", "another kind"),
+                )
+                raise ValueError(f"{name!r} is a {kind} of {dtype}, not plain floats")
 
 
 def _address(item: h5py.Group | h5py.Dataset | h5py.Datatype) -> int:
     return h5py.h5o.get_info(item.id).addr
 
 
-def _is_stored_here(dataset: h5py.Dataset) -> bool:
+def is_stored_in(dataset: h5py.Dataset, file: h5py.File) -> bool:
     """Return whether values are floats in the file, whole and uncompressed."""
     is_float = dataset.dtype.kind == "f" or _is_bfloat16(dataset)
-    elsewhere = dataset.is_virtual or dataset.external or dataset.chunks is not None
-    if not is_float or elsewhere or dataset.shape is None:
+    elsewhere = dataset.is_virtual or dataset.external or dataset.file != file
+    if not is_float or elsewhere or dataset.chunks is not None or dataset.shape is None:
         return False
     return dataset.nbytes == dataset.id.get_storage_size()
 
@@ -71,12 +73,3 @@ def _is_bfloat16(dataset: h5py.Dataset) -> bool:
 def _values(dataset: h5py.Dataset) -> np.ndarray:
     values = np.asarray(dataset[()])
     return values.view(ml_dtypes.bfloat16) if _is_bfloat16(dataset) else values
-
-
-def _error(path: str, name: str, received: str) -> InputError:
-    return InputError(
-        "A weight of an HDF5 file must be an array of floats in the file itself, "
-        "whole, uncompressed and under one name",
-        f"{path}: {name!r}, {received}",
-        "Save the model with Keras's save_to_preset or save_weights",
-    )

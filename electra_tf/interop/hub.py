@@ -6,19 +6,14 @@ import re
 
 from electra_tf.errors import InputError
 from electra_tf.interop.sentence_modules import MODULES, POOLING, SETTINGS
-from electra_tf.interop.tensor_files import find_weights
+from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
 from electra_tf.text.tokenizer_files import FILES
 
 _ID = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w.-]+))?")
-_SAFETENSORS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "model-*.safetensors",
-)
-_TORCH = (
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "pytorch_model-*.bin",
+# Weights are downloaded as safetensors or, if there are none, as pickles.
+_WEIGHTS = (
+    (SAFETENSORS, f"{SAFETENSORS}.index.json", "model-*.safetensors"),
+    (TORCH, f"{TORCH}.index.json", "pytorch_model-*.bin"),
 )
 
 
@@ -49,7 +44,7 @@ def local_folder(path: str) -> str:
     from huggingface_hub.errors import HfHubHTTPError
 
     match = _ID.fullmatch(path)
-    for weights in (_SAFETENSORS, _TORCH):
+    for weights in _WEIGHTS:
         try:
             folder = snapshot_download(
                 match["name"],
@@ -65,13 +60,9 @@ def local_folder(path: str) -> str:
 
 
 def _unavailable(path: str, cause: str) -> InputError:
-    name = path.partition("@")[0]
     return InputError(
-        f"{path!r} must be a local path or a model of the Hugging Face hub that can be "
-        "downloaded",
-        f"no such path, and {cause}",
-        "Check the path. For a hub model without network access, run `hf download "
-        f"{name} --local-dir FOLDER` on a machine with access (or save config.json, "
-        "vocab.txt, tokenizer_config.json and model.safetensors or pytorch_model.bin "
-        "from the model's page by hand), copy FOLDER here, and pass its path",
+        f"{path!r} is no local path, and as a model of the Hugging Face hub it cannot "
+        f"be downloaded: {cause}; run `hf download {path.partition('@')[0]} "
+        "--local-dir FOLDER` on a machine with access, copy FOLDER here, and pass its "
+        "path"
     )

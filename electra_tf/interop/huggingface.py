@@ -17,19 +17,9 @@ import numpy as np
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.huggingface_config import (
-    OWN,
-    SIZES,
-    Family,
-    first_position,
-    padding_note,
-    read_activation,
-    read_family,
-    read_sizes,
-    unknown_keys,
-)
-from electra_tf.interop.model_card import model_card
-from electra_tf.interop.network import Network, Prefixes, Role, table_shape
+from electra_tf.interop import huggingface_config
+from electra_tf.interop.huggingface_config import OWN, SIZES, Family
+from electra_tf.interop.network import Network, Prefixes, table_shape
 from electra_tf.interop.pretrained import (
     PretrainedModel,
     choose_tokenizer,
@@ -76,7 +66,7 @@ _NOT_READ = {
     r"qa_outputs\.": "a span head without two outputs",
 }
 _SHARED, _SUMMARY = "classifier", "sequence_summary."
-# Of the head of a RoBERTa classifier.
+# The head of a RoBERTa classifier, which is BERT's by other names.
 _BERT_NAMES = {
     f"{_SHARED}.dense": "bert.pooler.dense",
     f"{_SHARED}.out_proj": _SHARED,
@@ -85,6 +75,31 @@ _BERT_NAMES = {
 _OUTPUT = re.compile(r"(?P<layer>.+)\[(?P<number>\d+)\](?P<end>\..+)")
 _POSITIONS = "encoder/embeddings/position_embeddings"
 _SEGMENTS = "encoder/embeddings/segment_embeddings"
+_CARD = """\
+---
+library_name: transformers
+tags: [{kind}, electra_tf]
+---
+
+# {kind} {role}
+
+{shape.depth} layers, width {shape.width}, {shape.heads} heads, embeddings \
+{shape.embedding}, {shape.vocabulary_size:,} wordpieces, up to {shape.max_positions} \
+positions: {numbers:,} parameters, {steps:,} steps.
+
+```python
+from transformers import AutoTokenizer, {theirs}
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = {theirs}.from_pretrained(".")
+```
+
+```python
+import electra_tf
+
+model = electra_tf.{ours}.from_preset(".")
+```
+"""
 
 
 def accepts(path: str) -> bool:
@@ -102,7 +117,7 @@ def _find(path: str) -> tuple[str, str | None]:
     return folder, path if is_weights else find_weights(folder)
 
 
-def read(path: str, vocab: str | None = None) -> PretrainedModel:
+def read(path: str, vocab: str | None = None, *_: Any) -> PretrainedModel:
     """Read a folder; a generator may lie in its subfolder `generator`."""
     path, weights = _find(path)
     network, family, left_out = _read_network(path, weights)
@@ -111,12 +126,14 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         network, _, more = _read_network(inner, find_weights(inner))
         networks.append(network)
         left_out |= more
-        notes += unknown_keys(network.config, inner)
+        notes += huggingface_config.unknown_keys(network.config, inner)
     tokenizer, config = choose_tokenizer(vocab, path, TOKENIZATION), networks[0].config
     if tokenizer is not None:
         entries = tokenizer.vocabulary.file_tokens
-        notes += padding_note(config, family, entries, path)
-    notes = [*unknown_keys(config, path), *notes, *sentence_notes(path)]
+        notes += huggingface_config.padding_note(config, family, entries, path)
+    notes = [
+        *huggingface_config.unknown_keys(config, path), *notes, *sentence_notes(path)
+    ]  # fmt: skip
     return PretrainedModel.of_networks(
         networks, tokenizer, path, left_out=left_out, source_notes=tuple(notes)
     )
@@ -128,25 +145,34 @@ def _read_network(
     """Return the network of a folder, its family, and its tensors that are not read."""
     config = read_json(os.path.join(folder, CONFIG))
     if weights is None:
+        raise InputError(f"{folder!r} has neither {' nor '.join(WEIGHTS[::2])}")
+    tensors = {_modern(n): array for n, array in read_tensors(weights).items()}
+    table = "embeddings.word_embeddings.weight"
+    encoder = next((p for p in _ENCODERS if f"{p}{table}" in tensors), None)
+    if encoder is None:
+        kind, found = config.get("model_type"), ", ".join(sorted(tensors)[:3])
         raise InputError(
-            "A Hugging Face model must have model.safetensors or pytorch_model.bin",
-            f"{folder!r} with {sorted(os.listdir(folder))[:6]}",
-            "Download the model's weights too",
+            f"{weights!r} of model_type {kind!r:.80} is no ELECTRA, BERT or RoBERTa: "
+            f"it has {found}, and no *.{table}"
         )
-    tensors = read_tensors(weights)
-    tensors = {_modern(name): array for name, array in tensors.items()}
-    encoder = _encoder_prefix(config, tensors, weights)
-    family = read_family(config, encoder, folder)
+    family = huggingface_config.read_family(config, encoder, folder)
     if family == "roberta":
         tensors = _with_bert_head(tensors)
     head = read_head(config, tensors, encoder, folder)
-    role = head.role if head else _role(tensors)
-    words = f"{encoder}embeddings.word_embeddings.weight"
-    shape = read_sizes(config, table_shape(tensors, words, folder), folder)
-    first = first_position(config, family, folder)
+    words = f"{encoder}{table}"
+    shape = huggingface_config.read_sizes(
+        config, table_shape(tensors, words, folder), folder
+    )
+    first = huggingface_config.first_position(config, family, folder)
+    # Published configs misname the role.
+    heads = {"discriminator_predictions": "discriminator"}
+    heads["generator_predictions"] = "generator"
+    roles = (role for n, role in heads.items() if f"{n}.dense.weight" in tensors)
     network = Network(
-        role, shape, tensors, head, "huggingface", Prefixes(encoder, encoder),
-        read_activation(config, folder), folder, first_position=first,
+        head.role if head else next(roles, "encoder"), shape, tensors, head,
+        "huggingface", Prefixes(encoder, encoder),
+        huggingface_config.read_activation(config, folder), folder,
+        first_position=first,
     )  # fmt: skip
     dtypes = {n: str(tensors[n].dtype) for n in network.names if n in tensors}
     if set(dtypes.values()) == {"float32"}:
@@ -183,23 +209,7 @@ def _modern(name: str) -> str:
     return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _encoder_prefix(
-    config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], path: str
-) -> str:
-    for prefix in _ENCODERS:
-        if f"{prefix}embeddings.word_embeddings.weight" in tensors:
-            return prefix
-    raise InputError(
-        "A Hugging Face model must be an ELECTRA, a BERT or a RoBERTa",
-        f"{path!r} of model_type {config.get('model_type')!r:.80} with "
-        f"{', '.join(sorted(tensors)[:3])}",
-        "Name a model with electra.embeddings.*, bert.embeddings.* or "
-        "roberta.embeddings.*",
-    )
-
-
 def _with_bert_head(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return tensors whose classifier of texts, with tanh, has the names of BERT's."""
     if f"{_SHARED}.out_proj.weight" not in tensors:
         return dict(tensors)
     names = {
@@ -208,15 +218,6 @@ def _with_bert_head(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         for kind in ("weight", "bias")
     }
     return {names.get(name, name): array for name, array in tensors.items()}
-
-
-def _role(tensors: Mapping[str, np.ndarray]) -> Role:
-    """Return the role by the head there is; published configs misname it."""
-    if "discriminator_predictions.dense.weight" in tensors:
-        return "discriminator"
-    if "generator_predictions.dense.weight" in tensors:
-        return "generator"
-    return "encoder"
 
 
 def read_head(
@@ -237,9 +238,7 @@ def read_head(
         return None
     (role, form), own = found, config.get(OWN)
     kind, settings = TASK_HEADS[role], dict(own) if isinstance(own, dict) else {}
-    for problem, arguments in kind.problem_types.items():
-        if problem == config.get("problem_type"):
-            settings |= arguments
+    settings |= kind.problem_types.get(str(config.get("problem_type")), {})
     rates = (config.get(key) for key in (*kind.dropout_keys, "hidden_dropout_prob"))
     rate = next((rate for rate in rates if rate is not None), None)
     return TaskHead(
@@ -303,9 +302,8 @@ def _labels(config: Mapping[str, Any], count: int, folder: str) -> tuple[str, ..
     labels = isinstance(stored, dict) and [stored.get(str(n)) for n in range(count)]
     if not labels or len(stored) != count or not all(type(n) is str for n in labels):
         raise InputError(
-            f"id2label of {folder}/{CONFIG} must name each of the {count} outputs",
-            f"{stored!r:.80}",
-            f'Write it as {{"0": NAME, ...}}, with the keys "0" to "{count - 1}"',
+            f"id2label of {folder}/{CONFIG} must name each of the {count} outputs, as "
+            f'{{"0": NAME, ...}}, not {stored!r:.80}'
         )
     return tuple(labels)
 
@@ -314,18 +312,12 @@ def _left_out(network: Network, words: str) -> dict[str, str]:
     tensors = network.weights
     if _TIED in tensors and not np.array_equal(tensors[_TIED], tensors[words]):
         raise InputError(
-            f"{_TIED} must equal the token table, which it is tied to",
-            f"{network.source}: they differ",
-            "Tie the weights in transformers and save the model again",
+            f"{network.source}: {_TIED} differs from the token table, which it is tied "
+            "to; tie the weights in transformers and save the model again"
         )
     surplus = tensors.keys() - network.names
     surplus -= {_OUTPUT.sub(r"\g<layer>\g<end>", name) for name in network.names}
-    return explain_left_out(
-        surplus,
-        _NOT_READ,
-        network.source,
-        "Remove it from the file if it belongs to another model",
-    )
+    return explain_left_out(surplus, _NOT_READ, network.source)
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
@@ -338,18 +330,23 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
         os.makedirs(folder, exist_ok=True)
         prefix = f"{network.library}."
         target = network.to_format("huggingface", Prefixes(prefix, prefix))
-        tensors = {
-            name: _cast(array, network.dtypes.get(name))
-            for name, array in target.weights.items()
-        }
-        tensors = _stacked(tensors)
+        tensors = _stacked(
+            {n: _cast(a, network.dtypes.get(n)) for n, a in target.weights.items()}
+        )
         with open(os.path.join(folder, SAFETENSORS), "wb") as file:
             file.writelines(safetensors_parts(tensors, {"format": "pt"}))
-        config = config_of(network, model)
-        _write_json(os.path.join(folder, CONFIG), config)
+        _write_json(os.path.join(folder, CONFIG), config_of(network, model))
         if model.tokenizer is not None:
             write_tokenizer(model.tokenizer, network.shape, folder)
-        card = model_card(model, network)
+        card = _CARD.format(
+            kind=network.library,
+            role=network.role.replace("_", " "),
+            shape=network.shape,
+            numbers=sum(array.size for array in network.weights.values()),
+            steps=model.step,
+            theirs=f"AutoModel{network.class_end.removeprefix('Model')}",
+            ours=network.head.kind.model if network.head else "Encoder",
+        )
         pathlib.Path(folder, "README.md").write_text(card, encoding="utf-8")
     return [network.origin for network in read(path).networks]
 
@@ -373,26 +370,21 @@ def _cast(array: np.ndarray, dtype: str | None) -> np.ndarray:
 
 def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
     """Return the config.json of a network."""
-    own = {
+    head = network.head
+    return {
+        **(head.kind.config if head else {}),
+        **network.config,
         **{theirs: getattr(network.shape, ours) for ours, theirs in SIZES.items()},
         "architectures": [f"{network.library.capitalize()}{network.class_end}"],
         "hidden_act": "gelu",
         "model_type": network.library,
         "pad_token_id": model.tokenizer.settings.pad_id if model.tokenizer else 0,
         "tie_word_embeddings": True,
-    }
-    if network.head is None:
-        return {**network.config, **own}
-    return {
-        **network.head.kind.config,
-        **network.config,
-        **own,
-        **_head_config(network.head),
+        **(_head_config(head) if head else {}),
     }
 
 
 def _head_config(head: TaskHead) -> dict[str, Any]:
-    """Return the keys of a head in a config.json."""
     config: dict[str, Any] = dict.fromkeys(head.kind.dropout_keys, head.dropout)
     if labels := head.labels:
         config["id2label"] = {str(n): label for n, label in enumerate(labels)}
@@ -409,46 +401,32 @@ def write_tokenizer(
     tokenizer: WordPieceTokenizer, shape: EncoderConfig, folder: str
 ) -> None:
     """Write the files from which transformers 4 and 5 make the same tokenizer."""
-    settings = tokenizer.settings
+    settings, ids = tokenizer.settings, tokenizer.original_ids
     strip = {ours: theirs for theirs, ours in STRIP_ACCENTS.items()}
-    strip = strip[settings.strip_accents]
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     special = dict(zip(names, SPECIAL_TOKENS, strict=True))
-    text = tokenizer.original_text
-    pathlib.Path(folder, VOCABULARY).write_bytes(text.encode())
+    pathlib.Path(folder, VOCABULARY).write_bytes(tokenizer.original_text.encode())
     _write_json(os.path.join(folder, "special_tokens_map.json"), special)
-    whole = {"added_tokens_decoder": _added_tokens(tokenizer)}
-    _write_json(
-        os.path.join(folder, TOKENIZER_CONFIG),
-        special
-        | (whole if settings.keep_whole or settings.keep_whole_normalized else {})
-        | {
-            "do_lower_case": settings.lower_case,
-            "strip_accents": strip,
-            "tokenize_chinese_chars": True,
-            "model_max_length": shape.max_positions,
-            "tokenizer_class": "ElectraTokenizer",
-        },
-    )
-    fast = fast_tokenizer(settings, tokenizer.original_ids)
-    fast.save(os.path.join(folder, TOKENIZER))
-
-
-def _added_tokens(tokenizer: WordPieceTokenizer) -> dict[str, dict[str, Any]]:
-    """Return the entries that are kept whole, as transformers 4 stores them."""
-    settings, ids = tokenizer.settings, tokenizer.original_ids
-    normalized = settings.keep_whole_normalized
-    flags = dict.fromkeys(("lstrip", "rstrip", "single_word"), False)
-    return {
-        str(ids[name]): {
-            **flags,
-            "content": name,
-            "normalized": name in normalized,
-            "special": name in SPECIAL_TOKENS,
-        }
-        for group in (SPECIAL_TOKENS, settings.keep_whole, normalized)
-        for name in group
+    config = special | {
+        "do_lower_case": settings.lower_case,
+        "strip_accents": strip[settings.strip_accents],
+        "tokenize_chinese_chars": True,
+        "model_max_length": shape.max_positions,
+        "tokenizer_class": "ElectraTokenizer",
     }
+    whole = (*settings.keep_whole, *settings.keep_whole_normalized)
+    if whole:  # as transformers 4 stores them
+        config["added_tokens_decoder"] = {
+            str(ids[name]): {
+                **dict.fromkeys(("lstrip", "rstrip", "single_word"), False),
+                "content": name,
+                "normalized": name in settings.keep_whole_normalized,
+                "special": name in SPECIAL_TOKENS,
+            }
+            for name in (*SPECIAL_TOKENS, *whole)
+        }
+    _write_json(os.path.join(folder, TOKENIZER_CONFIG), config)
+    fast_tokenizer(settings, ids).save(os.path.join(folder, TOKENIZER))
 
 
 def _write_json(path: str, value: Mapping[str, Any]) -> None:

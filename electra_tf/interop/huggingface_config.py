@@ -97,23 +97,18 @@ def read_family(config: Mapping[str, Any], prefix: str, folder: str) -> Family:
     kind = kind or named or "bert"
     if kind not in ("electra", "bert", "roberta"):
         raise InputError(
-            f"model_type of {path} must be electra, bert or roberta",
-            f"{kind!r:.80}, another network",
-            "Name a model of these families",
+            f"model_type of {path} must be electra, bert or roberta, not {kind!r:.80}"
         )
     if prefix and "roberta" in (kind, named) and kind != named:
         raise InputError(
-            f"{path} and the weights must be of the same model",
-            f"model_type {kind!r} with tensors {prefix}*",
-            "Download both again",
+            f"{path} is of another model than the weights: model_type {kind!r} with "
+            f"tensors {prefix}*"
         )
     for key, (value, meaning) in _FIXED.items():
         if config.get(key) not in (None, value):
             raise InputError(
-                f"{key} of {path} must be {value!r}, or left out",
-                f"{config[key]!r:.80}: {meaning}",
-                "Name another model; electra, bert and roberta without this setting "
-                "are read",
+                f"{key} of {path} must be {value!r} or left out, not "
+                f"{config[key]!r:.80}: {meaning}"
             )
     return kind
 
@@ -127,10 +122,8 @@ def first_position(config: Mapping[str, Any], family: Family, folder: str) -> in
     if type(pad_id) is int and type(rows) is int and 0 <= pad_id < rows - 1:
         return pad_id + 1
     raise InputError(
-        f"pad_token_id of {folder}/{CONFIG} must leave positions, which begin after it "
-        "in a RoBERTa",
-        f"{pad_id!r:.80} of max_position_embeddings {rows!r:.80}",
-        "Download the file again",
+        f"pad_token_id of {folder}/{CONFIG} is {pad_id!r:.80}, and the positions of a "
+        f"RoBERTa begin after it, but max_position_embeddings is {rows!r:.80}"
     )
 
 
@@ -144,11 +137,7 @@ def read_sizes(
     if "embedding_size" not in config:
         values["embedding"] = words[1]
     if missing := [SIZES[name] for name in values if values[name] is None]:
-        raise InputError(
-            f"{path} must have {missing[0]}",
-            "none",
-            "Add it, or download the file again",
-        )
+        raise InputError(f"{path} has no {missing[0]}")
     return read_shape(path, **values)
 
 
@@ -160,9 +149,8 @@ def read_activation(config: Mapping[str, Any], folder: str) -> Activation:
     if name in _TANH:
         return "gelu_tanh"
     raise InputError(
-        f"hidden_act of {folder}/{CONFIG} must be gelu",
-        repr(name),
-        "Name a model with another activation: gelu, gelu_new or gelu_pytorch_tanh",
+        f"hidden_act of {folder}/{CONFIG} must be {', '.join(_EXACT + _TANH)}, not "
+        f"{name!r}"
     )
 
 

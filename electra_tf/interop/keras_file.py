@@ -21,6 +21,7 @@ import pydantic
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import report_damage
+from electra_tf.interop.hdf5_file import is_stored_in
 from electra_tf.interop.network import COUNTS, Network
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, TaskHead, kind_of
@@ -82,8 +83,7 @@ def training_rows(path: str) -> np.ndarray | None:
 
 
 def _beside(path: str, name: str) -> str:
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    return os.path.join(folder, name)
+    return os.path.join(os.path.dirname(model_file(path)), name)
 
 
 def checked_config(path: str) -> dict[str, Any]:
@@ -94,10 +94,9 @@ def checked_config(path: str) -> dict[str, Any]:
     with zipfile.ZipFile(path) as archive:
         config = json.loads(archive.read(_CONFIG))
         stored = archive.getinfo(_WEIGHTS).file_size
-    shape = config["config"].get("shape")
-    if isinstance(shape, dict):
-        head = _head(class_name(config), config["config"])
-        needed = _FLOAT * sum(map(math.prod, _shapes(_shape(shape), head).values()))
+    if isinstance(config["config"].get("shape"), dict):
+        shapes = _network(config).shapes
+        needed = _FLOAT * sum(map(math.prod, shapes.values()))
         if needed > stored:
             raise ValueError(f"{stored:,} bytes for a model of {needed:,}")
     return config
@@ -106,17 +105,10 @@ def checked_config(path: str) -> dict[str, Any]:
 def report_damaged_model(path: str) -> contextlib.AbstractContextManager[None]:
     """Return a context that raises an InputError where a .keras file is damaged."""
     # Keras raises errors of many classes.
-    required = f"{path} must be a complete model, of classes that are imported"
-    return report_damage(required, "Copy it again, or train it again", Exception)
+    return report_damage(path, Exception)
 
 
-def class_name(config: Mapping[str, Any]) -> str:
-    """Return the name of a model's class."""
-    name = config.get("registered_name") or config["class_name"]
-    return str(name).removeprefix("electra_tf>")
-
-
-def read(path: str) -> PretrainedModel:
+def read(path: str, *_: Any) -> PretrainedModel:
     """Read a fine-tuned model of this package as a network.
 
     A model of a user's own class is read without its head.
@@ -124,24 +116,20 @@ def read(path: str) -> PretrainedModel:
     file, task = model_file(path), stored_task(path) or ""
     with report_damaged_model(file):
         config = checked_config(file)
-        name, arguments = class_name(config), config["config"]
-        head, shape = _head(name, arguments), _shape(arguments["shape"])
-        tokenizer = saved_tokenizer(arguments)
-        weights = dict(_weights(file, _shapes(shape, head)))
+        network = _network(config)
+        tokenizer = saved_tokenizer(config["config"])
+        weights = dict(_weights(file, network.shapes))
+    head = network.head
     if head is not None:
         head = dataclasses.replace(head, name=_TF1_NAMES.get(task, task))
-    origin = os.path.join(os.path.dirname(file), ORIGIN)
+    origin = _beside(path, ORIGIN)
     known = read_json(origin) if os.path.isfile(origin) else {}
-    role = head.role if head else "encoder"
-    network = Network(role, shape, weights, head, source=path).to_ours(
-        config=known.get("config", {}), dtypes=known.get("dtypes", {})
-    )
+    network = dataclasses.replace(
+        network, weights=weights, head=head, source=path
+    ).to_ours(config=known.get("config", {}), dtypes=known.get("dtypes", {}))
+    lost = {f"task_specific/{_class_name(config)}": "no head of this package"}
     return PretrainedModel.of_networks(
-        [network],
-        tokenizer,
-        path,
-        left_out={} if head else {f"task_specific/{name}": "no head of this package"},
-        run={"facts": {"Task": task} if task else {}},
+        [network], tokenizer, path, left_out={} if head else lost
     )
 
 
@@ -152,27 +140,27 @@ def saved_tokenizer(arguments: Mapping[str, Any]) -> WordPieceTokenizer:
     return WordPieceTokenizer(vocabulary, TokenizationConfig(**settings))
 
 
-def _head(name: str, arguments: Mapping[str, Any]) -> TaskHead | None:
-    """Return the head of a class of this package; None: another class."""
-    kind = kind_of(name)
-    return kind and TaskHead.of_model(kind, arguments)
+def _class_name(config: Mapping[str, Any]) -> str:
+    name = config.get("registered_name") or config["class_name"]
+    return str(name).removeprefix("electra_tf>")
 
 
-def _shape(sizes: Any) -> EncoderConfig:
+def _network(config: Mapping[str, Any]) -> Network:
+    """Return the network of a saved model's config, without weights."""
+    arguments, kind = config["config"], kind_of(_class_name(config))
+    head = kind and TaskHead.of_model(kind, arguments)
     try:
-        shape = EncoderConfig(**sizes)
+        shape = EncoderConfig(**arguments["shape"])
     except pydantic.ValidationError as error:
         raise ValueError(f"shape: {error.errors()[0]['msg']}") from error
-    if shape.depth > _MAX_DEPTH:
-        raise ValueError(f"a depth of {shape.depth}")
     counts = {name: getattr(shape, name) for name in COUNTS}
-    if min(counts.values()) < 1 or shape.width % shape.heads:
+    if (
+        not 0 < shape.depth <= _MAX_DEPTH
+        or min(counts.values()) < 1
+        or shape.width % shape.heads
+    ):
         raise ValueError(f"shape: {counts} are not the sizes of an encoder")
-    return shape
-
-
-def _shapes(shape: EncoderConfig, head: TaskHead | None) -> dict[str, tuple[int, ...]]:
-    return Network(head.role if head else "encoder", shape, {}, head).shapes
+    return Network(head.role if head else "encoder", shape, {}, head)
 
 
 def _weights(
@@ -184,10 +172,8 @@ def _weights(
     with h5py.File(content, "r") as file:
         for name, shape in shapes.items():
             dataset = file[_place(name)]
-            if dataset.is_virtual or dataset.external or dataset.file != file:
-                raise ValueError(f"{name} in another file")
-            if dataset.shape != shape:
-                raise ValueError(f"{name} of {dataset.shape}, not {shape}")
+            if dataset.shape != shape or not is_stored_in(dataset, file):
+                raise ValueError(f"{name} of {dataset.shape}, not {shape} in the file")
             yield name, np.asarray(dataset[()], np.float32)
 
 

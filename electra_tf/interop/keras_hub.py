@@ -30,6 +30,7 @@ from electra_tf.training.checkpoint import folder_of
 from electra_tf.untrusted_files import read_json
 
 WEIGHTS = "model.weights.h5"
+_METADATA = "metadata.json"
 # KerasHub registers both names; earlier versions, of KerasNLP, wrote the second.
 _BACKBONE, _KERAS_NLP = "keras_hub>ElectraBackbone", "keras_nlp>ElectraBackbone"
 _SIZES = {
@@ -41,7 +42,7 @@ _SIZES = {
     "vocabulary_size": "vocab_size",
     "max_positions": "max_sequence_length",
 }
-_FILES = (WEIGHTS, CONFIG, "metadata.json")  # that stand for the folder as a path
+_FILES = (WEIGHTS, CONFIG, _METADATA)  # that stand for the folder as a path
 _EPSILON = 1e-12  # of KerasHub's layer norms, which have no setting
 
 
@@ -50,19 +51,15 @@ def accepts(path: str) -> bool:
     return os.path.isfile(os.path.join(folder_of(path, _FILES), WEIGHTS))
 
 
-def read(path: str, vocab: str | None = None) -> PretrainedModel:
+def read(path: str, vocab: str | None = None, *_: Any) -> PretrainedModel:
     """Read a folder of `ElectraBackbone.save_to_preset`."""
     path = folder_of(path, _FILES)
-    config = read_json(os.path.join(path, CONFIG))
+    file, config_file = os.path.join(path, WEIGHTS), os.path.join(path, CONFIG)
+    config = read_json(config_file)
     if config.get("registered_name") not in (_BACKBONE, _KERAS_NLP):
-        raise InputError(
-            "A KerasHub preset must be of ElectraBackbone",
-            f"{path!r}: {config.get('registered_name')!r}",
-            "Save the backbone of an ELECTRA model with save_to_preset",
-        )
-    shape = _shape(config.get("config"), os.path.join(path, CONFIG))
-    file = os.path.join(path, WEIGHTS)
-    tensors = read_hdf5_file(file)
+        name = config.get("registered_name")
+        raise InputError(f"{path!r} is a preset of {name!r}, not of ElectraBackbone")
+    shape, tensors = _shape(config.get("config"), config_file), read_hdf5_file(file)
     for name, array in tensors.items():
         check_finite(array, name, file)
     network = Network(
@@ -74,7 +71,6 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         tensors.keys() - network.names,
         {f"^{pooler}": "pooled_dense, which ELECTRA has not"},
         file,
-        "Save the backbone alone",
     )
     tokenizer = choose_tokenizer(vocab, path)
     return PretrainedModel.of_networks([ours], tokenizer, path, left_out=left_out)
@@ -86,11 +82,7 @@ def _shape(values: Any, path: str) -> EncoderConfig:
         n for n in _SIZES.values() if not isinstance(values, dict) or n not in values
     ]
     if missing:
-        raise InputError(
-            f"{path} must have the sizes of the backbone",
-            f"no {format_list(missing)}",
-            "Save the backbone of an ELECTRA model with save_to_preset",
-        )
+        raise InputError(f"{path} has no sizes {format_list(missing)} of a backbone")
     dropout = values.get("dropout", 0.1)
     return read_shape(
         path,
@@ -111,16 +103,20 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
         target = network.without_head().to_format("keras_hub")
         _write_h5(target, os.path.join(folder, WEIGHTS))
         count = sum(array.size for array in target.weights.values())
-        _write_json(os.path.join(folder, CONFIG), _config(network.shape))
-        _write_json(
-            os.path.join(folder, "metadata.json"),
-            {"keras_version": "3.0.0", "keras_hub_version": "0.20.0",
-             "parameter_count": count, "date_saved": "", "tasks": []},
-        )  # fmt: skip
+        metadata = {
+            "keras_version": "3.0.0",
+            "keras_hub_version": "0.20.0",
+            "parameter_count": count,
+            "date_saved": "",
+            "tasks": [],
+        }
+        files = {CONFIG: _config(network.shape), _METADATA: metadata}
         if model.tokenizer is not None:
             text = model.tokenizer.original_text
             pathlib.Path(folder, KERAS_HUB_VOCABULARY).write_bytes(text.encode())
-            _write_json(os.path.join(folder, TOKENIZER), _tokenizer(model.tokenizer))
+            files[TOKENIZER] = _tokenizer(model.tokenizer)
+        for name, value in files.items():
+            pathlib.Path(folder, name).write_text(json.dumps(value, indent=4))
         written += [one.origin for one in read(folder).networks]
     return written
 
@@ -142,59 +138,39 @@ def _write_h5(network: Network, path: str) -> None:
 
 
 def _config(shape: EncoderConfig) -> dict[str, Any]:
-    return {
-        "module": "keras_hub.src.models.electra.electra_backbone",
-        "class_name": "ElectraBackbone",
-        "config": {
-            "name": "electra_backbone",
-            "trainable": True,
-            "dtype": _dtype("float32"),
-            "vocab_size": shape.vocabulary_size,
-            "num_layers": shape.depth,
-            "num_heads": shape.heads,
-            "hidden_dim": shape.width,
-            "embedding_dim": shape.embedding,
-            "intermediate_dim": shape.feed_forward,
-            "dropout": shape.dropout,
-            "max_sequence_length": shape.max_positions,
-            "num_segments": shape.segments,
-        },
-        "registered_name": _BACKBONE,
+    sizes = {theirs: getattr(shape, ours) for ours, theirs in _SIZES.items()}
+    sizes |= {"dropout": shape.dropout, "num_segments": shape.segments}
+    return _serialized("backbone", "float32", sizes)
+
+
+def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+    settings = {
+        "config_file": TOKENIZER,
+        "vocabulary": None,
+        "sequence_length": None,
+        "lowercase": tokenizer.settings.lower_case,
+        "strip_accents": tokenizer.settings.strips_accents,
+        "split": True,
+        "suffix_indicator": "##",
+        "oov_token": "[UNK]",
+        "special_tokens": None,
+        "special_tokens_in_strings": False,
     }
+    return _serialized("tokenizer", "int32", settings)
 
 
-def _tokenizer(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
-    settings = tokenizer.settings
-    return {
-        "module": "keras_hub.src.models.electra.electra_tokenizer",
-        "class_name": "ElectraTokenizer",
-        "config": {
-            "name": "electra_tokenizer",
-            "trainable": True,
-            "dtype": _dtype("int32"),
-            "config_file": TOKENIZER,
-            "vocabulary": None,
-            "sequence_length": None,
-            "lowercase": settings.lower_case,
-            "strip_accents": settings.strips_accents,
-            "split": True,
-            "suffix_indicator": "##",
-            "oov_token": "[UNK]",
-            "special_tokens": None,
-            "special_tokens_in_strings": False,
-        },
-        "registered_name": "keras_hub>ElectraTokenizer",
-    }
-
-
-def _dtype(name: str) -> dict[str, Any]:
-    return {
+def _serialized(kind: str, dtype: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Keras's description of an ELECTRA backbone or tokenizer."""
+    policy = {
         "module": "keras",
         "class_name": "DTypePolicy",
-        "config": {"name": name},
+        "config": {"name": dtype},
         "registered_name": None,
     }
-
-
-def _write_json(path: str, value: Mapping[str, Any]) -> None:
-    pathlib.Path(path).write_text(json.dumps(value, indent=4), encoding="utf-8")
+    name = f"electra_{kind}"
+    return {
+        "module": f"keras_hub.src.models.electra.{name}",
+        "class_name": f"Electra{kind.capitalize()}",
+        "config": {"name": name, "trainable": True, "dtype": policy, **config},
+        "registered_name": f"keras_hub>Electra{kind.capitalize()}",
+    }

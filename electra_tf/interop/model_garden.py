@@ -10,12 +10,13 @@ Source: tf-models-official networks/bert_encoder.py, and checkpoints it wrote.
 import os
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from electra_tf.config.model import EncoderConfig
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError
 from electra_tf.interop import tf1
 from electra_tf.interop.network import Network, Prefixes, read_shape, table_shape
 from electra_tf.interop.pretrained import (
@@ -26,11 +27,9 @@ from electra_tf.interop.pretrained import (
 from electra_tf.interop.tensor_bundle import read_shapes
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-_ENCODER = "encoder/"
-_WORDS = f"{_ENCODER}layer_with_weights-0/embeddings{_VALUE}"
-_GENERATOR = "generator"
-_NAME = "encoder.ckpt"
-_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_PREFIXES = Prefixes("encoder/", "encoder/")
+_LAYER = "encoder/layer_with_weights-"
+_QUERY = "_attention_layer/_query_dense/kernel"
 _NOT_READ = {
     "^save_counter": "the number of checkpoints saved",
     "^global_step": "the number of the step",
@@ -42,26 +41,21 @@ _NOT_READ = {
 def accepts(path: str) -> bool:
     """Return whether a path is a checkpoint with an item `encoder`."""
     prefix = tf1.find_prefix(path)
-    return prefix is not None and _WORDS in read_shapes(prefix)
+    return prefix is not None and f"{_LAYER}0/embeddings{_VALUE}" in read_shapes(prefix)
 
 
-def read(path: str, vocab: str | None = None) -> PretrainedModel:
+def read(path: str, vocab: str | None = None, *_: Any) -> PretrainedModel:
     """Read the item `encoder`; a pair's generator has a folder of its own."""
     prefix = tf1.find_prefix(path) or path
     tensors = tf1.read_checkpoint(prefix)
     shape, last = _shape(tensors, prefix)
     network = Network(
-        "encoder", shape, tensors, None, "model_garden", Prefixes(_ENCODER, _ENCODER),
-        "gelu_tanh", prefix,
-    )  # fmt: skip
+        "encoder", shape, tensors, None, "model_garden", _PREFIXES, "gelu_tanh", prefix
+    )
     ours = network.to_ours()
-    pooler = f"^{_ENCODER}layer_with_weights-{last}/"
-    reasons = {**_NOT_READ, pooler: "pooler_transform, which ELECTRA has not"}
+    pooler = {f"^{_LAYER}{last}/": "pooler_transform, which ELECTRA has not"}
     left_out = explain_left_out(
-        tensors.keys() - network.names,
-        reasons,
-        prefix,
-        "Save the encoder alone: tf.train.Checkpoint(encoder=encoder)",
+        tensors.keys() - network.names, _NOT_READ | pooler, prefix
     )
     folder = os.path.dirname(prefix)
     tokenizer = choose_tokenizer(vocab, folder, tf1.read_tokenization(folder))
@@ -70,23 +64,16 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
 
 def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfig, int]:
     """Return the shape that the tensors have, and the number of the last layer."""
-    pattern = (
-        rf"{_ENCODER}layer_with_weights-(\d+)/_attention_layer/_query_dense/kernel.*"
-    )
-    layers = sorted(int(m[1]) for n in tensors if (m := re.fullmatch(pattern, n)))
+    matches = (re.fullmatch(rf"{_LAYER}(\d+)/{_QUERY}.*", name) for name in tensors)
+    layers = sorted(int(match[1]) for match in matches if match)
     if not layers:
-        raise InputError(
-            "A checkpoint's item `encoder` must have Transformer layers",
-            f"{source} with {format_list(sorted(tensors), 3)}",
-            "Save an encoder of type `bert`: tf.train.Checkpoint(encoder=encoder)",
-        )
+        raise InputError(f"{source}: its item `encoder` is no encoder of type `bert`")
 
     def size(layer: int, name: str, axes: int = 2) -> tuple[int, ...]:
-        full = f"{_ENCODER}layer_with_weights-{layer}/{name}{_VALUE}"
-        return table_shape(tensors, full, source, axes)
+        return table_shape(tensors, f"{_LAYER}{layer}/{name}{_VALUE}", source, axes)
 
     first = layers[0]
-    width, heads, _ = size(first, "_attention_layer/_query_dense/kernel", 3)
+    width, heads, _ = size(first, _QUERY, 3)
     rows, embedding = size(0, "embeddings")
     shape = read_shape(
         source,
@@ -106,37 +93,30 @@ def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfi
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write a checkpoint for each network, without heads, and read it again."""
+    """Write a checkpoint for each network, without heads, and read it again.
+
+    The pooler, which Model Garden has and ELECTRA has not, becomes an identity.
+    """
     written = []
     for number, network in enumerate(model.networks):
-        folder = os.path.join(path, _GENERATOR) if number else path
+        folder = os.path.join(path, "generator") if number else path
         os.makedirs(folder, exist_ok=True)
-        target = network.without_head().to_format(
-            "model_garden", Prefixes(_ENCODER, _ENCODER)
-        )
-        prefix = os.path.join(folder, f"{_NAME}-1")
-        tf1.write_checkpoint(prefix, _tensors(target), model.tokenizer, {})
+        network = network.without_head()
+        shape, last = network.shape, 4 + network.has_projection + network.shape.depth
+        tensors = {
+            **network.to_format("model_garden", _PREFIXES).weights,
+            f"{_LAYER}{last}/kernel{_VALUE}": np.eye(shape.width, dtype=np.float32),
+            f"{_LAYER}{last}/bias{_VALUE}": np.zeros(shape.width, np.float32),
+            f"save_counter{_VALUE}": np.int64(1),
+        }
+        tensors["_CHECKPOINTABLE_OBJECT_GRAPH"] = _object_graph(tensors)
+        prefix = os.path.join(folder, "encoder.ckpt-1")
+        tf1.write_checkpoint(prefix, tensors, model.tokenizer, {})
         written += [one.origin for one in read(prefix).networks]
     return written
 
 
-def _tensors(network: Network) -> dict[str, np.ndarray | bytes]:
-    """Return the tensors, and the graph of the objects that own them.
-
-    The pooler, which Model Garden has and ELECTRA has not, becomes an identity.
-    """
-    width, last = network.shape.width, 4 + network.has_projection + network.shape.depth
-    pooler = f"{_ENCODER}layer_with_weights-{last}"
-    tensors = {
-        **network.weights,
-        f"{pooler}/kernel{_VALUE}": np.eye(width, dtype=np.float32),
-        f"{pooler}/bias{_VALUE}": np.zeros(width, np.float32),
-        f"save_counter{_VALUE}": np.int64(1),
-    }
-    return {**tensors, _GRAPH: _object_graph(tensors).SerializeToString()}
-
-
-def _object_graph(names: Iterable[str]) -> TrackableObjectGraph:
+def _object_graph(names: Iterable[str]) -> bytes:
     """Return a tree of objects whose attributes are the paths of the names."""
     graph = TrackableObjectGraph()
     nodes = {"": graph.nodes.add()}
@@ -156,4 +136,4 @@ def _object_graph(names: Iterable[str]) -> TrackableObjectGraph:
         )
     for node in nodes.values():
         node.has_checkpoint_values.value = True
-    return graph
+    return graph.SerializeToString()

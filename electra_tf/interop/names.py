@@ -8,8 +8,8 @@ keras_hub electra_backbone.py (paths in model.weights.h5); tf-models-official
 networks/bert_encoder.py (paths in an object-based checkpoint).
 """
 
-from collections.abc import Iterator
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,37 @@ a kernel whose outputs are heads, [in, H, K] in Keras's MultiHeadAttention.
 `split_bias`: its bias, [H, K]. `merge`: a kernel whose inputs are heads, [H, K, out].
 """
 
-Format = Literal["electra_tf", "huggingface", "tf1", "keras_hub", "model_garden"]
-FORMATS: tuple[Format, ...] = get_args(Format)
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # end of a path in an object-based checkpoint
+
+
+class Layout(NamedTuple):
+    """Names and axes of the weights in the files of a format."""
+
+    column: str
+    """Field of `Row` with the names."""
+    transposed: bool = False
+    """Whether kernels are [out, in]."""
+    split_heads: bool = False
+    """Whether the kernels of attention have an axis for the heads."""
+    number: Callable[[int, bool], str] = lambda layer, projection: str(layer)
+    """Return a layer's number in names; with a projection of the tables or not."""
+
+
+LAYOUTS = {
+    "electra_tf": Layout("electra_tf"),
+    "huggingface": Layout("huggingface", transposed=True),
+    "tf1": Layout("tf1"),
+    # Keras numbers the layers of a class from the second one on.
+    "keras_hub": Layout(
+        "keras_hub", split_heads=True, number=lambda layer, _: f"_{layer}" * (layer > 0)
+    ),
+    "model_garden": Layout(
+        "model_garden",
+        split_heads=True,
+        number=lambda layer, projection: str(layer + 4 + projection),
+    ),
+}
+"""By the name of the format."""
 
 
 class Row(NamedTuple):
@@ -44,7 +73,7 @@ def _table(size: str, ours: str, theirs: str, keras_hub: str, number: int) -> Ro
         f"embeddings/{theirs}_embeddings",
         f"embeddings.{theirs}_embeddings.weight",
         f"layers/{keras_hub}/vars/0",
-        f"layer_with_weights-{number}/embeddings",
+        f"layer_with_weights-{number}/embeddings{_VALUE}",
     )
 
 
@@ -68,7 +97,7 @@ def _dense(
             tf1 and f"{tf1}/{weight}",
             huggingface and f"{huggingface}.{('weight', 'bias')[number]}",
             keras_hub and f"{keras_hub}/vars/{number}",
-            model_garden and f"{model_garden}/{weight}",
+            model_garden and f"{model_garden}/{weight}{_VALUE}",
         )
         for number, weight in enumerate(weights)
     )
@@ -223,38 +252,36 @@ def pooler_head(pooler: str, output: str) -> tuple[Row, ...]:
     )
 
 
-def encoder_rows(depth: int, projection: bool) -> Iterator[tuple[Row, str]]:
-    """Yield the rows of an encoder, each with its layer's number or ""."""
+def encoder_rows(depth: int, projection: bool) -> Iterator[tuple[Row, int | None]]:
+    """Yield the rows of an encoder, each with the number of its layer or None."""
     for row in (*EMBEDDINGS, *(PROJECTION if projection else ())):
-        yield row, ""
+        yield row, None
     for number in range(depth):
         for row in LAYER:
-            yield row, str(number)
+            yield row, number
 
 
-def to_format(array: np.ndarray, kind: Kind, name: Format, heads: int) -> np.ndarray:
-    """Convert a weight of ours to the layout of another library."""
-    if name == "huggingface" and kind in ("kernel", "split", "merge"):
+def to_format(array: np.ndarray, kind: Kind, layout: Layout, heads: int) -> np.ndarray:
+    """Convert a weight of ours to the layout of a format."""
+    if layout.transposed and kind in ("kernel", "split", "merge"):
         return array.T
-    if name in ("keras_hub", "model_garden"):
-        if kind == "split":
-            return array.reshape(len(array), heads, -1)
-        if kind == "split_bias":
-            return array.reshape(heads, -1)
-        if kind == "merge":
-            return array.reshape(heads, -1, array.shape[1])
+    if layout.split_heads and kind == "split":
+        return array.reshape(len(array), heads, -1)
+    if layout.split_heads and kind == "split_bias":
+        return array.reshape(heads, -1)
+    if layout.split_heads and kind == "merge":
+        return array.reshape(heads, -1, array.shape[1])
     return array
 
 
-def from_format(array: np.ndarray, kind: Kind, name: Format) -> np.ndarray:
-    """Convert a weight of another library to the layout of ours."""
-    if name == "huggingface" and kind in ("kernel", "split", "merge"):
+def from_format(array: np.ndarray, kind: Kind, layout: Layout) -> np.ndarray:
+    """Convert a weight of a format to the layout of ours."""
+    if layout.transposed and kind in ("kernel", "split", "merge"):
         return array.T
-    if name in ("keras_hub", "model_garden"):
-        if kind == "split":
-            return array.reshape(len(array), -1)
-        if kind == "split_bias":
-            return array.reshape(-1)
-        if kind == "merge":
-            return array.reshape(-1, array.shape[-1])
+    if layout.split_heads and kind == "split":
+        return array.reshape(len(array), -1)
+    if layout.split_heads and kind == "split_bias":
+        return array.reshape(-1)
+    if layout.split_heads and kind == "merge":
+        return array.reshape(-1, array.shape[-1])
     return array

@@ -14,16 +14,8 @@ import pydantic
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.names import (
-    DISCRIMINATOR_HEAD,
-    EMBEDDINGS,
-    MASKED_LM_HEAD,
-    Format,
-    Row,
-    encoder_rows,
-    from_format,
-    to_format,
-)
+from electra_tf.interop import names
+from electra_tf.interop.names import EMBEDDINGS, LAYOUTS, Row
 from electra_tf.interop.task_heads import TaskHead
 
 Role = str
@@ -31,31 +23,20 @@ Role = str
 `encoder`: no head; or the kind of a fine-tuned model, of `TASK_HEADS`."""
 Activation = Literal["gelu", "gelu_tanh"]
 
-_HEADS: Mapping[Role, tuple[Row, ...]] = {
-    "discriminator": DISCRIMINATOR_HEAD,
-    "generator": MASKED_LM_HEAD,
-    "encoder": (),
-}
-_CLASSES: Mapping[Role, str] = {
-    "discriminator": "ForPreTraining",
-    "generator": "ForMaskedLM",
-    "encoder": "Model",
+# Rows of the head, and the end of the class's name in transformers.
+_HEADS: Mapping[Role, tuple[tuple[Row, ...], str]] = {
+    "discriminator": (names.DISCRIMINATOR_HEAD, "ForPreTraining"),
+    "generator": (names.MASKED_LM_HEAD, "ForMaskedLM"),
+    "encoder": ((), "Model"),
 }
 COUNTS = (
-    "depth",
-    "width",
-    "embedding",
-    "heads",
-    "feed_forward",
-    "vocabulary_size",
-    "max_positions",
-    "segments",
+    *("depth", "width", "embedding", "heads", "feed_forward"),
+    *("vocabulary_size", "max_positions", "segments"),
 )
 """Sizes of an encoder, each 1 or more."""
 TABLE, BIAS = "/word_embeddings", "head/output_bias"
 """Ends of the paths of weights with a row for each entry of the vocabulary."""
 _MAX_COUNT = 2**31 - 1
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 class Prefixes(NamedTuple):
@@ -89,7 +70,7 @@ class Network:
     Those of other networks may be among a source's."""
     head: TaskHead | None = None
     """The head of a fine-tuned model."""
-    format: Format = "electra_tf"
+    format: str = "electra_tf"
     prefixes: Prefixes = NO_PREFIXES
     activation: Activation = "gelu"
     """The function of its feed-forward layers and heads."""
@@ -125,7 +106,7 @@ class Network:
     @property
     def class_end(self) -> str:
         """End of the class's name in transformers, after `Electra` or `Bert`."""
-        return self.head.kind.transformers if self.head else _CLASSES[self.role]
+        return self.head.kind.transformers if self.head else _HEADS[self.role][1]
 
     @property
     def names(self) -> set[str]:
@@ -133,15 +114,10 @@ class Network:
         return {name for _, _, name in self.rows()}
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """Sizes by the names in the shapes of rows."""
-        head = self.head.sizes(self.shape.width) if self.head else {}
-        return {**dataclasses.asdict(self.shape), "one": 1, **head}
-
-    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each weight in this package, by path."""
-        sizes = self.sizes
+        head = self.head.sizes(self.shape.width) if self.head else {}
+        sizes = {**dataclasses.asdict(self.shape), "one": 1, **head}
         return {
             path: tuple(sizes[n] for n in row.shape) for path, row, _ in self.rows()
         }
@@ -162,13 +138,15 @@ class Network:
 
     def rows(self) -> Iterator[tuple[str, Row, str]]:
         """Yield the path in this package, the row, and the library's name."""
-        for row, number in encoder_rows(self.shape.depth, self.has_projection):
+        layout, projection = LAYOUTS[self.format], self.has_projection
+        for row, layer in names.encoder_rows(self.shape.depth, projection):
             embedding = row in EMBEDDINGS
             prefix = self.prefixes.embeddings if embedding else self.prefixes.encoder
-            path = row.electra_tf.format(n=number)
-            yield path, row, prefix + self._encoder_name(row, number)
-        for row in self.head.rows if self.head else _HEADS[self.role]:
-            if (name := getattr(row, self.format)) is not None:
+            number = "" if layer is None else layout.number(layer, projection)
+            name = getattr(row, layout.column).format(n=number)
+            yield row.electra_tf.format(n=layer), row, prefix + name
+        for row in self.head.form.rows if self.head else _HEADS[self.role][0]:
+            if (name := getattr(row, layout.column)) is not None:
                 yield row.electra_tf, row, self.prefixes.head + name
 
     def slot_names(self, pattern: str) -> Iterator[tuple[str, str]]:
@@ -177,69 +155,56 @@ class Network:
             for slot in ("m", "v"):
                 yield f"{slot}/{ours}", pattern.format(name=theirs, slot=slot)
 
-    def _encoder_name(self, row: Row, number: str) -> str:
-        name = getattr(row, self.format)
-        if self.format == "keras_hub":
-            # Keras numbers the layers of a class from the second one on.
-            number = f"_{number}" if number not in ("", "0") else ""
-        if self.format == "model_garden":
-            number = str(int(number) + 4 + self.has_projection) if number else ""
-            name += _VALUE
-        return name.format(n=number)
-
     def to_ours(self, **more: Any) -> "Network":
         """Convert to this package's names and layouts, with this one as `origin`.
 
         The weights are float32, views where possible. `more` is what the source has
         beside them: `config`, `dtypes`, `slots`.
         """
-        weights, problems, sizes = {}, [], self.sizes
+        weights, problems, shapes = {}, [], self.shapes
+        layout, heads = LAYOUTS[self.format], self.shape.heads
         for ours, row, theirs in self.rows():
-            if theirs not in self.weights:
+            array = self.weights.get(theirs)
+            if array is None:
                 problems.append(f"no {theirs}")
                 continue
-            array = self.weights[theirs]
-            shape = [sizes[name] for name in row.shape]
-            size = np.broadcast_to(np.False_, shape)
-            expected = to_format(size, row.kind, self.format, self.shape.heads).shape
+            size = np.broadcast_to(np.False_, shapes[ours])
+            expected = names.to_format(size, row.kind, layout, heads).shape
             if array.shape != expected:
                 problems.append(f"{theirs} of shape {array.shape}, not {expected}")
             elif not is_float(array):
                 problems.append(f"{theirs} of dtype {array.dtype}, not floats")
             else:
-                array = from_format(array, row.kind, self.format)
+                array = names.from_format(array, row.kind, layout)
                 weights[ours] = np.asarray(array, np.float32)
         if problems:
             surplus = f" and {len(problems) - 8} more" if len(problems) > 8 else ""
             raise InputError(
-                f"{self.source} must have the weights of its config, an "
-                f"{self.shape.depth}-layer {self.role}",
-                f"{'; '.join(problems[:8])}{surplus}",
-                "Check that config and weights are of the same model",
+                f"{self.source} has not the weights of its config, an "
+                f"{self.shape.depth}-layer {self.role}: "
+                f"{'; '.join(problems[:8])}{surplus}"
             )
         return Network(self.role, self.shape, weights, self.head, origin=self, **more)
 
-    def to_format(self, format: Format, prefixes: Prefixes = NO_PREFIXES) -> "Network":
+    def to_format(self, format: str, prefixes: Prefixes = NO_PREFIXES) -> "Network":
         """Convert a network of ours to the names and layouts of a library.
 
         The weights are views where possible. A head that the library lacks is left out.
         """
         target = Network(self.role, self.shape, {}, self.head, format, prefixes)
+        layout, heads = LAYOUTS[format], self.shape.heads
         weights = {
-            theirs: to_format(self.weights[ours], row.kind, format, self.shape.heads)
+            theirs: names.to_format(self.weights[ours], row.kind, layout, heads)
             for ours, row, theirs in target.rows()
         }
         return dataclasses.replace(target, weights=weights)
 
     def without_head(self) -> "Network":
         """Return the encoder alone."""
-        encoder = {n: w for n, w in self.weights.items() if n.startswith("encoder/")}
-        origin = self.origin and dataclasses.replace(
-            self.origin, role="encoder", head=None
-        )
-        return dataclasses.replace(
-            self, role="encoder", weights=encoder, head=None, origin=origin
-        )
+        weights = {n: w for n, w in self.weights.items() if n.startswith("encoder/")}
+        plain = {"role": "encoder", "head": None}
+        origin = self.origin and dataclasses.replace(self.origin, **plain)
+        return dataclasses.replace(self, weights=weights, origin=origin, **plain)
 
     def with_head(self, head: TaskHead) -> "Network":
         """Return a fine-tuned network with other names of its classes or tags."""
@@ -248,11 +213,8 @@ class Network:
 
     def with_rows_exchanged(self, number: int) -> "Network":
         """Return the network with a row exchanged with row 0 in all its tables."""
-        return dataclasses.replace(
-            self,
-            weights=exchange_rows(self.weights, number),
-            slots=exchange_rows(self.slots, number),
-        )
+        weights, slots = (exchange_rows(a, number) for a in (self.weights, self.slots))
+        return dataclasses.replace(self, weights=weights, slots=slots)
 
 
 def exchange_rows(
@@ -280,11 +242,8 @@ def table_shape(
     """Return the shape of a weight from which a network's sizes are read."""
     shape = tensors[name].shape if name in tensors else None
     if shape is None or len(shape) != axes or 0 in shape:
-        raise InputError(
-            f"{source} must have {name} with {axes} axes",
-            "none" if shape is None else f"shape {shape}",
-            "Copy or download the model again",
-        )
+        found = "is missing" if shape is None else f"has the shape {shape}"
+        raise InputError(f"{source}: {name} must have {axes} axes, but {found}")
     return shape
 
 
@@ -302,9 +261,7 @@ def _check_sizes(network: Network) -> None:
         problems.append(f"depth {shape.depth} with {len(network.weights)} tensors")
     if problems:
         raise InputError(
-            f"The config of {network.source} must describe an encoder",
-            "; ".join(problems),
-            "Get config and weights of the same model",
+            f"{network.source} has sizes that are no encoder's: {'; '.join(problems)}"
         )
 
 
@@ -315,7 +272,5 @@ def read_shape(source: str, **values: Any) -> EncoderConfig:
     except pydantic.ValidationError as error:
         problems = (f"{e['loc'][0]} {e['input']!r:.80}" for e in error.errors())
         raise InputError(
-            f"{source} must give the sizes of an encoder as numbers",
-            "; ".join(problems),
-            "Get config and weights of the same model",
+            f"{source} has sizes that are no encoder's: {'; '.join(problems)}"
         ) from error

@@ -15,7 +15,7 @@ from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
 
 ADD_VOCABULARY = (
-    "Copy the model's vocab.txt beside its weights, or run `electra-tf convert` with "
+    "copy the model's vocab.txt beside its weights, or run `electra-tf convert` with "
     "--vocab=PATH, and name its result"
 )
 """Remedy for a model without a vocabulary, in every command."""
@@ -42,8 +42,6 @@ class PretrainedModel:
     """Tensors of the source that no target gets, with the reason."""
     source_notes: tuple[str, ...] = ()
     """Notes of the source's reader to print."""
-    run: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Settings, data and metrics of the training, as far as the source has them."""
 
     @classmethod
     def of_networks(
@@ -58,9 +56,8 @@ class PretrainedModel:
         roles = [network.role for network in networks]
         if len(networks) == 2 and roles != ["discriminator", "generator"]:
             raise InputError(
-                "A pair must be a discriminator and a generator",
-                f"{path}: {' and '.join(roles)}",
-                "Name the two halves of one model",
+                f"{path} must be a discriminator and a generator, not "
+                f"{' and '.join(roles)}"
             )
         if tokenizer is not None:
             networks = [_with_rows_of(network, tokenizer) for network in networks]
@@ -77,11 +74,7 @@ class PretrainedModel:
     def require_tokenizer(self) -> WordPieceTokenizer:
         """Return the tokenizer; raise an error if there is none."""
         if self.tokenizer is None:
-            raise InputError(
-                "A model must have a vocabulary",
-                f"{self.path!r} without vocab.txt",
-                ADD_VOCABULARY,
-            )
+            raise InputError(f"{self.path!r} has no vocabulary; {ADD_VOCABULARY}")
         return self.tokenizer
 
     @property
@@ -146,9 +139,8 @@ class PretrainedModel:
         if not kept:
             roles = format_list(network.role for network in self.networks)
             raise InputError(
-                f"The source must have a {role}",
-                f"{self.path}: {roles}",
-                f"Pass --part={self.main.role}, or leave --part out",
+                f"{self.path} has no {role}, only {roles}; omit --part or pass "
+                f"--part={self.main.role}"
             )
         return dataclasses.replace(self, networks=kept)
 
@@ -165,11 +157,10 @@ class PretrainedModel:
         differing = [p for p in one if not np.array_equal(one[p], other[p])]
         if differing:
             raise InputError(
-                "The two copies of a shared table must be equal",
-                f"{self.path}: {format_list(differing)} differ",
-                "Name the two halves of one model, or run `electra-tf convert "
-                "--sharing=none`, whose result has tables for each network, and name "
-                "that",
+                f"{self.path}: the discriminator's and the generator's "
+                f"{format_list(differing)} differ, but are shared; name the two halves "
+                "of one model, or run `electra-tf convert --sharing=none`, and name "
+                "its result"
             )
         ours, theirs = first.encoder_weights, second.encoder_weights
         same = first.shape == second.shape and all(
@@ -186,13 +177,11 @@ def _with_rows_of(network: Network, tokenizer: WordPieceTokenizer) -> Network:
     vocabulary, rows = tokenizer.vocabulary, network.shape.vocabulary_size
     if rows < len(vocabulary):
         raise InputError(
-            f"The vocabulary must have at most an entry for each of the {rows:,} "
-            f"rows of the {network.role}'s token table",
-            f"{vocabulary.source}: {len(vocabulary):,} entries",
-            "Use the vocabulary that the model was trained with. If tokens were "
+            f"the {network.role}'s token table has {rows:,} rows, and "
+            f"{vocabulary.source} has {len(vocabulary):,} entries; if tokens were "
             "added to the tokenizer alone, call "
-            "model.resize_token_embeddings(len(tokenizer)) in transformers, and "
-            "save both",
+            "model.resize_token_embeddings(len(tokenizer)) in transformers and save "
+            "both"
         )
     shape = dataclasses.replace(network.shape, spare_rows=rows - len(vocabulary))
     network = dataclasses.replace(network, shape=shape)
@@ -204,20 +193,15 @@ def _with_rows_of(network: Network, tokenizer: WordPieceTokenizer) -> Network:
 
 
 def explain_left_out(
-    names: Iterable[str], reasons: Mapping[str, str], source: str, remedy: str
+    names: Iterable[str], reasons: Mapping[str, str], source: str
 ) -> dict[str, str]:
     """Return why tensors are not read, by patterns; reject those of no pattern."""
     left_out = {
         name: next((why for n, why in reasons.items() if re.search(n, name)), None)
         for name in sorted(names)
     }
-    unknown = [name for name, why in left_out.items() if why is None]
-    if unknown:
-        raise InputError(
-            "Every tensor of a model must be known",
-            f"{source}: {format_list(unknown, 4)}",
-            remedy,
-        )
+    if unknown := [name for name, why in left_out.items() if why is None]:
+        raise InputError(f"{source} has unknown tensors: {format_list(unknown, 4)}")
     return left_out
 
 

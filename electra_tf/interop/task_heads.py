@@ -18,10 +18,10 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.interop.names import (
     ANSWERABLE,
     END_HIDDEN,
+    LAYOUTS,
     SPAN_HEAD,
     TEXT_HEAD,
     TOKEN_HEAD,
-    Format,
     Row,
     pooler_head,
 )
@@ -46,9 +46,10 @@ class HeadForm:
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Arguments of a model whose files do not have them."""
 
-    def exists_in(self, format: Format) -> bool:
+    def exists_in(self, format: str) -> bool:
         """Return whether a library has the same layers."""
-        return all(getattr(row, format) is not None for row in self.rows)
+        column = LAYOUTS[format].column
+        return all(getattr(row, column) is not None for row in self.rows)
 
 
 class ReleasedTask(NamedTuple):
@@ -97,19 +98,12 @@ def text_forms(pooler: str, output: str) -> tuple[HeadForm, ...]:
 
     `pooler` and `output` are the names of its layers in transformers' ELECTRA.
     """
+    hidden = "has a hidden layer before the output"
+    tanh = pooler_head("bert.pooler.dense", "classifier")
     return (
         HeadForm(TEXT_HEAD, {"pooler": "none"}, "has no hidden layer"),
-        HeadForm(
-            pooler_head(pooler, output),
-            {"pooler": "gelu"},
-            "has a hidden layer before the output",
-        ),
-        HeadForm(
-            pooler_head("bert.pooler.dense", "classifier"),
-            {"pooler": "tanh"},
-            "has a hidden layer before the output",
-            library="bert",
-        ),
+        HeadForm(pooler_head(pooler, output), {"pooler": "gelu"}, hidden),
+        HeadForm(tanh, {"pooler": "tanh"}, hidden, library="bert"),
     )
 
 
@@ -255,11 +249,6 @@ class TaskHead:
                 return form
         raise ValueError(f"no {self.role} has the layers of {self}")
 
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """Rows of the weights' names."""
-        return self.form.rows
-
     def sizes(self, width: int) -> dict[str, int]:
         """Return sizes of the rows beside those of the encoder."""
         return {
@@ -270,7 +259,7 @@ class TaskHead:
             "two_widths": 2 * width,
         }
 
-    def exists_in(self, format: Format) -> bool:
+    def exists_in(self, format: str) -> bool:
         """Return whether a library has the same head."""
         return self.pooling == "cls" and self.form.exists_in(format)
 
@@ -317,10 +306,9 @@ def renamed(head: TaskHead, labels: tuple[str, ...], source: str) -> TaskHead:
     count = len(head.labels) if head.kind.has_labels else 0
     if len(labels) != count or len(set(labels)) != count:
         raise InputError(
-            f"The {count} logits of the {head.role} in {source} must have distinct "
-            "names",
-            format_list(labels) or "none",
-            "Run `electra-tf convert` with --labels=NAME,NAME,... in the order of the "
-            "logits, and name its result",
+            f"the {count} logits of the {head.role} in {source} must have distinct "
+            f"names, not {format_list(labels) or 'none'}; run `electra-tf convert` "
+            "with --labels=NAME,NAME,... in the order of the logits, and name its "
+            "result"
         )
     return dataclasses.replace(head, labels=tuple(labels))

@@ -28,8 +28,6 @@ _DTYPES = (
     tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int64, tf.int32, tf.int16,
     tf.int8, tf.uint8, tf.bool, tf.string,
 )  # fmt: skip
-_EMPTY = np.zeros(0, np.uint8)
-_REMEDY = "Copy or download the .index and .data files again"
 _SHARD = 32 * 2**20  # bytes, after which a shard of a new checkpoint ends
 
 
@@ -44,33 +42,24 @@ def read_bundle(prefix: str) -> dict[str, np.ndarray]:
     Strings are left out; the graph of objects of a TensorFlow 2 checkpoint is one.
     """
     shards, entries = _entries(prefix)
-    required = f"The tensors of {prefix} must be those that were written"
-    with report_damage(required, _REMEDY):
+    with report_damage(f"{prefix}.data"):
         contents = {
             shard: np.memmap(f"{prefix}.data-{shard:05d}-of-{shards:05d}", mode="r")
             for shard in {entry.shard_id for entry in entries.values() if entry.size}
         }
-        sizes = {name: entry.size for name, entry in entries.items()}
-        needed = sum(sizes.values())
+        needed = sum(entry.size for entry in entries.values())
         available = sum(content.size for content in contents.values())
         if needed > available:
-            largest = max(sizes, key=sizes.__getitem__)
-            raise ValueError(
-                f"{needed:,} bytes in files of {available:,}, {sizes[largest]:,} of "
-                f"them of {largest!r}"
-            )
-        return {
-            name: _view(contents.get(entry.shard_id, _EMPTY), name, entry)
-            for name, entry in entries.items()
-        }
-
-
-def _view(content: np.ndarray, name: str, entry: BundleEntryProto) -> np.ndarray:
-    """Return a tensor as a view of its file's content, which takes no memory."""
-    data = np.asarray(content[entry.offset : entry.offset + entry.size])
-    if masked_crc(data) != entry.crc32c.to_bytes(4, "little"):
-        raise ValueError(f"{name!r} has another checksum")
-    return data.view(tf.as_dtype(entry.dtype).as_numpy_dtype).reshape(_shape(entry))
+            raise ValueError(f"{needed:,} bytes in files of {available:,}")
+        empty, tensors = np.zeros(0, np.uint8), {}
+        for name, entry in entries.items():
+            content = contents.get(entry.shard_id, empty)
+            data = np.asarray(content[entry.offset : entry.offset + entry.size])
+            if masked_crc(data) != entry.crc32c.to_bytes(4, "little"):
+                raise ValueError(f"{name!r} has another checksum")
+            values = data.view(tf.as_dtype(entry.dtype).as_numpy_dtype)
+            tensors[name] = values.reshape(_shape(entry))
+        return tensors
 
 
 def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray | bytes]) -> None:
@@ -86,8 +75,7 @@ def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray | bytes]) -> None
             size = 0
         shards[-1].append(name)
         size += memoryview(tensors[name]).nbytes
-    folder = f"{prefix}.unfinished"
-    parts = [f"{folder}/{number}" for number in range(len(shards))]
+    parts = [f"{prefix}.unfinished/{number}" for number in range(len(shards))]
     for part, names in zip(parts, shards, strict=True):
         tf.raw_ops.SaveV2(
             prefix=part,
@@ -106,14 +94,11 @@ def _entries(prefix: str) -> tuple[int, dict[str, BundleEntryProto]]:
     The sizes of these tensors fit their shapes.
     """
     path, entries = f"{prefix}.index", {}
-    required = f"{path!r} must be the whole index of a TensorFlow checkpoint"
-    with report_damage(required, _REMEDY, DecodeError):
+    with report_damage(path, DecodeError):
         (first, value), *items = _table(read_small_file(path, _MAX_INDEX))
-        if first:
-            raise ValueError(f"{first!r} in place of the header, which has no name")
         header = BundleHeaderProto.FromString(value)
-        if header.endianness != BundleHeaderProto.LITTLE:
-            raise ValueError("values of the other byte order")
+        if first or header.endianness != BundleHeaderProto.LITTLE:
+            raise ValueError("no header, or values of the other byte order")
         for key, value in items:
             name, entry = key.decode(), BundleEntryProto.FromString(value)
             _check_entry(name, entry)
@@ -149,8 +134,8 @@ def _shape(entry: BundleEntryProto) -> tuple[int, ...]:
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a LevelDB table."""
-    footer, size = data[-_FOOTER:], 0
-    (*_, offset, length), _ = _numbers(footer, 0, 4)
+    size = 0
+    (*_, offset, length), _ = _numbers(data[-_FOOTER:], 0, 4)
     for _, value in _block(data, offset, length):
         handle, _ = _numbers(value, 0, 2)
         for key, entry in _block(data, *handle):

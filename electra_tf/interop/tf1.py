@@ -50,7 +50,6 @@ _NOT_READ = {
 }
 SETTINGS = "electra_tf.json"
 """Settings beside a checkpoint that its tensors do not show."""
-_REMEDY = "Convert the model again, or delete the file"
 _NO_OPTIONS = HeadOptions()
 _TASK = re.compile(r"task_specific/([^/]+)/")
 _IS_SLOT = re.compile("/adam_[mv]$")
@@ -101,8 +100,7 @@ def read(
     `write` leaves there, its settings that the names and shapes do not show.
     """
     prefix = find_prefix(path) or path
-    tensors = read_checkpoint(prefix)
-    folder = os.path.dirname(prefix)
+    tensors, folder = read_checkpoint(prefix), os.path.dirname(prefix)
     known = read_settings(folder)
     networks = [
         _read_network(tensors, role, prefixes, known, prefix, options)
@@ -110,18 +108,12 @@ def read(
     ]
     used = set().union(*(network.origin.names for network in networks))
     slots = {s for one in networks for _, s in one.origin.slot_names(_SLOT)}
-    left_out = explain_left_out(
-        tensors.keys() - used - slots,
-        _NOT_READ,
-        prefix,
-        "Name a checkpoint of google-research/electra or google-research/bert",
-    )
     return PretrainedModel.of_networks(
         networks,
         choose_tokenizer(vocab, folder, read_tokenization(folder)),
         prefix,
         step=int(tensors[_STEP]) if _STEP in tensors else 0,
-        left_out=left_out,
+        left_out=explain_left_out(tensors.keys() - used - slots, _NOT_READ, prefix),
     )
 
 
@@ -141,15 +133,14 @@ def _networks(
         return [("encoder", Prefixes("bert/", "bert/"))]
     if f"electra/{_WORDS}" not in tensors:
         raise InputError(
-            f"A checkpoint must have electra/{_WORDS} or bert/{_WORDS}",
-            f"{source} with {format_list(sorted(tensors), 3)}",
-            "Name a checkpoint of google-research/electra or google-research/bert",
+            f"{source} has neither electra/{_WORDS} nor bert/{_WORDS}, but "
+            f"{format_list(sorted(tensors), 3)}"
         )
     found: list[tuple[Role, Prefixes]] = []
     has_head = "discriminator_predictions/dense/kernel" in tensors
     has_generator = "generator_predictions/dense/kernel" in tensors
     if has_head or not has_generator:
-        role: Role = "discriminator" if has_head else "encoder"
+        role = "discriminator" if has_head else "encoder"
         found.append((role, Prefixes("electra/", "electra/")))
     if has_generator:
         own = "generator/encoder/layer_0/output/dense/kernel" in tensors
@@ -176,20 +167,20 @@ def _read_network(
     if head is not None:
         role = head.role
         prefixes = prefixes._replace(head=f"task_specific/{head.name}/")
-    layers = [
-        int(match[1])
-        for name in tensors
-        if (match := re.match(rf"{prefixes.encoder}encoder/layer_(\d{{1,9}})/", name))
-    ]
+    pattern = rf"{prefixes.encoder}encoder/layer_(\d{{1,9}})/"
+    layers = (int(m[1]) for name in tensors if (m := re.match(pattern, name)))
     rows, embedding = size(prefixes.embeddings + _WORDS)
     tables = f"{prefixes.embeddings}embeddings/"
     width, inner = size(f"{prefixes.encoder}encoder/layer_0/intermediate/dense/kernel")
+    # The heads of a fine-tuned encoder may be those of its source.
+    roles = (role, "encoder", "discriminator") if role in TASK_HEADS else (role,)
+    heads = (known["heads"][n] for n in roles if n in known.get("heads", {}))
     shape = read_shape(
         source,
         depth=max(layers) + 1,
         width=width,
         embedding=embedding,
-        heads=_heads(known.get("heads", {}), role, max(1, width // 64)),
+        heads=next(heads, max(1, width // 64)),
         feed_forward=inner,
         vocabulary_size=rows,
         max_positions=size(f"{tables}position_embeddings")[0],
@@ -203,12 +194,6 @@ def _read_network(
     return network.to_ours(slots={n: tensors[s] for n, s in names if s in tensors})
 
 
-def _heads(known: Mapping[str, Any], role: Role, default: int) -> Any:
-    """Return the number of heads; that of a fine-tuned encoder may be its source's."""
-    roles = (role, "encoder", "discriminator") if role in TASK_HEADS else (role,)
-    return next((known[name] for name in roles if name in known), default)
-
-
 def _read_head(
     tensors: Mapping[str, np.ndarray],
     known: Mapping[str, Any],
@@ -219,21 +204,15 @@ def _read_head(
     names = sorted({match[1] for name in tensors if (match := _TASK.match(name))})
     if options.task is not None and options.task not in names:
         raise InputError(
-            f"--task must be a task with a head in {source}",
-            f"{options.task!r}; there are: {format_list(names) or 'none'}",
-            "Correct or omit --task",
+            f"--task must be one of {format_list(names) or 'none'}, which have a head "
+            f"in {source}, not {options.task!r}"
         )
     if not names or (len(names) > 1 and options.task is None):
         return None
     name = options.task or names[0]
-    if known.get("name") == name:
-        return _known_head(known, source)
-    return _named_head(tensors, name, options, source)
-
-
-def _known_head(known: Mapping[str, Any], source: str) -> TaskHead:
-    required = f"'task' of {SETTINGS} beside {source} must describe a head"
-    with report_damage(required, _REMEDY):
+    if known.get("name") != name:
+        return _named_head(tensors, name, options, source)
+    with report_damage(f"'task' of {SETTINGS} beside {source}"):
         head = TaskHead(**{**known, "labels": tuple(known.get("labels", ()))})
         is_text = all(type(n) is str for n in head.labels)
         if not head.form.exists_in("tf1") or not is_text:
@@ -261,12 +240,10 @@ def _named_head(
     labels = options.labels or task.labels
     if kind.needs_labels and not labels:
         raise InputError(
-            f"The {units} tags of the task {name!r} must have names, which the "
-            "checkpoint does not store",
-            source,
-            "Run `electra-tf convert` with --labels=TAG,TAG,... in the order of the "
-            f"ids in {name}_label_mapping.pkl, which the fine-tuning wrote, and name "
-            "its result",
+            f"{source} does not store the names of the {units} tags of the task "
+            f"{name!r}; run `electra-tf convert` with --labels=TAG,TAG,... in the "
+            f"order of the ids in {name}_label_mapping.pkl, which the fine-tuning "
+            "wrote, and name its result"
         )
     if len(labels) != units:  # `renamed` raises for other numbers of names
         labels = tuple(map(str, range(units)))
@@ -291,19 +268,13 @@ def read_settings(folder: str) -> Mapping[str, Any]:
     known = read_json(path) if os.path.isfile(path) else {}
     for name in ("heads", "tokenization", "task"):
         if not isinstance(known.get(name, {}), dict):
-            raise InputError(
-                f"{name!r} of {path} must be an object",
-                f"{known[name]!r:.80}",
-                _REMEDY,
-            )
+            raise InputError(f"{name!r} of {path} is no object: {known[name]!r:.80}")
     return known
 
 
 def read_tokenization(folder: str) -> TokenizationConfig:
     """Return the tokenizer's settings that `write` left, or else the defaults."""
-    path = os.path.join(folder, SETTINGS)
-    required = f"'tokenization' of {path} must be settings of a tokenizer"
-    with report_damage(required, _REMEDY):
+    with report_damage(f"'tokenization' of {os.path.join(folder, SETTINGS)}"):
         stored = read_settings(folder).get("tokenization", {})
         return TokenizationConfig(**TokenizationConfig.complete(stored))
 
@@ -316,9 +287,11 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
         "heads": {n.role: n.shape.heads for n in model.networks},
         "layer_norm_epsilon": model.main.shape.layer_norm_epsilon,
     }
-    sharing = model.sharing() if len(model.networks) == 2 else "embeddings"
     for network in model.networks:
-        prefixes = _prefixes(network, sharing, len(model.networks))
+        prefixes = Prefixes("electra/", "electra/")
+        if network is not model.main:
+            sharing = model.sharing()
+            prefixes = Prefixes.of_generator("electra/", "generator/", sharing)
         if network.head is not None:
             name = network.head.name or network.head.role
             prefixes = prefixes._replace(head=f"task_specific/{name}/")
@@ -350,9 +323,3 @@ def write_checkpoint(
         del tokenization["pad_id"]  # that of the file
         settings = {**settings, "tokenization": tokenization}
     (folder / SETTINGS).write_text(json.dumps(settings, indent=1))
-
-
-def _prefixes(network: Network, sharing: str, networks: int) -> Prefixes:
-    if network.role != "generator" or networks == 1:
-        return Prefixes("electra/", "electra/")
-    return Prefixes.of_generator("electra/", "generator/", sharing)

@@ -33,14 +33,12 @@ _DTYPES = {
     "BoolStorage": np.dtype("?"),
 }
 # Of pickles of `torch.save`.
-_OPERATIONS = (
-    "PROTO", "FRAME", "STOP", "MARK", "NONE", "NEWTRUE", "NEWFALSE", "BININT",
-    "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE",
-    "BINUNICODE8", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1",
-    "TUPLE2", "TUPLE3", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "MEMOIZE", "BINPUT",
-    "LONG_BINPUT", "BINGET", "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD",
-    "BINPERSID",
-)  # fmt: skip
+_OPERATIONS = """
+PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
+BINUNICODE SHORT_BINUNICODE BINUNICODE8 EMPTY_DICT EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1
+TUPLE2 TUPLE3 APPEND APPENDS SETITEM SETITEMS MEMOIZE BINPUT LONG_BINPUT BINGET
+LONG_BINGET GLOBAL STACK_GLOBAL REDUCE BUILD BINPERSID
+"""
 # The first object of a file that `torch.save` wrote before version 1.6.
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _MAX_PICKLE = 2**20  # bytes; a tensor takes about 200, an empty list 1, in memory 64
@@ -54,7 +52,7 @@ class _ForbiddenError(Exception):
 
 
 class _Storage(NamedTuple):
-    """A flat array that tensors are views of."""
+    """A flat array of `count` values that tensors are views of."""
 
     kind: str
     """A key of `_DTYPES`."""
@@ -78,18 +76,16 @@ class _Tensor(NamedTuple):
 
 def read_torch_file(path: str) -> dict[str, np.ndarray]:
     """Read the state dict in a file of `torch.save`, of any version."""
-    required = f"{path!r} must be a whole file of torch.save"
-    remedy = "Copy or download the model again, or get it as safetensors"
     try:
-        with report_damage(required, remedy):
+        with report_damage(path):
             read = _read_zip if zipfile.is_zipfile(path) else _read_legacy
             tensors, storages = read(path)
             return {name: _view(tensor, storages) for name, tensor in tensors.items()}
     except _ForbiddenError as error:
         raise InputError(
-            "A pytorch_model.bin must hold tensors and nothing else",
-            f"{path!r}, whose pickle asks for {error}; nothing of it was run",
-            "Do not open this file with PyTorch. Get the model as safetensors",
+            f"{path!r} holds more than tensors: its pickle asks for {error}; nothing "
+            "of it was run; do not open this file with PyTorch, get the model as "
+            "safetensors"
         ) from error
 
 
@@ -112,7 +108,7 @@ class _Unpickler(pickle._Unpickler):
 
     dispatch = _Operations(
         (number, pickle._Unpickler.dispatch[number])
-        for number in (getattr(pickle, name)[0] for name in _OPERATIONS)
+        for number in (getattr(pickle, name)[0] for name in _OPERATIONS.split())
     )
 
     def __init__(self, stream: io.BytesIO):
@@ -132,12 +128,10 @@ class _Unpickler(pickle._Unpickler):
         self.stack.pop()
 
     def load_setitem(self) -> None:
-        """Set one entry of a dict."""
         _check_keys(self.stack[-2:-1])
         super().load_setitem()
 
     def load_setitems(self) -> None:
-        """Set entries of a dict."""
         _check_keys(self.stack[::2])
         super().load_setitems()
 
@@ -203,10 +197,9 @@ def _read_zip(path: str) -> tuple[dict[str, _Tensor], dict[str, np.ndarray]]:
         (pickled,) = (n for n in archive.namelist() if n.endswith("/data.pkl"))
         folder = pickled.removesuffix("data.pkl")
         order = f"{folder}byteorder"
-        if order in archive.namelist():
-            name = _read_entry(archive, order, 16)
-            if name != b"little":
-                raise ValueError(f"byte order {name!r}")
+        stored = order in archive.namelist()
+        if stored and _read_entry(archive, order, 16) != b"little":
+            raise ValueError("values of the other byte order")
         data = _read_entry(archive, pickled, _MAX_PICKLE)
         tensors = _tensors(_unpickle(io.BytesIO(data))[0])
         used = {t.storage.key: t.storage for t in tensors.values()}
@@ -271,10 +264,7 @@ def _check_sizes(
         end = offset + sum((size - 1) * stride for size, stride in steps) + 1
         count = math.prod(shape)
         if count and max(end, count) > storage.count:
-            needed = f"{max(end, count):,} of {storage.count:,} values"
-            raise ValueError(
-                f"{name!r} of {shape} in steps of {strides} needs {needed}"
-            )
+            raise ValueError(f"{name!r} needs more than {storage.count:,} values")
     available = os.path.getsize(path)
     stored = sum(storage.size for storage in storages.values())
     used = sum(
@@ -288,9 +278,7 @@ def _check_sizes(
 def _view(tensor: _Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
     storage, flat = tensor.storage, storages[tensor.storage.key]
     if flat.size != storage.count:
-        raise EOFError(
-            f"storage {storage.key} of {storage.count:,} values has {flat.size:,}"
-        )
+        raise EOFError(f"storage {storage.key} of {storage.count:,} has {flat.size:,}")
     strides = [stride * flat.itemsize for stride in tensor.strides]
     return np.lib.stride_tricks.as_strided(
         flat[tensor.offset :], tensor.shape, strides, writeable=False

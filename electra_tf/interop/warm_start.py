@@ -81,7 +81,6 @@ def load_weights(
     lines = [
         f"initial checkpoint {model.path}{step}:",
         *_describe(run, variables, placed),
-        *_propose_objective(run, placed),
         *_describe_extension(model, tokenizer),
         *_describe_differences(model, spare),
         "  not loaded: optimizer slots, step, learning-rate schedule, record order",
@@ -127,10 +126,14 @@ def check_shapes(
                 for name, there, here in _differences(network.shape, run)
             ]
     if problems:
+        shapes = {place: network.shape for network, place in found}
+        flags = _flags(shapes, settings)
+        shown = " ".join(f"--set model.{name}={value}" for name, value in flags.items())
+        positions = flags.get("max_positions", settings.max_positions)
+        if positions < config.records.max_length:
+            shown += f", with records of at most {positions} positions"
         raise InputError(
-            "The run's model must have the shape of the initial checkpoint",
-            "; ".join(problems),
-            _remedy({place: network.shape for network, place in found}, config),
+            f"{'; '.join(problems)}; train the model of the checkpoint: {shown}"
         )
 
 
@@ -141,27 +144,10 @@ def _differences(
     return [(name, there, here) for name, there, here in pairs if there != here]
 
 
-def _remedy(
-    shapes: dict[Place | None, EncoderConfig], config: PretrainingConfig
-) -> str:
-    flags = _flags(shapes, config.model)
-    if flags is None:
-        return (
-            "No settings describe these networks as a pair: begin from one of them, or "
-            "choose a discriminator that is as wide and deep as the generator"
-        )
-    shown = " ".join(f"--set model.{name}={value}" for name, value in flags.items())
-    remedy = f"Train the model of the checkpoint: {shown}"
-    positions = flags.get("max_positions", config.model.max_positions)
-    if positions < config.records.max_length:
-        remedy += f", with records of at most {positions} positions"
-    return remedy
-
-
 def _flags(
     shapes: dict[Place | None, EncoderConfig], settings: ModelConfig
-) -> dict[str, Any] | None:
-    """Return the fewest settings to change for these shapes; None: none describe it."""
+) -> dict[str, Any]:
+    """Return the settings to change for these shapes."""
     main, generator = shapes.get("main"), shapes.get("generator")
     body = main or settings.encoder
     wanted = {name: getattr(main or generator, name) for name in _SHAPE[5:]}
@@ -180,26 +166,7 @@ def _flags(
             wanted["generator_embedding"] = generator.embedding
         elif settings.sharing == "all" and generator != body:
             wanted["sharing"] = "embeddings"
-    flags = {n: value for n, value in wanted.items() if getattr(settings, n) != value}
-    goal = _resolved(settings, flags)
-    if goal is None:
-        return None
-    for name in list(flags):
-        fewer = {other: flags[other] for other in flags if other != name}
-        if _resolved(settings, fewer) == goal:
-            flags = fewer
-    return flags
-
-
-def _resolved(
-    settings: ModelConfig, changes: dict[str, Any]
-) -> tuple[EncoderConfig, EncoderConfig, str] | None:
-    """Return the shapes and sharing of changed settings; None if they are invalid."""
-    try:
-        changed = dataclasses.replace(settings, **changes)
-    except ValueError:
-        return None
-    return changed.encoder, changed.generator, changed.sharing
+    return {n: value for n, value in wanted.items() if getattr(settings, n) != value}
 
 
 def _place(
@@ -218,12 +185,11 @@ def _place(
                 placed.ignored[head] = "the run has no such head"
             elif not np.array_equal(placed.arrays.setdefault(target, array), array):
                 raise InputError(
-                    "Weights that generator and discriminator of the run share must be "
-                    "equal in the initial checkpoint",
-                    f"{source}: two different {name}",
-                    "Give each network its own: --set model.sharing=none, and "
-                    f"--set model.generator_embedding={network.shape.embedding}; or "
-                    "begin from the discriminator alone",
+                    f"{source}: generator and discriminator have different {name}, "
+                    "which they share in the run; give each its own: --set "
+                    "model.sharing=none --set "
+                    f"model.generator_embedding={network.shape.embedding}; or begin "
+                    "from the discriminator alone"
                 )
     return placed
 
@@ -247,10 +213,9 @@ def _check_frozen(run: RunNetworks, placed: _Placed, source: str) -> None:
     paths = {path for path in run.paths if path.startswith(run.generator)}
     if missing := sorted(paths - placed.arrays.keys()):
         raise InputError(
-            "With objective.freeze_generator the initial checkpoint must have the "
-            "generator with its head",
-            f"{source} without {missing[0]} and {len(missing) - 1} other weights",
-            "Pass --init_checkpoint=GENERATOR or DISCRIMINATOR,GENERATOR",
+            f"{source} has not the whole generator that objective.freeze_generator "
+            f"keeps: no {missing[0]} and {len(missing) - 1} other weights; pass "
+            "--init_checkpoint=GENERATOR or DISCRIMINATOR,GENERATOR"
         )
 
 
@@ -274,7 +239,7 @@ def _add_other_weights(
 def _describe(
     run: RunNetworks, variables: dict[str, Any], placed: _Placed
 ) -> list[str]:
-    """Return a line per group of weights, and one per ignored part of the source."""
+    """Return lines of the groups of weights, and of ignored parts of the source."""
     total, loaded = (
         collections.Counter(map(run.group, paths))
         for paths in (variables, placed.arrays)
@@ -287,19 +252,15 @@ def _describe(
         states = [f"{loaded[group]} loaded"] * bool(loaded[group])
         states += [f"{new} initialised anew"] * bool(new)
         lines.append(f"  {group}: {number} weights, {', '.join(states)}")
-    return [*lines, *(f"  ignored: {n}: {why}" for n, why in placed.ignored.items())]
-
-
-def _propose_objective(run: RunNetworks, placed: _Placed) -> list[str]:
-    """Return a line if the generator has layers of its own and none is loaded."""
+    lines += [f"  ignored: {n}: {why}" for n, why in placed.ignored.items()]
     layer = f"{run.generator}encoder/layer_0/output/kernel"
-    if layer not in run.paths or layer in placed.arrays:
-        return []
-    return [
-        "  the generator's layers begin at random. When an encoder was continued for a "
-        "short time, --set objective.name=mlm scored higher (the page Continue from an "
-        "encoder)"
-    ]
+    if layer in run.paths and layer not in placed.arrays:
+        lines.append(
+            "  the generator's layers begin at random. When an encoder was continued "
+            "for a short time, --set objective.name=mlm scored higher (the page "
+            "Continue from an encoder)"
+        )
+    return lines
 
 
 def _describe_extension(

@@ -3,31 +3,64 @@
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+
+import numpy as np
 
 from electra_tf import durable_files, sources
 from electra_tf.errors import InputError, format_list
-from electra_tf.interop import checkpoint, huggingface, keras_hub, model_garden, tf1
-from electra_tf.interop.names import Format
-from electra_tf.interop.network import Network
+from electra_tf.interop import formats
+from electra_tf.interop.network import COUNTS, Network, Role
 from electra_tf.interop.pretrained import PretrainedModel
-from electra_tf.interop.read_back import Comparison, compare
-from electra_tf.interop.task_heads import HeadOptions
+from electra_tf.interop.task_heads import TASK_HEADS, HeadOptions
 from electra_tf.tasks import load
 
-# Each writes a model into a new folder, and returns what it reads there.
-_WRITERS: dict[Format, Callable[[PretrainedModel, str], list[Network]]] = {
-    "electra_tf": checkpoint.write,
-    "huggingface": huggingface.write,
-    "keras_hub": keras_hub.write,
-    "model_garden": model_garden.write,
-    "tf1": tf1.write,
-}
-_DROP = "--drop_head to convert the encoder alone"
-_WITH_HEADS: tuple[Format, ...] = ("huggingface", "tf1")
 _UNFINISHED = ".unfinished"
 _NO_OPTIONS = HeadOptions()
+_SETTINGS = (*COUNTS, "layer_norm_epsilon")  # that decide what weights compute
+_GELU = {"gelu": "exactly", "gelu_tanh": "by tanh"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """A network of the source, and the same one as it is read from the target."""
+
+    role: Role
+    equal: int
+    """Number of weights that are equal, to the bit."""
+    differences: tuple[str, ...]
+    """Weights and settings that differ."""
+    gelu: str = ""
+    """How source and target compute gelu, if they differ in it."""
+
+    @classmethod
+    def of(cls, source: Network, target: Network) -> "Comparison":
+        """Compare networks; a head that the target lacks is not compared."""
+        weights = target.to_ours().weights
+        differences = [
+            f"{name} differs"
+            for name, weight in weights.items()
+            if not np.array_equal(weight, source.weights[name])
+        ]
+        equal = len(weights) - len(differences)
+        for name in _SETTINGS:
+            one, other = (getattr(n.shape, name) for n in (source, target))
+            if one != other:
+                differences.append(f"{name} {one} becomes {other}")
+        here, there = source.origin.activation, target.activation
+        gelu = (
+            f"gelu is computed {_GELU[here]} in the source, {_GELU[there]} in the "
+            "target: hidden states differ by about 1e-3"
+        )
+        gelu = "" if here == there else gelu
+        return cls(source.role, equal, tuple(differences), gelu)
+
+    def __str__(self) -> str:
+        also = "" if self.differences else " and all settings"
+        equal = f"{self.equal} weights{also} equal the source's"
+        parts = [equal, *self.differences, *[self.gelu] * bool(self.gelu)]
+        return f"{self.role}, read again: {'; '.join(parts)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +68,8 @@ class Conversion:
     """Report of a conversion."""
 
     model: PretrainedModel
-    source_format: Format
-    target_format: Format
+    source_format: str
+    target_format: str
     target: str
     comparisons: tuple[Comparison, ...]
     left_out: dict[str, str]
@@ -55,7 +88,7 @@ class Conversion:
 def convert_checkpoint(
     source: str | os.PathLike,
     target: str | os.PathLike,
-    format: Format = "electra_tf",
+    format: str = "electra_tf",
     *,
     part: Literal["all", "discriminator", "generator"] = "all",
     vocab: str | None = None,
@@ -70,12 +103,10 @@ def convert_checkpoint(
     It appears under its name after that.
 
     Args:
-        source: A checkpoint folder or run of this package, an output of fine-tuning, a
-            Hugging Face folder, a TensorFlow 1 or Model Garden checkpoint, a KerasHub
-            preset, an id of the Hugging Face hub, or a URL of an object store; or two
-            of them, `DISCRIMINATOR,GENERATOR`.
+        source: A model of any format, an id of the Hugging Face hub, a URL, or two of
+            them, `DISCRIMINATOR,GENERATOR`.
         target: A folder that does not exist.
-        format: Format of the target.
+        format: `electra_tf`, `huggingface`, `keras_hub`, `model_garden` or `tf1`.
         part: Which networks of a pair to convert.
         vocab: A vocabulary for a source without one, or in place of its own.
         sharing: `none` gives a pair's networks tables of their own; `auto` shares equal
@@ -98,43 +129,36 @@ def convert_checkpoint(
     """
     target = os.path.normpath(os.fspath(target))
     if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise InputError(
-            "The target must not exist, or be an empty folder",
-            f"{target!r}",
-            "Name another folder, or delete this one",
-        )
+        raise InputError(f"{target!r} exists and is no empty folder; name a new one")
     found = sources.open_source(source, vocab, head)
     model = found.pretrained if drop_head else found.fine_tuned or found.pretrained
     if not drop_head:
         _reject_lost_heads(model, format)
     if part != "all":
         model = model.select(part)
-    if sharing == "none":
-        model = dataclasses.replace(model, separate_tables=True)
+    model = dataclasses.replace(model, separate_tables=sharing == "none")
     written, comparisons = _write(model, target, format, force)
     left_out = dict(model.left_out) | _left_out(model, written, format)
     return Conversion(model, found.format, format, target, comparisons, left_out)
 
 
 def _write(
-    model: PretrainedModel, target: str, format: Format, force: bool
+    model: PretrainedModel, target: str, format: str, force: bool
 ) -> tuple[list[Network], tuple[Comparison, ...]]:
     """Write a model, and compare it with its source before it gets its name."""
     is_task = format == "electra_tf" and model.head is not None
-    write = load.write if is_task else _WRITERS[format]
+    write = load.write if is_task else formats.module_of(format).write
     ordered = model if format == "electra_tf" else model.in_original_order()
     unfinished = target + _UNFINISHED
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         written = write(ordered, unfinished)
-        pairs = zip(ordered.networks, written, strict=True)
-        comparisons = tuple(compare(a, b, a.origin.activation) for a, b in pairs)
+        comparisons = tuple(map(Comparison.of, ordered.networks, written))
         if any(one.differences for one in comparisons) and not force:
             raise InputError(
-                "The target must have the weights and settings of the source",
-                "; ".join(map(str, comparisons)),
-                "The target's library has no setting for this model. Pass --force to "
-                "write it all the same",
+                f"{target!r} would not be the source: "
+                f"{'; '.join(map(str, comparisons))}; the target's library has no "
+                "setting for it; pass --force to write it all the same"
             )
         durable_files.publish(unfinished, target)
     finally:
@@ -142,70 +166,55 @@ def _write(
     return written, comparisons
 
 
-def _reject_lost_heads(model: PretrainedModel, format: Format) -> None:
+def _reject_lost_heads(model: PretrainedModel, format: str) -> None:
     """Reject a fine-tuned model whose head the target would not get."""
-    head = model.head
-    if head is not None and (difference := _other_head(model.main, format)):
-        why, remedies = difference
-        options = {**head.form.options}
-        if head.pooling != "cls":
-            options = {"pooling": head.pooling}
-        chosen = f" with {_settings(options)}" if options else ""
-        remedy = ", or ".join([*remedies, f"pass {_DROP}"])
+    head, drop = model.head, "pass --drop_head to convert the encoder alone"
+    if head is None:
+        if other := model.other_head:
+            raise InputError(f"{model.path!r} has {other}; {drop}, and fine-tune again")
+        return
+    remedies = _other_heads(model.main, format)
+    if remedies is not None:
+        own = {"pooling": head.pooling} if head.pooling != "cls" else head.form.options
+        form = f" with {_settings(own)}" if remedies else ""
         raise InputError(
-            f"The target must have the head of a {head.role}{chosen}",
-            f"{model.path!r} for {format}: {why}",
-            remedy[0].upper() + remedy[1:],
-        )
-    if head is None and (other := model.other_head):
-        raise InputError(
-            "A head must be one that this package has, unless it may be lost",
-            f"{model.path!r} with {other}",
-            "Pass --drop_head to convert the encoder alone, and fine-tune again",
+            f"{format} has no head like that of {model.path!r}, a {head.role}{form}; "
+            f"{', or '.join([*remedies, drop])}"
         )
 
 
-def _other_head(network: Network, format: Format) -> tuple[str, list[str]] | None:
-    """Return how a library's head of this kind differs, and what to do; None: equal."""
-    head, shape = network.head, network.shape
+def _other_heads(network: Network, format: str) -> list[str] | None:
+    """Return how to get a head that a library has; None: it has this one."""
+    head = network.head
+    with_heads = [
+        name
+        for name in formats.names()[1:]
+        if any(f.exists_in(name) for kind in TASK_HEADS.values() for f in kind.forms)
+    ]
     if format == "electra_tf":
         return None
-    if format not in _WITH_HEADS:
-        return "no heads", []
+    if format not in with_heads:
+        return []
     if head.pooling != "cls":
-        return "its head takes the vector of [CLS]", [_fine_tune({"pooling": "cls"})]
+        return [f"fine-tune with {_settings({'pooling': 'cls'})}"]
     fitting = [form for form in head.kind.forms if form.exists_in(format)]
+    remedies = [f"fine-tune with {_settings(form.options)}" for form in fitting[:1]]
     if not head.form.exists_in(format):
-        others = [f for f in _WITH_HEADS if head.form.exists_in(f)]
-        return (
-            f"its head {fitting[0].note}" if fitting else "no such head",
-            [
-                *(_fine_tune(form.options) for form in fitting[:1]),
-                *(f"pass --format={f}, which has this head" for f in others),
-            ],
-        )
-    if format == "huggingface" and network.library == "bert" and network.has_projection:
-        return (
-            "this is the head of a BERT, whose embeddings are as wide as its hidden "
-            f"states, not {shape.embedding} and {shape.width}",
-            [_fine_tune(fitting[0].options)],
-        )
-    return None
-
-
-def _fine_tune(options: Mapping[str, Any]) -> str:
-    """Return the remedy for a head with other settings than these."""
-    flags = [f"--set={setting}" for setting in _settings(options).split(", ")]
-    return f"fine-tune with {' and '.join(flags)} for such a head"
+        others = [name for name in with_heads if head.form.exists_in(name)]
+        return [*remedies, *(f"pass --format={name}" for name in others)]
+    # A BERT's embeddings are as wide as its hidden states.
+    is_bert = format == "huggingface" and network.library == "bert"
+    return remedies if is_bert and network.has_projection else None
 
 
 def _settings(options: Mapping[str, Any]) -> str:
     """Return settings of a head as they are written in flags."""
-    return ", ".join(f"model.{n}={str(value).lower()}" for n, value in options.items())
+    flags = (f"--set=model.{n}={str(v).lower()}" for n, v in options.items())
+    return " ".join(flags)
 
 
 def _left_out(
-    model: PretrainedModel, written: Sequence[Network], format: Format
+    model: PretrainedModel, written: Sequence[Network], format: str
 ) -> dict[str, str]:
     """Return the heads, slots and settings of a tokenizer that a target lacks."""
     left_out = {
@@ -217,9 +226,8 @@ def _left_out(
     if slots and format not in ("electra_tf", "tf1"):
         left_out[f"{slots} optimizer slots"] = f"{format} does not store them"
     stored = model.head.settings if model.head else {}
-    bounds = stored.get("low", 0.0), stored.get("high", 1.0)
-    if format == "huggingface" and bounds != (0.0, 1.0):
-        low, high = bounds
+    low, high = stored.get("low", 0.0), stored.get("high", 1.0)
+    if format == "huggingface" and (low, high) != (0.0, 1.0):
         left_out[f"the range of scores, {low:g} to {high:g}"] = (
             f"a score is {low:g} + {high - low:g} times the output there"
         )
@@ -227,9 +235,9 @@ def _left_out(
     if not settings or format == "electra_tf":
         return left_out
     if settings.split_unspaced != "none":
-        name = f"tokenization.split_unspaced: {settings.split_unspaced}"
-        why = f"{format} splits words at spaces alone: insert spaces beforehand"
-        left_out[name] = why
+        left_out[f"tokenization.split_unspaced: {settings.split_unspaced}"] = (
+            f"{format} splits words at spaces alone: insert spaces beforehand"
+        )
     whole = (*settings.keep_whole, *settings.keep_whole_normalized)
     if whole and format != "huggingface":
         name = f"tokenization.keep_whole: {format_list(whole, 3)}"

@@ -20,8 +20,7 @@ from electra_tf.config import loader
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import checkpoint as ours
-from electra_tf.interop import huggingface
-from electra_tf.interop.names import FORMATS
+from electra_tf.interop import formats, huggingface
 from electra_tf.interop.network import Network, Prefixes
 from electra_tf.interop.torch_file import read_torch_file
 from electra_tf.model.electra import ElectraPair
@@ -143,7 +142,7 @@ def test_numpy_forward_equals_the_library(source):
         np.testing.assert_allclose(computed[REAL], expected["logits"][REAL], atol=2e-5)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", formats.names())
 def test_each_format_computes_what_its_source_computes(format, tmp_path):
     folders = [tmp_path / role for role in ("discriminator", "generator")]
     for folder in folders:  # with the only epsilon that KerasHub has

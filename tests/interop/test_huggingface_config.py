@@ -209,7 +209,7 @@ def test_a_padding_id_without_positions_after_it_is_named(pad_id, tmp_path):
     path = write(tmp_path / "a", pad_token_id=pad_id)
     with pytest.raises(InputError, match="pad_token_id") as error:
         tiny.networks(path)
-    assert repr(pad_id) in error.value.received
+    assert repr(pad_id) in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_config_of_another_network_is_rejected(family, config, received, tmp_p
     (key,) = config
     with pytest.raises(InputError, match=f"{key} of .*config.json") as error:
         tiny.networks(path)
-    assert received in error.value.received
+    assert received in str(error.value)
 
 
 def test_a_config_of_other_weights_is_rejected(tmp_path):
@@ -337,9 +337,9 @@ def test_modules_of_sentence_transformers_are_a_note(
 @pytest.mark.parametrize("where", ["../b", "..", "/etc", ""])
 def test_modules_lie_in_their_folder(where, tmp_path):
     path = write_modules(tmp_path / "a", FIRST, (POOLING[0], where))
-    with pytest.raises(InputError, match="folders of its own") as error:
+    with pytest.raises(InputError, match="folder of its own") as error:
         tiny.networks(path)
-    assert repr(where) in error.value.received
+    assert repr(where) in str(error.value)
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", '[{"type": "a.Pooling"}]'])

@@ -280,4 +280,4 @@ def test_an_encoder_without_a_head_is_named(tmp_path):
     ):
         with pytest.raises(InputError, match="encoder without a head") as error:
             call()
-        assert repr(name) in error.value.received
+        assert repr(name) in str(error.value)

@@ -17,7 +17,7 @@ import electra_tf
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.names import FORMATS
+from electra_tf.interop import formats
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import PAD, Vocabulary
@@ -26,7 +26,7 @@ from interop.test_conversion import MASK, REAL, SEGMENTS, TOKENS
 
 GOLDEN = ALL_GOLDEN / "interop"
 HALVES = ("discriminator", "generator")
-OTHERS = tuple(name for name in FORMATS if name != "electra_tf")
+OTHERS = tuple(name for name in formats.names() if name != "electra_tf")
 VOCABULARIES = {"keras_hub": "assets/tokenizer/vocabulary.txt"}
 TABLE, BIAS = "word_embeddings.weight", "generator_lm_head.bias"
 ENTRIES = (GOLDEN / "huggingface_discriminator" / "vocab.txt").read_text().split()

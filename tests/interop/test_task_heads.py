@@ -328,9 +328,9 @@ def test_heads_that_a_library_lacks_are_refused_unless_dropped(
     with pytest.raises(InputError, match="drop_head") as error:
         convert_checkpoint(file, target, format)
     assert not target.exists()
-    assert remedy in error.value.remedy
+    assert remedy in str(error.value)
     others = {"model.pooler", "model.joint_prediction"} - {remedy.split("=")[0]}
-    assert not any(other in error.value.remedy for other in others)
+    assert not any(other in str(error.value) for other in others)
     if format == "huggingface":
         report = convert_checkpoint(file, target, format, drop_head=True)
         assert any("head" in name for name in report.left_out)
