@@ -10,13 +10,14 @@ from absl import flags
 
 from electra_tf import cli, model_names
 from electra_tf.serving.export_options import (
-    FORMATS,
     LIMITS,
     OUTPUT_KINDS,
+    SAVED_MODEL,
     SIGNATURES,
     TARGETS,
     RequestLimits,
     check_arguments,
+    formats,
 )
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.storage.objects import ObjectFolder, is_url
@@ -47,7 +48,7 @@ flags.DEFINE_list(
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(
-    "format", FORMATS[0], FORMATS, "Format of the exported model.",
+    "format", SAVED_MODEL, formats(), "Format of the exported model.",
     flag_values=FLAGS,
 )  # fmt: skip
 flags.DEFINE_enum(

@@ -56,9 +56,7 @@ def main() -> None:
     model_names.check_exists(FLAGS.model)
     if FLAGS.name and not re.fullmatch(r"[\w.-]+", FLAGS.name, re.ASCII):
         raise InputError(
-            "--name must have letters, digits, `_`, `.` and `-` only",
-            repr(FLAGS.name),
-            "Pass another --name",
+            f"--name must be of letters, digits, `_`, `.` and `-`, not {FLAGS.name!r}"
         )
     check_installed("http", "electra-tf serve")
     with cli.starting_tensorflow():

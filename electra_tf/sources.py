@@ -28,7 +28,7 @@ from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
 from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
 from electra_tf.interop.tensor_files import find_weights
-from electra_tf.model.encoder import Encoder
+from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.model_names import check_exists, is_config, no_model, split_pair
 from electra_tf.remote_models import local_model

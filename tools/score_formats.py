@@ -27,8 +27,8 @@ from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.inference import outputs_by_row
 
 FORMATS = {
-    "litert": (litert.FILES, litert.open_litert),
-    "onnx": (onnx.FILES, onnx.open_onnx),
+    "litert": (litert.FILES, litert.load),
+    "onnx": (onnx.FILES, onnx.load),
 }
 
 

@@ -143,7 +143,7 @@ def _config(shape: EncoderConfig) -> dict[str, Any]:
     return _serialized("backbone", "float32", sizes)
 
 
-def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+def _tokenizer(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
     settings = {
         "config_file": TOKENIZER,
         "vocabulary": None,

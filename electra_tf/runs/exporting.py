@@ -19,9 +19,8 @@ from electra_tf.serving.http_servable import (
     open_export,
     servable_of,
 )
-from electra_tf.serving.pretrained_models import pretrained_export
+from electra_tf.serving.served_models import pretrained_export, task_export
 from electra_tf.serving.signatures import ExportSpec
-from electra_tf.serving.task_models import task_export
 from electra_tf.tasks.load import load
 from electra_tf.tasks.text_model import TextModel
 
@@ -44,9 +43,8 @@ def load_exportable(
     for flag, value in (("--output_kind", output_kind), ("--max_length", max_length)):
         if value is not None:
             raise InputError(
-                f"--model must be a pre-trained checkpoint for {flag}",
-                f"{flag}={value} for a fine-tuned model, {source.path!r}",
-                f"Omit {flag}",
+                f"{flag}={value} is for pre-trained models, and {source.path!r} is a "
+                "fine-tuned one"
             )
     return task_export(load(source), target, limits)
 
@@ -86,15 +84,12 @@ def export_saved_model(
         spec = load_exportable(model, max_length=max_length, limits=limits)
     elif not isinstance(model, TextModel):
         raise InputError(
-            "export_saved_model must get a model of a task or a path",
-            type(model).__name__,
-            "Pass a fine-tuned model, or the path of a checkpoint",
+            f"model must be a fine-tuned model or a path, not {type(model).__name__}"
         )
     elif max_length is not None:
         raise InputError(
-            "model must be a pre-trained checkpoint for max_length",
-            f"max_length={max_length} for a {type(model).__name__}",
-            "Omit max_length",
+            f"max_length={max_length} is for pre-trained checkpoints, not a "
+            f"{type(model).__name__}"
         )
     else:
         spec = task_export(model, limits=limits)
@@ -119,8 +114,6 @@ def open_servable(
         return servable_of(load_exportable(path, output_kind), name)
     if output_kind is not None:
         raise InputError(
-            "--output_kind must be omitted for an export, whose outputs are fixed",
-            f"--output_kind={output_kind} for {path!r}",
-            "Omit it, or name the model in place of its export",
+            f"omit --output_kind={output_kind}: the export {path!r} has fixed outputs"
         )
     return open_export(version, name)

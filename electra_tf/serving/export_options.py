@@ -1,19 +1,25 @@
 """Options of an export and limits of requests, checked without TensorFlow."""
 
 import dataclasses
+import importlib
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from electra_tf.errors import InputError, unknown_arguments
 from electra_tf.storage.objects import is_url
 
-FORMATS = ("saved_model", "litert", "onnx")
-NAMES = {name: name for name in FORMATS} | dict.fromkeys(
-    ("savedmodel", "tf_saved_model"), FORMATS[0]
-)
-"""Formats by the names that they have in Python, Keras's among them."""
+SAVED_MODEL = "saved_model"
+FORMATS_OF_IDS = {
+    "litert": ("electra_tf.serving.formats.litert", ("ai_edge_litert",)),
+    "onnx": ("electra_tf.serving.formats.onnx", ("tf2onnx", "onnxruntime")),
+}
+"""Formats of the function of ids alone: the module, with `write(function, folder)`,
+which returns files, and `load(path)`, and the packages of the extra of that name."""
+NAMES = dict.fromkeys((SAVED_MODEL, "savedmodel", "tf_saved_model"), SAVED_MODEL)
+"""A SavedModel by the names that it has in Python, Keras's among them."""
 SIGNATURES = ("text", "tokens")
 IDS = ("token_ids", "segment_ids", "padding_mask")
 """Inputs of signatures that take ids, int32 [B, L]."""
@@ -27,43 +33,42 @@ _KERAS_ARGUMENTS = {
     "input_signature": "Leave input_signature out: an export takes texts and ids",
     "opset_version": "Leave opset_version out: an ONNX file has opset 17",
 }
-_PACKAGES = {
-    "litert": ("ai_edge_litert",),
-    "onnx": ("tf2onnx", "onnxruntime"),
-    "http": ("aiohttp",),
-}
+_WORDS = 16  # in a response, for each position of a request
+_MAX_POSITIONS = 2**30
+
+
+def formats() -> list[str]:
+    """Return the formats of exports."""
+    return [SAVED_MODEL, *FORMATS_OF_IDS]
+
+
+def converter(export_format: str) -> ModuleType:
+    """Return the module of a format of ids."""
+    return importlib.import_module(FORMATS_OF_IDS[export_format][0])
 
 
 def check_arguments(
     output: str, version: int, signatures: Sequence[str], export_format: str
 ) -> str:
     """Validate the arguments of `export`; return the version's folder."""
+    given = ",".join(signatures)
     if not signatures or set(signatures) - set(SIGNATURES):
         raise InputError(
-            "--signatures must be text, tokens, or text,tokens",
-            repr(",".join(signatures)),
-            "Omit --signatures for both",
+            f"--signatures must be text, tokens or text,tokens, not {given!r}"
         )
-    if export_format != FORMATS[0] and "tokens" not in signatures:
+    if export_format != SAVED_MODEL and "tokens" not in signatures:
         raise InputError(
-            f"--signatures must contain tokens for --format={export_format}, which has "
-            "no other",
-            f"--format={export_format} --signatures={','.join(signatures)}",
-            "Omit --signatures",
+            f"--format={export_format} has the signature tokens alone, which "
+            f"--signatures={given} omits"
         )
     check_installed(export_format, f"--format={export_format}")
     final = os.path.join(output, str(version))
     if os.path.exists(output) and not os.path.isdir(output):
-        raise InputError(
-            "--output must be a folder",
-            f"{output!r}, a file",
-            "Choose another --output",
-        )
+        raise InputError(f"--output must be a folder, but {output!r} is a file")
     if os.path.exists(final):
         raise InputError(
-            "The version of an export must be new, as a server may have the old one",
-            f"{final!r}, which exists",
-            "Pass a higher version (--version, in Python version=), or delete it",
+            f"{final!r} exists, and a server may have it; pass a higher version "
+            "(--version, in Python version=), or delete it"
         )
     return final
 
@@ -75,43 +80,31 @@ def check_export(
     if unknown:
         known = ("filepath", "format", "verbose")
         raise unknown_arguments("export", unknown, known, _KERAS_ARGUMENTS)
-    if format not in NAMES:
+    if format not in (*NAMES, *FORMATS_OF_IDS):
         raise InputError(
-            f"format must be one of {', '.join(FORMATS)}",
-            repr(format),
-            "Pass one of them",
+            f"format must be one of {', '.join(formats())}, not {format!r}"
         )
-    check_installed(NAMES[format], f"format={format!r}")
+    check_installed(format, f"format={format!r}")
     path = os.fspath(filepath)
     if is_url(path) or path.endswith(_SUFFIXES):
         raise InputError(
-            "filepath of export must be a local folder, as the tokenizer's files are "
-            "beside the model's",
-            repr(path),
-            "Pass the path of a folder that does not exist",
+            f"filepath of export must be a local folder, not {path!r}: the tokenizer's "
+            "files are beside the model's"
         )
     if os.path.lexists(path):
-        raise InputError(
-            "filepath of export must be new",
-            f"{path!r}, which exists",
-            "Pass another path, or delete it",
-        )
+        raise InputError(f"{path!r}, which exists, must be a new folder")
     return path
 
 
 def check_installed(extra: str, purpose: str) -> None:
     """Raise an InputError if a package of an extra is missing."""
-    for package in _PACKAGES.get(extra, ()):
+    known = {"http": ("aiohttp",)} | {n: of for n, (_, of) in FORMATS_OF_IDS.items()}
+    for package in known.get(extra, ()):
         if importlib.util.find_spec(package) is None:
             raise InputError(
-                f"The extra `{extra}` must be installed for {purpose}",
-                f"no package {package}",
-                f"Install it: pip install 'electra_tf[{extra}]'",
+                f"{purpose} needs the package {package}: pip install "
+                f"'electra_tf[{extra}]'"
             )
-
-
-_WORDS = 16  # in a response, for each position of a request
-_MAX_POSITIONS = 2**30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,11 +123,7 @@ class RequestLimits:
     def __post_init__(self):
         for name, value in dataclasses.asdict(self).items():
             if type(value) is not int or not 0 < value <= _MAX_POSITIONS:
-                raise InputError(
-                    f"The limit max_{name} of a request must be from 1 to 2^30",
-                    repr(value),
-                    "Pass another number",
-                )
+                raise InputError(f"max_{name} must be from 1 to 2^30, not {value!r}")
 
     @property
     def words(self) -> int:

@@ -12,10 +12,9 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  (its operations)
 
 from electra_tf.errors import InputError
-from electra_tf.serving.export import select_signatures
 from electra_tf.serving.export_options import SIGNATURES
 from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA, warmup_requests
-from electra_tf.serving.signatures import ExportSpec
+from electra_tf.serving.signatures import ExportSpec, select_signatures
 
 _GRAPH = "saved_model.pb"
 _WARMUP_LENGTHS = 1, 500
@@ -72,10 +71,10 @@ def open_export(folder: pathlib.Path, name: str) -> Servable:
         about = dict(json.loads((folder / ASSETS_EXTRA / ABOUT).read_bytes()))
         functions = tf.saved_model.load(str(folder)).signatures
     except (tf.errors.OpError, OSError, ValueError, KeyError, TypeError) as error:
+        reason = str(error).splitlines()[0][:300]
         raise InputError(
-            f"A SavedModel to serve must be complete, with {ABOUT} of export",
-            f"{str(folder)!r}: {str(error).splitlines()[0][:300]}",
-            "Export the model again",
+            f"the SavedModel {str(folder)!r} is damaged, or was not written by export: "
+            f"{reason}"
         ) from error
     signatures = {key: _signature(function) for key, function in functions.items()}
     number = folder.absolute().name

@@ -212,9 +212,8 @@ def bind(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise InputError(
-            "--host must be an address of this machine, and --port a free port",
-            f"--host={host} --port={port}: {error.strerror or error}",
-            "Pass another --port, or --port=0 for any free one",
+            f"--host={host} --port={port}: {error.strerror or error}; pass another "
+            "--port, or --port=0 for any free one"
         ) from error
 
 

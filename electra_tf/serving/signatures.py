@@ -55,6 +55,14 @@ class ExportSpec:
     """Facts for clients: labels, lengths."""
 
 
+def select_signatures(spec: ExportSpec, kinds: Sequence[str]) -> dict[str, Signature]:
+    """Return the signatures of a SavedModel by name; one is the default."""
+    by_kind = {"text": spec.text, "tokens": spec.tokens}
+    signatures = {name: of for kind in kinds for name, of in by_kind[kind].items()}
+    signatures.setdefault("serving_default", next(iter(signatures.values())))
+    return signatures
+
+
 def encode_texts(texts: Sequence[Any], axes: int = 1) -> np.ndarray:
     """Return texts, or lists of them, as an array of UTF-8 bytes, as in requests."""
     if axes == 2:
@@ -80,18 +88,12 @@ def text_signature(
     or if the strings of all rows exceed `limits.bytes`.
     """
     names, shapes = [*inputs], [[None] * axes for axes in inputs.values()]
-    spec = [
-        tf.TensorSpec(shape, tf.string, name=name)
-        for name, shape in zip(names, shapes, strict=True)
-    ]
+    spec = [tf.TensorSpec(shapes[n], tf.string, names[n]) for n in range(len(names))]
 
     def checked(*texts: tf.Tensor) -> Outputs:
         # A server does not compare requests with the shapes of the signature.
         texts = list(map(tf.ensure_shape, texts, shapes))
-        sizes = [
-            tf.size(text) if len(shape) == 1 else tf.shape(text)[0]
-            for text, shape in zip(texts, shapes, strict=True)
-        ]
+        sizes = [tf.size(t) if t.shape.rank == 1 else tf.shape(t)[0] for t in texts]
         same = [
             tf.debugging.Assert(
                 tf.equal(sizes[0], size),
@@ -138,18 +140,13 @@ def token_signature(
             for name, ids_BL in inputs.items()
         ]  # fmt: skip
         with tf.control_dependencies(checks):
-            inputs = _pad_empty(inputs)
+            # The encoder reads the first position, which an empty request lacks.
+            missing = tf.cast(tf.shape(inputs[IDS[0]])[1] == 0, tf.int32)
+            added = [[0, 0], [0, missing]]
+            inputs = {name: tf.pad(ids_BL, added) for name, ids_BL in inputs.items()}
         return function(inputs)
 
     return tf.function(checked, input_signature=spec)
-
-
-def _pad_empty(inputs: Inputs) -> Outputs:
-    """Add a position to a request without any, because the encoder reads the first."""
-    missing = tf.cast(tf.shape(inputs[IDS[0]])[1] == 0, tf.int32)
-    return {
-        name: tf.pad(ids_BL, [[0, 0], [0, missing]]) for name, ids_BL in inputs.items()
-    }
 
 
 def _assert_sizes(

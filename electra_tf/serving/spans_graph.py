@@ -48,10 +48,10 @@ class WindowAlignment(NamedTuple):
 
 
 class _WindowRanges(NamedTuple):
-    """Range of context wordpieces of each window."""
+    """Range of context wordpieces of each window, numbered from 0."""
 
     row_P: tf.Tensor
-    first_P: tf.Tensor  # among the wordpieces of all contexts, from 0
+    first_P: tf.Tensor
     length_P: tf.Tensor
 
 

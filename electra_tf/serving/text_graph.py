@@ -1,13 +1,30 @@
-"""Encode texts with TensorFlow operations, equal to `text.encoding.encode_rows`."""
+"""Encode texts and words in a graph, and find the tags of words in logits.
+
+They equal `text.encoding.encode_rows` and those of `tasks.tagger`. Axes: P parts of all
+sentences, W words of all sentences or of the longest one.
+"""
+
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.signatures import assert_max_positions
+from electra_tf.text.graph_tokenizer import (
+    WordOffsets,
+    drop_invalid_utf8,
+    repeat_rows,
+)
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP, UNKNOWN
 
 _FILLER = 0
+_SPECIAL = 2  # [CLS] and [SEP]
+# The white space of `str.split`, as characters of an RE2 pattern.
+_SPACES = (
+    r"\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}"
+    r"\x{202f}\x{205f}\x{3000}"
+)
 Part = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 """Wordpieces of all texts, and for each row the index of its first one and the number
 of those to keep, int32."""
@@ -33,8 +50,7 @@ class GraphEncoder(tf.Module):
         """
         lengths_B = 1 + tf.add_n([kept_B + 1 for _, _, kept_B in parts])
         longest = tf.maximum(tf.reduce_max(lengths_B), 1)
-        rows = tf.size(lengths_B)
-        within = assert_max_positions(rows, longest, self._limits)
+        within = assert_max_positions(tf.size(lengths_B), longest, self._limits)
         with tf.control_dependencies([within]):
             position_L = tf.range(longest)
         entries = [[_FILLER, self._cls, self._sep], *(ids for ids, _, _ in parts)]
@@ -135,3 +151,136 @@ def truncated_lengths(
 
 def _lengths(ids: tf.RaggedTensor) -> tf.Tensor:
     return tf.cast(ids.row_lengths(), tf.int32)
+
+
+class WordTags(NamedTuple):
+    """Predicted tags of the words of all texts."""
+
+    tag_W: tf.Tensor
+    """Ids of tags."""
+    probability_W: tf.Tensor
+    row_lengths_B: tf.Tensor
+    """Words of each text."""
+
+
+class WordAlignment(NamedTuple):
+    """Position of each word in the parts."""
+
+    words: tf.RaggedTensor
+    """UTF-8 strings, [B, (words)]."""
+    part_W: tf.Tensor
+    """int32: the part of each word of all sentences."""
+    position_W: tf.Tensor
+    """int32: the position of its first wordpiece in that part."""
+
+
+class GraphWords(GraphEncoder):
+    """Split texts into words, pack the words, and return their tags."""
+
+    def __init__(
+        self,
+        tokenizer: WordPieceTokenizer,
+        max_length: int,
+        segment: int,
+        limits: RequestLimits = LIMITS,
+    ):
+        super().__init__(tokenizer, limits)
+        self._room, self._segment = max_length - _SPECIAL, segment
+
+    def split(self, text_B: tf.Tensor) -> WordOffsets:
+        """Split texts by the tokenizer's rule, as `Tokenizer.word_offsets` does."""
+        return self._tokenize.word_offsets(text_B)
+
+    def __call__(
+        self, words: tf.RaggedTensor
+    ) -> tuple[dict[str, tf.Tensor], WordAlignment]:
+        """Pack words, [B, (words)], in several parts where a sentence is too long.
+
+        Returns:
+            Inputs, each int32 [P, L], where a sentence without words has no part, and
+            their alignment. More positions or words than the limits raise
+            `InvalidArgumentError` at run time, before they are allocated.
+        """
+        with tf.control_dependencies([_assert_max_words(words, self._limits)]):
+            # Splits too: what depends on the lengths alone must not run before.
+            words = tf.RaggedTensor.from_row_splits(
+                tf.identity(words.values), tf.identity(words.row_splits), validate=False
+            )
+        pieces = self._tokenize(words.values)
+        # A word without wordpieces is [UNK].
+        empty_W = tf.cast(pieces.row_lengths() == 0, tf.int64)
+        unknown = tf.fill([tf.reduce_sum(empty_W)], self._unknown)
+        replacement = tf.RaggedTensor.from_row_lengths(unknown, empty_W)
+        pieces = tf.concat([pieces, replacement], axis=1)
+        lengths_W = _lengths(pieces)
+        opens_W = opens_part(lengths_W, words, self._room)
+        part_W = tf.cumsum(tf.cast(opens_W, tf.int32)) - 1
+        before_W = tf.cumsum(lengths_W, exclusive=True)
+        first_P = tf.boolean_mask(before_W, opens_W)
+        position_W = before_W - tf.gather(first_P, part_W) + 1
+        splits = tf.concat([first_P, [tf.size(pieces.values)]], 0)
+        # Only a part of a single long word is truncated.
+        kept_P = tf.minimum(splits[1:] - first_P, self._room)
+        inputs = self._packed((pieces.values, first_P, kept_P))
+        inputs["segment_ids"] = inputs["padding_mask"] * self._segment
+        return inputs, WordAlignment(words, part_W, position_W)
+
+    def tags(self, logits_PLC: tf.Tensor, parts: WordAlignment) -> WordTags:
+        """Return the tag of each word, from the logits at its first wordpiece."""
+        index_W2 = tf.stack([parts.part_W, parts.position_W], 1)
+        logits_WC = tf.cast(tf.gather_nd(logits_PLC, index_W2), tf.float32)
+        probability_W = tf.reduce_max(tf.nn.softmax(logits_WC), -1)
+        lengths_B = parts.words.row_lengths()
+        return WordTags(tf.argmax(logits_WC, -1), probability_W, lengths_B)
+
+
+def _assert_max_words(words: tf.RaggedTensor, limits: RequestLimits) -> tf.Operation:
+    """Assert that the padded response is not too large."""
+    lengths_B = _lengths(words)
+    rows, longest = tf.size(lengths_B), tf.reduce_max(tf.concat([[0], lengths_B], 0))
+    return tf.debugging.Assert(
+        tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64) <= limits.words,
+        [f"A response must have at most {limits.words} words, rows times those of the "
+         "longest. Received:", rows, longest, "Send texts of similar length together."],
+    )  # fmt: skip
+
+
+def split_words(text_B: tf.Tensor) -> tf.RaggedTensor:
+    """Split texts as Python's `str.split` does, at any white space."""
+    spaced_B = tf.strings.regex_replace(drop_invalid_utf8(text_B), f"[{_SPACES}]+", " ")
+    return tf.strings.split(spaced_B)
+
+
+def opens_part(lengths_W: tf.Tensor, words: tf.RaggedTensor, room: int) -> tf.Tensor:
+    """Mark the first word of each part, where each part has as many words as fit.
+
+    A part ends before the first word that does not fit; a word longer than a part is
+    alone (as in `tasks.tagger.encode_words`). The first word of a part determines
+    the first word of the next part. These links are followed from all words at once,
+    over distances of one, two, four and so on, until no further word is reached.
+
+    Args:
+        lengths_W: int32, 1 or more: wordpieces of each word of all sentences.
+        words: [B, (words)]; only the lengths of the rows are used.
+        room: Wordpieces of a part.
+    """
+    count = tf.size(lengths_W)
+    before = tf.concat([[0], tf.cumsum(lengths_W)], 0)
+    fitting = tf.searchsorted(before, before[:-1] + room, "right") - 1
+    limits_B = tf.cast(words.row_limits(), tf.int32)
+    limit_W = repeat_rows(limits_B, words.row_lengths())
+    next_W = tf.minimum(tf.maximum(fitting, tf.range(count) + 1), limit_W)
+    first_W = tf.ragged.range(words.row_lengths()).values == 0
+    # The index after the last word links to itself.
+    opens = tf.concat([tf.cast(first_W, tf.int32), [1]], 0)
+
+    def step(
+        opens: tf.Tensor, following: tf.Tensor, changed: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        reached = tf.math.unsorted_segment_max(opens, following, count + 1)
+        union = tf.maximum(opens, reached)
+        return union, tf.gather(following, following), tf.reduce_any(union != opens)
+
+    state = (opens, tf.concat([next_W, [count]], 0), tf.constant(True))
+    opens, _, _ = tf.while_loop(lambda *state: state[-1], step, state)
+    return opens[:-1] > 0

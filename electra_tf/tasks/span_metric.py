@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.serving.words_graph import WordTags
+from electra_tf.serving.text_graph import WordTags
 from electra_tf.tasks.data.schemes import (
     BEGIN_MARKS,
     BIOES,

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from electra_tf.serving.words_graph import WordTags
+from electra_tf.serving.text_graph import WordTags
 from electra_tf.tasks.data.schemes import SCHEMES, as_span_tags, to_scheme
 from electra_tf.tasks.span_metric import GraphSpans
 from electra_tf.tasks.tagger import find_entities, split_text

@@ -10,7 +10,8 @@ import tokenizers
 
 import electra_tf
 from electra_tf.errors import InputError
-from electra_tf.serving.export_options import IDS, check_arguments
+from electra_tf.serving import export
+from electra_tf.serving.export_options import FORMATS_OF_IDS, IDS, check_arguments
 from electra_tf.serving.formats import litert, onnx
 from electra_tf.serving.formats.saved_model import ASSETS_EXTRA
 from electra_tf.serving.validate import max_difference
@@ -52,13 +53,13 @@ def files(tmp_path_factory):
         return outputs_of(dict(zip(IDS, ids, strict=True)), "unchunked")
 
     folder = str(tmp_path_factory.mktemp("formats"))
-    return litert.write_litert(function, folder) + onnx.write_onnx(function, folder)
+    return litert.write(function, folder) + onnx.write(function, folder)
 
 
 @pytest.mark.parametrize("kind", ["litert", "onnx"])
 def test_outputs_equal_those_of_the_saved_model(files, kind):
     path = {"litert": files[0], "onnx": files[2]}[kind]
-    run = {"litert": litert.open_litert, "onnx": onnx.open_onnx}[kind](path)
+    run = {"litert": litert.load, "onnx": onnx.load}[kind](path)
     for shape in SHAPES:  # LiteRT resizes its tensors
         ids = ids_of(*shape)
         outputs = run(ids)
@@ -75,9 +76,7 @@ def test_int8_is_smaller_and_close(files, kind):
     sizes = [os.path.getsize(path) for path in files[number : number + 2]]
     assert sizes[1] < 0.9 * sizes[0]
     ids = ids_of(3, 32)
-    run = {"litert": litert.open_litert, "onnx": onnx.open_onnx}[kind](
-        files[number + 1]
-    )
+    run = {"litert": litert.load, "onnx": onnx.load}[kind](files[number + 1])
     outputs, expected = run(ids), outputs_of(ids)
     for name in "tagger_logits", "separate_spans_start_logits", "pooled_pairs_logits":
         assert 1e-5 < np.abs(outputs[name] - expected[name]).max() < 0.1, name
@@ -138,7 +137,7 @@ def test_a_model_writes_its_export(name, files, tmp_path, capfd, caplog):
     else:
         common = {"vocab.txt", "vocab.txt.settings.json", "about.json", "labels.txt"}
         assert {*os.listdir(path)} == common | files | {"tokenizer.json"}
-        run = {"litert": litert.open_litert, "onnx": onnx.open_onnx}[name]
+        run = {"litert": litert.load, "onnx": onnx.load}[name]
         outputs = run(os.path.join(path, min(files, key=lambda name: "int8" in name)))(
             ids_of_library(path)
         )
@@ -172,3 +171,35 @@ def test_missing_extra(export_format, monkeypatch):
         InputError, match=rf"pip install 'electra_tf\[{export_format}\]'"
     ):
         check_arguments("out", 1, ("tokens",), export_format)
+
+
+def write(function, folder):
+    """Write a function of ids, as the module of a toy format does."""
+    path, module = os.path.join(folder, "toy"), tf.Module()
+    module.tracked = function.get_concrete_function().variables
+    tf.saved_model.save(module, path, function)
+    return [path]
+
+
+def load(path):
+    function = tf.saved_model.load(path).signatures["serving_default"]
+    tensors = {name: tf.int32 for name in IDS}
+
+    def run(request):
+        outputs = function(**{n: tf.constant(request[n], tensors[n]) for n in IDS})
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    return run
+
+
+def test_a_toy_format_is_a_module_and_a_line_of_the_registry(tmp_path, monkeypatch):
+    monkeypatch.setitem(FORMATS_OF_IDS, "toy", (__name__, ("numpy",)))
+    lines = []
+    spec = exported("classifier")
+    export.export(spec, str(tmp_path), 1, export_format="toy", log=lines.append)
+    assert any("toy: logits differs by" in line for line in lines)
+    assert (tmp_path / "1" / "toy" / "saved_model.pb").exists()
+    assert model("classifier").export(str(tmp_path / "own"), format="toy")
+    monkeypatch.setitem(FORMATS_OF_IDS, "toy", (__name__, ("no_such_package",)))
+    with pytest.raises(InputError, match=r"electra_tf\[toy\]"):
+        check_arguments(str(tmp_path), 2, ("tokens",), "toy")

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.serving.export_options import IDS
+from electra_tf.serving.served_models import task_export, to_float32
 from electra_tf.serving.signatures import encode_texts
-from electra_tf.serving.task_models import task_export, to_float32
 from electra_tf.tasks.text_model import TextModel
 from serving.exports import (
     LABELS,

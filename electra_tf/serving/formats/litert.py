@@ -15,7 +15,7 @@ from electra_tf.serving.signatures import Request, Response, Runtime
 FILES = ("model.float32.tflite", "model.int8.tflite")
 
 
-def write_litert(function: Any, folder: str) -> list[str]:
+def write(function: Any, folder: str) -> list[str]:
     """Write the float32 and the int8 file; return their paths.
 
     Both accept any number of rows and positions, without the assertions of the
@@ -34,8 +34,8 @@ def write_litert(function: Any, folder: str) -> list[str]:
     return paths
 
 
-def open_litert(path: str, threads: int = 1) -> Runtime:
-    """Open a file that `write_litert` wrote. The result is not thread-safe."""
+def load(path: str, threads: int = 1) -> Runtime:
+    """Open a file that `write` wrote. The result is not thread-safe."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=path, num_threads=threads)

@@ -14,7 +14,7 @@ OPSET = 17
 _AXES = ("batch", "length")
 
 
-def write_onnx(function: Any, folder: str) -> list[str]:
+def write(function: Any, folder: str) -> list[str]:
     """Write the float32 and the int8 file; return their paths.
 
     Both accept any number of rows and positions: the inputs' axes are named `batch` and
@@ -42,8 +42,8 @@ def write_onnx(function: Any, folder: str) -> list[str]:
     return [path, int8]
 
 
-def open_onnx(path: str, threads: int = 1) -> Runtime:
-    """Open a file that `write_onnx` wrote, to run on the CPU."""
+def load(path: str, threads: int = 1) -> Runtime:
+    """Open a file that `write` wrote, to run on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

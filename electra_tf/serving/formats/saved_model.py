@@ -5,6 +5,7 @@ first requests of a graph allocate memory and start threads. It does not load a 
 whose warm-up fails, so they must succeed.
 """
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -13,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,35 +24,45 @@ from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.serving import validate
 from electra_tf.serving.export_options import IDS
-from electra_tf.serving.signatures import ExportSpec, Request, Signature
+from electra_tf.serving.signatures import ExportSpec, Request, select_signatures
 from electra_tf.text.huggingface_tokenizer import TOKENIZER, write_json
 from electra_tf.text.records import VOCABULARY
 
 ASSETS_EXTRA = "assets.extra"
 """Folder of files that are not part of the graph: vocabulary, labels, warm-up."""
 ABOUT = "about.json"
-WARMUP = pathlib.PurePath("assets.extra", "tf_serving_warmup_requests")
+WARMUP = pathlib.PurePath(ASSETS_EXTRA, "tf_serving_warmup_requests")
 """Path of the file below the folder of a version."""
+_WARMUP_LENGTHS = 16, 64, 128, 256, 512
+_REPORT = "nothing was exported, report it"
 
 
-def write_saved_model(
-    spec: ExportSpec,
-    signatures: Mapping[str, Signature],
-    cases: list[tuple],
-    folder: str,
-) -> dict[str, Any]:
-    """Write a SavedModel and validate it in a fresh process.
-
-    `cases` are those of `validate.py`. Return the report: differences by signature and
-    output, the size, and notes.
-    """
+def write(spec: ExportSpec, folder: str, kinds: Sequence[str]) -> Iterator[str]:
+    """Write a SavedModel and validate it in a fresh process; yield lines to print."""
+    signatures = select_signatures(spec, kinds)
+    cases = [(name, *case) for name, of in signatures.items() for case in of.cases()]
     functions = {name: item.function for name, item in signatures.items()}
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(spec.module, folder, functions, options)
-    notes = write_metadata(spec, os.path.join(folder, ASSETS_EXTRA))
+    yield from write_metadata(spec, os.path.join(folder, ASSETS_EXTRA))
     report = _validate(folder, cases)
     _check_report(report, spec.module)
-    return report | {"notes": notes}
+    for name, difference in report["differences"].items():
+        if not name.endswith(validate.ROWS):
+            yield f"{name} differs by {difference:.1e} from Keras"
+    yield f"{report['numbers']:,} numbers in {report['variables']} variables"
+    if importlib.util.find_spec("tensorflow_serving") is None:
+        yield "no warm-up requests: the extra `serving` is not installed"
+        return
+    max_length = spec.metadata["max_length"]
+    lengths = sorted({min(length, max_length) for length in _WARMUP_LENGTHS})
+    requests = {}
+    for name in signatures:
+        *probes, _ = (case[1] for case in cases if case[0] == name)  # the last is empty
+        axes = {key: array.ndim for key, array in probes[0].items()}
+        requests[name] = [*probes, *warmup_requests(axes, lengths)]
+    write_warmup(folder, requests)
+    yield f"warm-up requests of up to {lengths[-1]} positions"
 
 
 def write_metadata(spec: ExportSpec, folder: str) -> list[str]:
@@ -75,7 +86,7 @@ def write_metadata(spec: ExportSpec, folder: str) -> list[str]:
     try:
         write_json(spec.tokenizer, os.path.join(folder, TOKENIZER))
     except InputError as error:
-        return [f"no {TOKENIZER}: {error.received}"]
+        return [f"no {TOKENIZER}: {error}"]
     return []
 
 
@@ -93,32 +104,26 @@ def _validate(folder: str, cases: list[tuple]) -> dict[str, Any]:
     if result.returncode:
         reason = result.stderr.strip().splitlines() or [f"exit {result.returncode}"]
         raise InputError(
-            "The SavedModel must load and run in a fresh process",
-            reason[-1][:500],
-            "Report it; nothing was exported",
+            f"the SavedModel fails in a fresh process: {reason[-1][:500]}; {_REPORT}"
         )
     return json.loads(result.stdout.splitlines()[-1])
 
 
 def _check_report(report: Mapping[str, Any], module: tf.Module) -> None:
     numbers = sum(int(np.prod(variable.shape)) for variable in module.variables)
-    too_large = [
-        f"{name} differs by {difference:.2g}"
+    problems = [
+        f"{name} differs by {difference:.2g} from Keras"
         for name, difference in report["differences"].items()
         if difference > validate.TOLERANCE
     ]
-    if report["unknown_operations"]:
-        required = "A SavedModel must contain only operations of stock TF Serving"
-        received = ", ".join(report["unknown_operations"])
-    elif report["numbers"] != numbers:
-        required = f"A SavedModel must store the {numbers:,} numbers of its model once"
-        received = f"{report['numbers']:,} in {report['variables']} variables"
-    elif too_large:
-        required = f"Served outputs must equal Keras's to {validate.TOLERANCE:g}"
-        received = ", ".join(too_large)
-    else:
-        return
-    raise InputError(required, received, "Report it; nothing was exported")
+    problems += [
+        f"a stock TF Serving has no operation {name}"
+        for name in report["unknown_operations"]
+    ]
+    if report["numbers"] != numbers:
+        problems.append(f"{report['numbers']:,} numbers, not each of {numbers:,} once")
+    if problems:
+        raise InputError(f"the SavedModel is wrong: {'; '.join(problems)}; {_REPORT}")
 
 
 def warmup_requests(inputs: Mapping[str, int], lengths: Sequence[int]) -> list[Request]:
