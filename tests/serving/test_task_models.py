@@ -84,7 +84,7 @@ def test_task_export_rejects_other_models():
 
         make_head = task_loss = examples = decode = format = None
 
-    with pytest.raises(InputError, match="Received: a Other"):
+    with pytest.raises(InputError, match="a Other has no kind"):
         task_export(Other.__new__(Other))
 
 

@@ -8,7 +8,8 @@ import tensorflow as tf
 import tiny
 
 from electra_tf.serving.export_options import LIMITS, RequestLimits
-from electra_tf.serving.text_graph import GraphSpans, GraphWords, split_words
+from electra_tf.serving.text_graph import GraphWords, split_words
+from electra_tf.tasks.span_metric import GraphSpans
 from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.text.tokenizer import WordPieceTokenizer
 
