@@ -13,11 +13,12 @@ from electra_tf.storage.objects import is_url
 
 SAVED_MODEL = "saved_model"
 FORMATS_OF_IDS = {
-    "litert": ("electra_tf.serving.formats.litert", ("ai_edge_litert",)),
-    "onnx": ("electra_tf.serving.formats.onnx", ("tf2onnx", "onnxruntime")),
+    "litert": ("ai_edge_litert",),
+    "onnx": ("tf2onnx", "onnxruntime"),
 }
-"""Formats of the function of ids alone: the module, with `write(function, folder)`,
-which returns files, and `load(path)`, and the packages of the extra of that name."""
+"""Formats of the function of ids alone, with the packages of the extra of that name.
+The module below `formats` has `write(function, folder)`, which returns files, and
+`load(path)`."""
 NAMES = dict.fromkeys((SAVED_MODEL, "savedmodel", "tf_saved_model"), SAVED_MODEL)
 """A SavedModel by the names that it has in Python, Keras's among them."""
 SIGNATURES = ("text", "tokens")
@@ -44,7 +45,7 @@ def formats() -> list[str]:
 
 def converter(export_format: str) -> ModuleType:
     """Return the module of a format of ids."""
-    return importlib.import_module(FORMATS_OF_IDS[export_format][0])
+    return importlib.import_module(f"electra_tf.serving.formats.{export_format}")
 
 
 def check_arguments(
@@ -98,8 +99,7 @@ def check_export(
 
 def check_installed(extra: str, purpose: str) -> None:
     """Raise an InputError if a package of an extra is missing."""
-    known = {"http": ("aiohttp",)} | {n: of for n, (_, of) in FORMATS_OF_IDS.items()}
-    for package in known.get(extra, ()):
+    for package in {"http": ("aiohttp",), **FORMATS_OF_IDS}.get(extra, ()):
         if importlib.util.find_spec(package) is None:
             raise InputError(
                 f"{purpose} needs the package {package}: pip install "
