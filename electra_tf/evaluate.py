@@ -25,7 +25,7 @@ from electra_tf import cli, model_names
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
 from electra_tf.tasks import registry
-from electra_tf.tasks.data.table import print_note
+from electra_tf.tasks.data.files import print_note
 
 FLAGS = flags.FlagValues()
 cli.define(

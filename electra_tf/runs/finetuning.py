@@ -54,7 +54,6 @@ _PUBLISHED_EPOCHS = {
 }
 _PUBLISHED_LENGTHS = {"squad1": 512, "squad2": 512, "chunking": 256}
 _DATA_ERRORS, _GLUE_TABLE, _SUBMISSION = "problems.txt", "glue.txt", "submission.zip"
-_DATA_RULE = "The data must have the format of its task"
 
 MakeConfig = Callable[[Mapping[str, Any]], FinetuningConfig]
 """Function from default values by dotted name to a config."""
@@ -196,7 +195,7 @@ def run_task(
         )
     os.makedirs(output, exist_ok=True)
     path = os.path.join(output, _DATA_ERRORS)
-    log = DataErrorLog(settings.data.on_error, path, _DATA_RULE)
+    log = DataErrorLog(settings.data.on_error, path)
     try:
         reading = Reading(settings.data, log, print, pretrained.tokenizer)
         task = named(name).training_data(name, data, reading)
@@ -227,7 +226,7 @@ def run_task(
 
 def _check_test_sets(data: str, tasks: Sequence[str]) -> None:
     """Raise an error for incomplete test files before any task is trained."""
-    log = DataErrorLog("stop", "", "GLUE's test files must be the published ones")
+    log = DataErrorLog("stop")
     for name, (task, stem, rows) in glue.submission_files().items():
         is_scored = task in tasks or (task == "ax" and "mnli" in tasks)
         path = glue.find(data, task, stem) if is_scored else None

@@ -10,23 +10,15 @@ import numpy as np
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.choice import ChoiceClassifier, Choices, as_choices
-from electra_tf.tasks.data.files import Notify
-from electra_tf.tasks.data.splits import (
-    Split,
-    find_labelled,
-    find_splits,
-    hold_out,
-    move_to_dev,
-)
+from electra_tf.tasks.data.splits import Split, find_labelled, find_training, with_dev
 from electra_tf.tasks.data.table import READERS, Table, cell_text, read
 from electra_tf.tasks.score import LabelScorer
-from electra_tf.tasks.task import READABLE, Item, Labelled, Task, probability_cells
-from electra_tf.tasks.task_data import SPLITS, Reading, TaskData
-from electra_tf.tasks.text_rows import has_values, usable_rows
+from electra_tf.tasks.task import Items, Task, probability_cells
+from electra_tf.tasks.task_data import Labelled, Reading, TaskData
+from electra_tf.tasks.text_data import Errors, good_rows
 from electra_tf.text.data_errors import DataErrorLog
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_RULE = "Each row must have a text, its choices and the number of the right one"
 
 
 class ChoiceTask(Task):
@@ -44,35 +36,17 @@ class ChoiceTask(Task):
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read tables; without a dev file rows are held out."""
-        settings, log, notify = reading.settings, reading.log, reading.notify
-        files = find_splits(data, SPLITS, [*READERS])
-        splits = _read_splits(files, settings, log, notify)
-        if "train" not in splits:
-            raise InputError(
-                "--data must be a table, or a folder with train.csv or train.jsonl",
-                f"{data!r} without one",
-                "Check the path",
-            )
-        if "dev" not in splits:
-            rows = [0] * len(splits["train"])
-            dev, _ = hold_out(rows, settings.dev_share, settings.split_seed)
-            splits = move_to_dev(splits, dev, name, "rows", settings, notify)
+        splits = _read_splits(find_training(data, [*READERS]), reading)
+        splits = with_dev(splits, name, "rows", reading.settings, reading.notify)
         count = len(splits["train"].items[0].choices)
         model = functools.partial(ChoiceClassifier, num_choices=count)
         return TaskData(name, splits, _scorer(count), model)
 
     def labelled_data(
-        self,
-        model: ChoiceClassifier,
-        name: str | None,
-        data: str,
-        given: Mapping[str, Any],
-        notify: Notify,
+        self, model: ChoiceClassifier, name: str | None, data: str, reading: Reading
     ) -> Labelled:
         """Read a table, or dev and test of a folder, with the right choices."""
-        settings = dataclasses.replace(model.settings.data, **given)
-        log, files = DataErrorLog("stop", "", _RULE), find_labelled(data, [*READERS])
-        splits = _read_splits(files, settings, log, notify)
+        splits = _read_splits(find_labelled(data, [*READERS]), reading)
         splits = {n: split for n, split in splits.items() if split.targets is not None}
         return Labelled(name or "choice", splits, _scorer(model.num_choices))
 
@@ -82,17 +56,16 @@ class ChoiceTask(Task):
         path: str | None,
         columns: Sequence[str] | None = None,
         stored: DataConfig | None = None,
-    ) -> list[Item]:
+    ) -> Items:
         """Read texts with their choices."""
-        log = DataErrorLog("stop", "", READABLE)
-        table, settings = read(path, log), stored or DataConfig()
+        log, settings = DataErrorLog("stop"), stored or DataConfig()
         if columns:
             settings = dataclasses.replace(settings, text_columns=tuple(columns))
+        table = read(path, log)
         split = _read_choices(table, settings, log, is_labelled=False)
         for index, item in enumerate(split.items):
             as_choices(item, model.num_choices, index)
-        pairs = zip(split.items, table.rows(), strict=True)
-        return [Item(item, None, row) for item, row in pairs]
+        return Items(split.items, table)
 
     def line(self, model: ChoiceClassifier, item: Choices, prediction: Any) -> str:
         """Return the number of the best choice, from 0."""
@@ -137,15 +110,14 @@ _LAYOUTS = (
 _TARGETS = ("label", "answer", "answerKey")
 
 
-def _read_splits(
-    files: Mapping[str, str], settings: DataConfig, log: DataErrorLog, notify: Notify
-) -> dict[str, Split]:
+def _read_splits(files: Mapping[str, str], reading: Reading) -> dict[str, Split]:
     """Return the splits; a test file may have no right choices."""
     splits = {}
     for split, path in files.items():
-        table = read(path, log, notify=notify)
-        is_labelled = split != "test" or has_values(table, _label(table, settings))
-        splits[split] = _read_choices(table, settings, log, is_labelled)
+        table = read(path, reading.log, notify=reading.notify)
+        label = _label(table, reading.settings)
+        is_labelled = split != "test" or table.has_values(label)
+        splits[split] = _read_choices(table, reading.settings, reading.log, is_labelled)
     return splits
 
 
@@ -156,29 +128,27 @@ def _read_choices(
     names, label = _columns(table, settings), _label(table, settings)
     if is_labelled and label is None:
         raise InputError(
-            "The table must have a column of the right choice",
-            f"{table.source} with {format_list(list(table.columns), 30)}",
-            "Name it with --label_column",
+            f"{table.source} must have a column of the right choice, and has "
+            f"{format_list(table.columns, 30)}; name it with --label_column"
         )
-    items, targets, lines = [], [], []
-    for index in range(len(table)):
-        cells = [table.columns[name][index] for name in names]
+    items, targets, bad, count = [], [], Errors(), 0
+    columns = [table.columns[name] for name in names]
+    for index, cells in enumerate(zip(*columns, strict=True)):
         item, target = _item(cells, has_context=len(names) > 2), None
         detail = item if isinstance(item, str) else ""
         if not detail and is_labelled:
             value = table.columns[label][index]
             target = _target(value, item.choices, cells[-1])
             detail = f"{label!r} is {value!r:.60}, no choice" * (target is None)
-        if not detail and items and len(item.choices) != len(items[0].choices):
-            detail = f"{len(item.choices)} choices, not {len(items[0].choices)}"
+        if not detail:
+            count = count or len(item.choices)
+            if len(item.choices) != count:
+                detail = f"{len(item.choices)} choices, not {count}"
         if detail:
-            line, remedy = table.lines[index], "Correct that row"
-            log.add(table.source, line, "no choices", detail, remedy)
-            continue
+            bad[index] = "no choices", detail
         items.append(item)
         targets.append(target)
-        lines.append(table.lines[index])
-    return usable_rows(table, items, targets if is_labelled else None, lines)
+    return good_rows(table, items, targets if is_labelled else None, bad, log)
 
 
 def _label(table: Table, settings: DataConfig) -> str | None:
@@ -189,31 +159,24 @@ def _label(table: Table, settings: DataConfig) -> str | None:
 
 def _columns(table: Table, settings: DataConfig) -> list[str]:
     """Return the columns of context, question and choices."""
-    names = list(settings.text_columns)
-    if not names:
-        known = [names for names in _LAYOUTS if set(names) <= table.columns.keys()]
-        names = list(known[0]) if known else []
+    known = [names for names in _LAYOUTS if set(names) <= table.columns.keys()]
+    names = list(settings.text_columns or next(iter(known), ()))
     if names and names[-1].endswith("0"):  # ending0, ending1, ...
         stem, number = names[-1][:-1], 1
         while f"{stem}{number}" in table.columns:
             names.append(f"{stem}{number}")
             number += 1
-    missing = [name for name in names if name not in table.columns]
-    if len(names) < 2 or missing:
+    if len(names) < 2 or not set(names) <= table.columns.keys():
         raise InputError(
-            "The columns of context, question and choices must be those of SWAG, RACE "
-            "or CommonsenseQA, or be named with --text_columns",
-            f"{table.source} with {format_list(list(table.columns), 30)}"
-            + f", without {format_list(missing)}" * bool(missing),
-            "Pass, for example, --text_columns=context,question,choices",
+            f"{table.source} must have the columns of SWAG, RACE or CommonsenseQA, or "
+            "those of --text_columns=CONTEXT,QUESTION,CHOICES, and has "
+            f"{format_list(table.columns, 30)}"
         )
     return names
 
 
 def _item(cells: Sequence[Any], has_context: bool) -> Choices | str:
     """Return the item of a row, or why there is none."""
-    if any(cell is None for cell in cells):
-        return "an empty cell"
     choices = cells[-1]
     if isinstance(choices, dict):  # CommonsenseQA: {"label": [...], "text": [...]}
         choices = choices.get("text")
@@ -224,9 +187,9 @@ def _item(cells: Sequence[Any], has_context: bool) -> Choices | str:
         first, choices = cells[: 1 + has_context], cells[1 + has_context :]
     cells = [*first, *choices]
     if any(isinstance(cell, list | dict) or cell is None for cell in cells):
-        return f"{choices!r:.60} is not a list of texts"
+        return f"{cells!r:.60} must be texts"
     if len(choices) < 2:
-        return f"{choices!r:.60} has no two choices"
+        return f"{choices!r:.60} must be two choices or more"
     texts = list(map(cell_text, first))
     return Choices(texts[0], tuple(map(cell_text, choices)), " ".join(texts[1:]))
 

@@ -1,7 +1,8 @@
 """Score a fine-tuned model on labelled data of its task."""
 
+import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,12 @@ import numpy as np
 from electra_tf.errors import InputError
 from electra_tf.tasks import registry
 from electra_tf.tasks.class_report import format_class_report
+from electra_tf.tasks.data.files import Notify, print_note
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.data.table import print_note
 from electra_tf.tasks.score import ScoredSplit, Scorer
-from electra_tf.tasks.task_data import describe_inputs, text_hashes
+from electra_tf.tasks.task_data import Reading, describe_inputs, text_hashes
 from electra_tf.tasks.text_model import TextModel
-
-Log = Callable[[str], None]
+from electra_tf.text.data_errors import DataErrorLog
 
 
 def evaluate_model(
@@ -23,7 +23,7 @@ def evaluate_model(
     task: str | None,
     data: str,
     columns: Mapping[str, Any] | None = None,
-    log: Log = print_note,
+    log: Notify = print_note,
     training_rows: np.ndarray | None = None,
 ) -> tuple[dict[str, Any], dict[str, ScoredSplit]]:
     """Score a model on labelled data: a file, or a folder with dev and test.
@@ -43,14 +43,19 @@ def evaluate_model(
         if value
     }
     declared = registry.of(model)
-    _check_columns(model, declared.columns, given)
-    found = declared.labelled_data(model, task, data, given, log)
-    if not found.splits:
+    known = set(declared.columns)
+    if not model.multi_label:
+        known.discard("label_separator")
+    if wrong := [f"--{name}" for name in given if name not in known]:
         raise InputError(
-            "The data must be labelled, for the task that the model was trained on",
-            f"{data!r} without labels",
-            "Name a labelled file",
+            f"{', '.join(wrong)} has no effect on a {type(model).__name__}"
         )
+    settings = declared.stored_columns(task or "csv", model)
+    settings = dataclasses.replace(settings, **given)
+    reading = Reading(settings, DataErrorLog("stop"), log, model.tokenizer, given)
+    found = declared.labelled_data(model, task, data, reading)
+    if not found.splits:
+        raise InputError(f"{data!r} must have labels, and has none")
     report: dict[str, Any] = {"task": found.name, "data": data}
     report["examples"] = {split: len(part) for split, part in found.splits.items()}
     report |= model.decision_settings()
@@ -85,24 +90,8 @@ def format_report(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _check_columns(
-    model: TextModel, known: tuple[str, ...], given: Mapping[str, Any]
-) -> None:
-    """Raise an error for columns that a model of another kind has."""
-    if not model.multi_label:
-        known = tuple(name for name in known if name != "label_separator")
-    if wrong := given.keys() - set(known):
-        names = ", ".join(f"--{name}" for name in sorted(wrong))
-        raise InputError(
-            f"{names} must be used with a model that reads such columns",
-            f"a {type(model).__name__}"
-            + " without multi_label" * ("label_separator" in wrong),
-            f"Leave {names} out",
-        )
-
-
 def _scored(
-    model: TextModel, name: str, split: Split, scorer: Scorer, log: Log
+    model: TextModel, name: str, split: Split, scorer: Scorer, log: Notify
 ) -> ScoredSplit:
     examples = model.examples(split.items)
     for line in describe_inputs(model, name, examples):

@@ -29,11 +29,10 @@ def load(source: Source) -> TextModel:
         is_other = source.kind == "other_library"
         other = source.pretrained.other_head if is_other else None
         raise InputError(
-            f"The model must be fine-tuned: a folder of finetune with a {MODEL}, a "
-            ".keras file, or another library's model with the head of a task",
-            f"{source.path!r}, "
-            + (f"with {other}" if other else "a pre-trained model"),
-            "Fine-tune it with electra-tf finetune --checkpoint, and name its --output",
+            f"{source.path!r} must be a fine-tuned model, a folder with {MODEL} or a "
+            ".keras file, and is "
+            + (f"one with {other}" if other else "a pre-trained model")
+            + "; fine-tune it with electra-tf finetune --checkpoint"
         )
     return build_model(MODELS[source.head.role], source.fine_tuned)
 
@@ -62,9 +61,8 @@ def load_model(path: str | os.PathLike) -> keras.Model:
     source = sources.open_source(path)
     if source.kind != "fine_tuned":
         raise InputError(
-            f"path must be a .keras file, or a folder with {MODEL}",
-            repr(os.fspath(path)),
-            "Check the path; load a checkpoint with from_preset of a model class",
+            f"{os.fspath(path)!r} must be a .keras file, or a folder with {MODEL}; "
+            "load a checkpoint with from_preset of a model class"
         )
     return load_file(source.file, keras.Model, compile=True)
 

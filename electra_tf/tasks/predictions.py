@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from electra_tf.errors import InputError
 from electra_tf.tasks import registry
-from electra_tf.tasks.data.table import cell_text, print_note
+from electra_tf.tasks.data.files import print_note
+from electra_tf.tasks.data.table import cell_text
 from electra_tf.text.warnings import UnknownCounter
 
 if TYPE_CHECKING:  # `predict` needs the formats before TensorFlow
@@ -67,16 +68,12 @@ def _check_nbest(
         return
     if not most or output_format != "jsonl":
         raise InputError(
-            "--nbest must be used with a QuestionAnswerer and --format=jsonl",
-            f"--nbest={nbest} with a {type(model).__name__} and "
-            f"--format={output_format}",
-            "Leave --nbest out" + ", or pass --format=jsonl" * bool(most),
+            "--nbest must be used with a QuestionAnswerer and --format=jsonl, not with "
+            f"a {type(model).__name__} and --format={output_format}"
         )
     if nbest > most:
         raise InputError(
-            f"--nbest must be at most {most}, the model's model.n_best",
-            f"--nbest={nbest}",
-            "Pass a smaller number, or fine-tune with a larger --set model.n_best",
+            f"--nbest must be at most {most}, the model's model.n_best, not {nbest}"
         )
 
 

@@ -10,26 +10,22 @@ from typing import Any
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.data import squad_json
 from electra_tf.tasks.data.files import Notify, read_text
 from electra_tf.tasks.data.splits import (
     Split,
     find_labelled,
-    find_splits,
+    find_training,
     hold_out_groups,
     texts_of,
 )
-from electra_tf.tasks.data.squad_json import (
-    PUBLISHED,
-    Question,
-    read_squad,
-    read_squad_ignoring_offsets,
-)
+from electra_tf.tasks.data.squad_json import PUBLISHED, Question
 from electra_tf.tasks.data.table import Table, read
 from electra_tf.tasks.score import AnswerScorer
 from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.squad_metrics import require_gold, score_v1, score_v2
-from electra_tf.tasks.task import READABLE, Item, Labelled, Task
-from electra_tf.tasks.task_data import SPLITS, Reading, TaskData
+from electra_tf.tasks.task import Item, Task, check_count
+from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.rows import JSON_SUFFIXES
 
@@ -43,22 +39,25 @@ class QuestionTask(Task):
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read files in SQuAD's layout; a single file is split by article."""
-        log = reading.log
-        paths = find_splits(data, SPLITS, JSON_SUFFIXES, PUBLISHED[name])
-        splits = {split: read_squad(path, log) for split, path in paths.items()}
+        log, allows_null = reading.log, name == "squad2"
+        paths = find_training(data, JSON_SUFFIXES, PUBLISHED[name])
+        found = {s: squad_json.read_squad(path, log) for s, path in paths.items()}
         if os.path.isfile(data):
-            splits = _split_by_article(splits["train"], reading.settings)
-        if missing := {"train", "dev"} - splits.keys():
+            found = _split_by_article(found["train"], reading.settings)
+        if "dev" not in found:
             raise InputError(
-                f"--data must be a file of questions, or a folder with train.json and "
-                f"dev.json (or .jsonl, {PUBLISHED[name]['train']})",
-                f"{data!r} without {' and '.join(sorted(missing))}",
-                "Add the missing files, or name the file of questions itself, of which "
-                "whole articles become dev",
+                f"--data must be a file of questions, or a folder with a dev file, and "
+                f"{data!r} is without dev"
             )
-        splits["train"] = _without_untrainable(splits["train"], log)
-        allows_null = name == "squad2"
-        parts = {split: _question_split(found) for split, found in splits.items()}
+        for question in found["train"]:
+            if not question.trainable:
+                place = f"{question.source}, question {question.id}"
+                detail = "its context has none of its answers; left out of training"
+                log.add(place, 0, "untrainable", detail)
+        found["train"] = [one for one in found["train"] if one.trainable]
+        parts = {
+            split: _question_split(questions) for split, questions in found.items()
+        }
         threshold = 0.0 if allows_null else None
         model = functools.partial(QuestionAnswerer, null_threshold=threshold)
         task = TaskData(name, parts, AnswerScorer(allows_null), model)
@@ -67,23 +66,18 @@ class QuestionTask(Task):
         return task
 
     def labelled_data(
-        self,
-        model: QuestionAnswerer,
-        name: str | None,
-        data: str,
-        given: Mapping[str, Any],
-        notify: Notify,
+        self, model: QuestionAnswerer, name: str | None, data: str, reading: Reading
     ) -> Labelled:
         """Read questions, all of them with gold answers."""
         allows_null, splits = model.null_threshold is not None, {}
         name = "squad2" if allows_null else "squad1"
         files = find_labelled(data, JSON_SUFFIXES[::-1], PUBLISHED[name])
         for split, file in files.items():
-            found = read_squad_ignoring_offsets(file, notify)
+            found = squad_json.read_squad_ignoring_offsets(file)
             splits[split] = _question_split(found)
-            require_gold(splits[split].items, allows_null)
+            require_gold(found, allows_null)
         if allows_null:
-            notify(
+            reading.notify(
                 "a question has no answer where its null_odds are above the threshold "
                 f"stored with the model, {model.null_threshold:.6g}"
             )
@@ -97,7 +91,7 @@ class QuestionTask(Task):
             files = find_labelled(data, JSON_SUFFIXES[::-1], PUBLISHED[name])
             data = files.get("dev") or next(iter(files.values()))
             notify(f"labels: {data}")
-        questions = read_squad_ignoring_offsets(data)
+        questions = squad_json.read_squad_ignoring_offsets(data)
         answers = _read_by_id(predictions)
         if name == "squad1":
             return score_v1(questions, answers, notify)
@@ -110,36 +104,27 @@ class QuestionTask(Task):
         path: str | None,
         columns: Sequence[str] | None = None,
         stored: DataConfig | None = None,
-    ) -> list[Item]:
+    ) -> Sequence[Item]:
         """Read a file in SQuAD's layout, or columns of questions and contexts."""
-        table = read(path, DataErrorLog("stop", "", READABLE))
+        table = read(path, DataErrorLog("stop"))
         if len(table) == 1 and "data" in table.columns:
-            found = read_squad_ignoring_offsets(path)
+            found = squad_json.read_squad_ignoring_offsets(path)
             return [Item(q, q.gold, {"id": q.id}) for q in found]
-        return self._items(model, table, columns, stored or DataConfig())
+        return self.rows_as_items(model, table, columns, stored or DataConfig())
 
     def _text_columns(
         self, model: Any, table: Table, given: Sequence[str] | None, stored: DataConfig
     ) -> tuple[str, ...]:
         names = tuple(given or _COLUMNS)
-        if len(names) != len(_COLUMNS):
-            raise InputError(
-                "--text_columns must name 2 columns, of the question and its context",
-                ",".join(names),
-                "Pass --text_columns=question,context",
-            )
+        check_count(names, [2], model)
         table.require(names)
         return names
 
-    def parse(self, model: Any, texts: tuple[str, ...], place: str) -> Any:
+    def parse(self, model: Any, texts: tuple[str, ...]) -> Any:
         """Return question and context, neither of them empty."""
         for name, text in zip(_COLUMNS, texts, strict=True):
             if not text.strip():
-                raise InputError(
-                    "A question and its context must not be empty",
-                    f"{place}: an empty {name}",
-                    "Correct or remove the record",
-                )
+                raise ValueError(f"the {name} must not be empty")
         return texts
 
     def max_nbest(self, model: QuestionAnswerer) -> int:
@@ -168,9 +153,7 @@ class QuestionTask(Task):
             record["nbest"] = list(map(dataclasses.asdict, prediction.nbest[:nbest]))
         return record
 
-    def cells(
-        self, model: QuestionAnswerer, prediction: QAPrediction
-    ) -> dict[str, Any]:
+    def cells(self, model: QuestionAnswerer, prediction: Any) -> dict[str, Any]:
         """Return the answer, and the best candidate, which is empty for no answer."""
         best = next((c for c in prediction.nbest if c.text), None)
         return {
@@ -204,43 +187,26 @@ def _split_by_article(
     articles = [(has_titles and q.title) or q.context for q in questions]
     if len(set(articles)) < 2:
         raise InputError(
-            "A split by article must have two or more articles",
-            f"{len(set(articles))} articles",
-            "Pass a folder with train.json and dev.json",
+            f"--data must have two or more articles to hold dev out, and has "
+            f"{len(set(articles))}; pass a folder with train.json and dev.json"
         )
     dev = set(hold_out_groups(articles, settings.dev_share, settings.split_seed))
-    splits: dict[str, list[Question]] = {"train": [], "dev": []}
-    for index, question in enumerate(questions):
-        splits["dev" if index in dev else "train"].append(question)
-    return splits
-
-
-def _without_untrainable(
-    questions: Sequence[Question], log: DataErrorLog
-) -> list[Question]:
-    """Drop answerable questions without an answer in their context."""
-    for question in questions:
-        if not question.trainable:
-            detail = "its context has none of its answers; left out of training"
-            remedy = "Correct the answers, or remove the question"
-            place = f"{question.source}, question {question.id}"
-            log.add(place, 0, "untrainable", detail, remedy)
-    return [question for question in questions if question.trainable]
+    return {
+        "train": [q for index, q in enumerate(questions) if index not in dev],
+        "dev": [q for index, q in enumerate(questions) if index in dev],
+    }
 
 
 def _read_by_id(path: str) -> Mapping[str, Any]:
-    text = read_text(path, DataErrorLog("stop", "", "Predictions must be UTF-8"))
+    text = read_text(path, DataErrorLog("stop"))
     try:
         values = json.loads(text)
     except ValueError as error:
-        values = error
+        raise InputError(f"{path} must be JSON: {error}") from error
     if not isinstance(values, dict):
-        kind = (
-            values if isinstance(values, ValueError) else f"a {type(values).__name__}"
-        )
+        kind = type(values).__name__
         raise InputError(
-            "Predictions must be one JSON object, with a value for each question's id",
-            f"{path}: {kind}",
-            "Write them as {id: text}",
+            f"{path} must be one JSON object, with a value for each question's id, and "
+            f"is a {kind}"
         )
     return values

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from electra_tf.errors import InputError
+from electra_tf.tasks.data.files import print_note
 from electra_tf.tasks.data.squad_json import Question
-from electra_tf.tasks.data.table import print_note
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

@@ -5,7 +5,6 @@ converts predictions to lines, records and columns. Models know none of these.
 """
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,9 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
 from electra_tf.tasks.data.files import Notify
-from electra_tf.tasks.data.splits import Split, texts_of
+from electra_tf.tasks.data.splits import texts_of
 from electra_tf.tasks.data.table import Table, cell_text, read
-from electra_tf.tasks.score import Scorer
-from electra_tf.tasks.task_data import Reading, TaskData
+from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 ID = "id"
 """Column of the id of a record."""
-READABLE = "The input must be readable"
 LINE_OF_PAIR = ("text", "text_b")
 
 
@@ -46,14 +43,21 @@ class Item:
         return (self.columns or {}).get(ID)
 
 
-@dataclasses.dataclass(frozen=True)
-class Labelled:
-    """Labelled data to score a model on."""
+class Items(Sequence[Item]):
+    """Inputs of a model from a table, whose rows become items when they are used."""
 
-    name: str
-    """Name of the task."""
-    splits: Mapping[str, Split]
-    scorer: Scorer
+    def __init__(self, values: Sequence[Any], table: Table, label: str | None = None):
+        self._values, self._table, self._label = values, table, label
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """Return an item, or those of a slice."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        value, row = self._values[index], self._table.row(index)
+        return Item(value, row.get(self._label), row)
 
 
 class Task:
@@ -72,39 +76,24 @@ class Task:
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read training data and labelled data of a task, with its model."""
-        raise InputError(
-            "A task to train with finetune must read files",
-            f"--task={name}, which {type(self).__name__} does not read",
-            "Train its model in Python",
-        )
+        raise NotImplementedError
 
     def labelled_data(
-        self,
-        model: "TextModel",
-        name: str | None,
-        data: str,
-        given: Mapping[str, Any],
-        notify: Notify,
+        self, model: "TextModel", name: str | None, data: str, reading: Reading
     ) -> Labelled:
         """Read a labelled file, or dev and test of a folder, for a trained model.
 
-        `name` is that of the task the model was trained on; `given` settings of columns
-        replace the model's.
+        `name` is that of the task the model was trained on.
         """
-        raise InputError(
-            "A model to evaluate must be one of the models of this package",
-            f"a {type(model).__name__} of kind {model.kind!r}",
-            "Score its predictions in Python",
-        )
+        kind = type(model).__name__
+        raise InputError(f"a {kind} is scored in Python, as it is a class of your own")
 
     def score_file(
         self, name: str, data: str, predictions: str, more: str | None, notify: Notify
     ) -> dict[str, Any]:
         """Score a file of predictions of any system by the official metrics."""
         raise InputError(
-            "The task of --predictions must have official metrics",
-            f"--task={name}",
-            "Score the predictions in Python",
+            f"--predictions must be of GLUE, SQuAD or tags, and --task={name} is none"
         )
 
     def stored_columns(self, name: str | None, model: "TextModel") -> DataConfig:
@@ -117,35 +106,35 @@ class Task:
         path: str | None,
         columns: Sequence[str] | None = None,
         stored: DataConfig | None = None,
-    ) -> list[Item]:
+    ) -> Sequence[Item]:
         """Read what a model is to predict for: lines, or columns of a table.
 
         `columns` are those of the texts; without them those that it was trained with.
         """
         if path and inner_suffix(path) in COLUMN_SUFFIXES:
             raise InputError(
-                "Columns of words must be the input of a TokenClassifier",
-                f"{path} for a {type(model).__name__}",
-                "Write texts, one on each line of a .txt file",
+                f"{path} must be texts for a {type(model).__name__}, one on each line "
+                "of a .txt, and not columns of words"
             )
-        table = read(path, DataErrorLog("stop", "", READABLE))
-        return self._items(model, table, columns, stored or DataConfig())
+        table = read(path, DataErrorLog("stop"))
+        return self.rows_as_items(model, table, columns, stored or DataConfig())
 
-    def _items(
+    def rows_as_items(
         self,
         model: "TextModel",
         table: Table,
         columns: Sequence[str] | None,
-        settings: DataConfig,
-    ) -> list[Item]:
+        stored: DataConfig,
+    ) -> Items:
         """Return the rows of a table as inputs."""
-        names = self._text_columns(model, table, columns, settings)
-        items = []
-        for index, row in enumerate(table.rows()):
-            place = table.place(index)
-            value = self.parse(model, _texts(row, names, place), place)
-            items.append(Item(value, row.get(settings.label_column), row))
-        return items
+        names = self._text_columns(model, table, columns, stored)
+        values = []
+        for index, cells in enumerate(zip(*map(table.columns.get, names), strict=True)):
+            try:
+                values.append(self.parse(model, _texts(names, cells)))
+            except ValueError as error:
+                raise InputError(f"{table.place(index)}: {error}") from error
+        return Items(values, table, stored.label_column)
 
     def _text_columns(
         self,
@@ -155,41 +144,36 @@ class Task:
         stored: DataConfig,
     ) -> tuple[str, ...]:
         """Return the columns of the texts: given, of training, or usual ones."""
-        usual = [("text",), LINE_OF_PAIR]
+        usual = [LINE_OF_PAIR, ("text",)]
         if model.pairs is not None:
-            usual = [usual[model.pairs]]
-        sizes = sorted({len(names) for names in usual})
-        if given and len(given) not in sizes:
-            raise InputError(
-                f"--text_columns must name {sizes[0]} column{'s' * (sizes[0] > 1)} for "
-                f"this {type(model).__name__}",
-                f"--text_columns={','.join(given)}",
-                "Name a column for each text of the model",
-            )
-        choices = [tuple(stored.text_columns)] * bool(stored.text_columns)
-        choices = [tuple(given)] if given else [*choices, *usual[::-1]]
-        found = [names for names in choices if set(names) <= table.columns.keys()]
-        if not found and "text" in table.columns and not given:
+            usual = usual[:1] if model.pairs else usual[1:]
+        if given:
+            check_count(given, [len(names) for names in usual], model)
+        choices = [tuple(given)] if given else [tuple(stored.text_columns), *usual]
+        choices = [names for names in choices if names]
+        for names in choices:
+            if set(names) <= table.columns.keys():
+                return names
+        if "text" in table.columns and not given:
             return ("text",)  # lines of text
-        if not found:
-            raise InputError(
-                f"The input must have the columns {' and '.join(choices[0])}",
-                f"{table.source} with {format_list(list(table.columns), 30)}",
-                "Name the columns of its texts with --text_columns; a file of texts "
-                "without names of columns must not end with .csv or .tsv",
-            )
-        return found[0]
+        raise InputError(
+            f"{table.source} must have the columns {' and '.join(choices[0])}, and has "
+            f"{format_list(table.columns, 30)}; name others with --text_columns"
+        )
 
-    def parse(self, model: "TextModel", texts: tuple[str, ...], place: str) -> Any:
-        """Return the texts of a row as an element of `x`; a tab separates a pair."""
+    def parse(self, model: "TextModel", texts: tuple[str, ...]) -> Any:
+        """Return the texts of a row as an element of `x`; a tab separates a pair.
+
+        Raises:
+            ValueError: They are none.
+        """
         if len(texts) == 1 and model.pairs is not False:
             parts = tuple(texts[0].split("\t"))
             if model.pairs and len(parts) != 2:
-                raise InputError(
-                    "A line must be two texts separated by a tab, as the model takes "
-                    "pairs",
-                    f"{place}, with {len(parts)}",
-                    "Correct the line, or write JSON objects with text and text_b",
+                raise ValueError(
+                    "a line must be two texts with a tab between them, not "
+                    f"{len(parts)}, as the model takes pairs; or an object with text "
+                    "and text_b"
                 )
             texts = parts if len(parts) == 2 else texts
         return texts[0] if len(texts) == 1 else texts
@@ -216,8 +200,7 @@ class Task:
 
     def text_cells(self, item: Any) -> dict[str, str]:
         """Return the texts of an item by column."""
-        texts = texts_of(item)
-        return dict(zip(("text", "text_b")[: len(texts)], texts, strict=True))
+        return dict(zip(LINE_OF_PAIR, texts_of(item), strict=False))
 
     def gold_cell(self, model: "TextModel", item: Any, gold: Any) -> Any:
         """Return a target as one cell."""
@@ -243,25 +226,29 @@ class Task:
         cells = self.cells(model, prediction)
         if both := columns.keys() & cells.keys():
             raise InputError(
-                "The columns of the input must have other names than those of the "
-                "predictions",
-                format_list(sorted(both)),
-                "Rename them in the input, or pass --format=jsonl",
+                f"the input must not have the columns {format_list(sorted(both))}, "
+                "which those of the predictions would replace; rename them, or pass "
+                "--format=jsonl"
             )
         return [{**columns, **cells}]
 
 
-def _texts(row: Mapping[str, Any], names: Sequence[str], place: str) -> tuple[str, ...]:
-    """Return the texts of a row; that of a line alone may be a pair."""
-    cells = [row[name] for name in names]
-    if names == LINE_OF_PAIR and cells[1] is None:
-        cells.pop()
-    if any(cell is None or isinstance(cell, list | dict) for cell in cells):
+def check_count(names: Sequence[str], counts: list[int], model: "TextModel") -> None:
+    """Raise an error for columns that are more or fewer than the texts of a model."""
+    if len(names) not in counts:
         raise InputError(
-            f"A record must have {' and '.join(names)}, each a text",
-            f"{place}: {json.dumps(row, ensure_ascii=False, default=str):.80}",
-            "Correct the record, or name its columns with --text_columns",
+            f"--text_columns must name {' or '.join(map(str, counts))} columns for "
+            f"this {type(model).__name__}, and is {','.join(names)}"
         )
+
+
+def _texts(names: Sequence[str], cells: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return the texts of a row; that of a line alone may be a pair."""
+    if names == LINE_OF_PAIR and cells[1] is None:
+        cells = cells[:1]
+    for name, cell in zip(names, cells, strict=False):
+        if cell is None or isinstance(cell, list | dict):
+            raise ValueError(f"{name!r} must be a text, not {cell!r:.80}")
     return tuple(map(cell_text, cells))
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.warnings import UnknownCounter
 
-SPLITS = ("train", "dev", "test")
 _SHOWN = 20  # classes or tags per message
 
 
@@ -32,15 +31,24 @@ class Reading:
     notify: Notify
     tokenizer: WordPieceTokenizer | None = None
     """Splits texts with spans of characters into words; None: BERT's rules."""
+    given: Collection[str] = ()
+    """Settings of columns that replace those of a trained model."""
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskData:
-    """Data of a task, validated, with its model and its scorer."""
+class Labelled:
+    """Labelled data to score a model on."""
 
     name: str
+    """Name of the task."""
     splits: Mapping[str, Split]
     scorer: Scorer
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskData(Labelled):
+    """Data of a task, validated, with its model and its scorer."""
+
     model: Callable[..., TextModel]
     """Function of the encoder, `settings` and `seed` that creates a model."""
     unordered: bool = False
@@ -49,14 +57,12 @@ class TaskData:
     """Training examples of each class; an unexpected class is usually a mistake."""
 
     def __post_init__(self):
-        empty = "train" in self.splits and not len(self.splits["train"])
-        if empty or not self.eval_splits:
+        if not len(self.splits["train"]) or not self.eval_splits:
+            counts = ", ".join(f"{len(s)} of {name}" for name, s in self.splits.items())
             raise InputError(
-                "A task must have training examples and a labelled split to evaluate "
-                "on",
-                ", ".join(f"{n} with {len(s)}" for n, s in self.splits.items())
-                + f"; labelled beside train: {', '.join(self.eval_splits) or 'none'}",
-                "Check the files, and the rows that were dropped",
+                f"{self.name} must have training examples, and labelled examples "
+                f"beside train, and has {counts}, labelled beside train: "
+                f"{', '.join(self.eval_splits) or 'none'}"
             )
 
     @property

@@ -1,123 +1,140 @@
-"""Read training data of texts: GLUE, and tables of any columns."""
+"""Tables of texts with a class, a set of classes, or a score: GLUE, and any other."""
 
 import collections
 import dataclasses
 import functools
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from electra_tf.config.finetuning import DataConfig
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError
+from electra_tf.tasks import labels as label_names
+from electra_tf.tasks import metrics
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.data import glue
-from electra_tf.tasks.data.files import Notify, conversion
-from electra_tf.tasks.data.splits import (
-    Split,
-    check_split_column,
-    find_splits,
-    hold_out,
-    move_to_dev,
-    rows_by_split,
-    unread_file,
-    warn_of_missing_classes,
-    warn_of_unused_splits,
-)
+from electra_tf.tasks.data import glue, splits
+from electra_tf.tasks.data.splits import Places, Split
 from electra_tf.tasks.data.table import READERS, Table, cell_text, read
-from electra_tf.tasks.labels import (
-    SEPARATOR,
-    THRESHOLD,
-    parse_list,
-    rarest_labels,
-    suspicious_labels,
-)
-from electra_tf.tasks.metrics import (
-    LABEL_SET_METRICS,
-    REGRESSION_METRICS,
-    classification_metrics,
-)
 from electra_tf.tasks.score import LabelScorer, LabelSetScorer
-from electra_tf.tasks.task_data import SPLITS, Reading, TaskData, format_counts
-from electra_tf.tasks.text_rows import (
-    UNBOUNDED,
-    Columns,
-    glue_columns,
-    has_values,
-    read_texts,
-)
+from electra_tf.tasks.task_data import Reading, TaskData, format_counts
 from electra_tf.text.data_errors import DataErrorLog
 
+UNBOUNDED = (-np.inf, np.inf)
+Errors = dict[int, tuple[str, str]]
+"""Kind and detail of the errors of a table by index of the row."""
 
-def split_rows(
-    rows: Table,
-    split: str,
-    settings: DataConfig,
-    needed: Sequence[str],
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Columns of a table of texts, and the valid values of its target."""
+
+    texts: Sequence[str]
+    target: str
+    labels: Sequence[str] | None
+    """Classes; None: scores, or the classes are not known yet."""
+    bounds: tuple[float, float] | None
+    """Lowest and highest score; None: classes."""
+    separator: str | None = None
+    """Between the classes of a text, of any number; None: each text has one."""
+
+    def read(self, table: Table, log: DataErrorLog, is_labelled: bool = True) -> Split:
+        """Return the texts and targets of the good rows of a table."""
+        table.require((*self.texts, *[self.target] * is_labelled))
+        bad: Errors = {}
+        columns = [_texts(name, table.columns[name], bad) for name in self.texts]
+        items = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        targets = None
+        if is_labelled:
+            targets = self._targets(table.columns[self.target], bad)
+        return good_rows(table, items, targets, bad, log)
+
+    def _targets(self, cells: Sequence[Any], bad: Errors) -> list[Any]:
+        """Return the targets of a column; each different text is parsed once."""
+        texts = list(map(cell_text, cells))
+        parsed = {text: self._parse(text) for text in dict.fromkeys(texts)}
+        wrong = {text for text, (_, kind, _) in parsed.items() if kind}
+        if not {type(cell) for cell in cells}.isdisjoint((list, dict)):
+            for index, cell in enumerate(cells):
+                is_set = self.separator and label_names.parse_list(texts[index])
+                if isinstance(cell, list | dict) and not isinstance(is_set, list):
+                    detail = "; lists of classes need --label_separator"
+                    detail = texts[index][:60] + detail * (self.bounds is None)
+                    bad.setdefault(index, ("a nested value", self._is(detail)))
+        for index, text in enumerate(texts if wrong else ()):
+            if text in wrong:
+                _, kind, detail = parsed[text]
+                bad.setdefault(index, (kind, self._is(detail)))
+        return [parsed[text][0] for text in texts]
+
+    def _is(self, detail: str) -> str:
+        return f"{self.target!r} is {detail}"
+
+    def _parse(self, text: str) -> tuple[Any, str, str]:
+        """Return the target that a text stands for, and kind and detail of an error."""
+        if self.bounds is not None:
+            return self._score(text)
+        if self.separator is None:
+            names = (text.strip(),)
+            value: Any = names[0]
+        else:
+            names = label_names.parse_list(text)
+            names = text.split(self.separator) if names is None else names
+            names = [name.strip() for name in names]
+            value = names = tuple(dict.fromkeys(filter(None, names)))
+        for name in names:
+            if not name:
+                return value, "no label", repr(text)
+            if self.labels is not None and name not in self.labels:
+                detail = label_names.unknown_name(name, self.labels)
+                return value, "an unknown label", detail
+        return value, "", ""
+
+    def _score(self, text: str) -> tuple[float, str, str]:
+        try:
+            score = float(text)
+        except ValueError:
+            return np.nan, "no number", repr(text)
+        if not np.isfinite(score):
+            return score, "no finite number", repr(text)
+        low, high = self.bounds
+        is_bad = not low <= score <= high
+        detail = f"{text!r}; scores are from {low:g} to {high:g}"
+        return score, "a score out of range" * is_bad, detail
+
+
+def _texts(name: str, cells: Sequence[Any], bad: Errors) -> Sequence[str]:
+    """Return a column of texts."""
+    if {type(cell) for cell in cells} == {str}:
+        return cells
+    for index, cell in enumerate(cells):
+        if cell is None:
+            bad.setdefault(index, ("no text", f"without {name!r}"))
+        elif isinstance(cell, list | dict):
+            detail = f"{name!r} is {cell_text(cell):.60}"
+            bad.setdefault(index, ("a nested value", detail))
+    return list(map(cell_text, cells))
+
+
+def good_rows(
+    table: Table,
+    items: Sequence[Any],
+    targets: Sequence[Any] | None,
+    bad: Errors,
     log: DataErrorLog,
-    notify: Notify,
-) -> dict[str, Table]:
-    """Return the rows as one split, or those of each split in `split_column`."""
-    if column := settings.split_column:
-        rows.require([column])
-        parts = rows_by_split(rows, column, needed, log)
-        sizes = ", ".join(f"{name} {len(part):,}" for name, part in parts.items())
-        notify(f"csv: rows by {column!r}: {sizes}")
-        return parts
-    used = (*settings.text_columns, settings.label_column, settings.score_column)
-    warn_of_unused_splits(rows.columns, used, rows.source, notify, is_table=True)
-    return {split: rows}
-
-
-def _without_places(split: Split, path: str, bad_rows: int) -> Split:
-    """Return a split without places, unless rows of its file were left out.
-
-    Without bad rows, the index of an item is the number of its row.
-    """
-    if not bad_rows:
-        return dataclasses.replace(split, places=None)
-    if split.targets is None:
-        raise InputError(
-            "All rows of an unlabelled file must be readable, because a prediction is "
-            "identified by the number of its row",
-            f"{path}, with {bad_rows} bad rows",
-            "Correct the rows listed in the error log",
-        )
+) -> Split:
+    """Return the rows of a table without errors as a split; log the others."""
+    for index in sorted(bad):
+        log.add(table.source, table.lines[index], *bad[index])
+    split = Split(items, targets, Places(table.source, table.lines))
+    if bad:
+        split = split.subset([n for n in range(len(table)) if n not in bad])
+    if not len(split):
+        raise InputError(f"{table.source} must have a valid row, and has none")
     return split
 
 
-def _text_task(
-    name: str,
-    splits: dict[str, Split],
-    metrics: Sequence[str],
-    columns: Columns,
-    limits: tuple[float, float],
-    unordered: bool = False,
-) -> TaskData:
-    labels, counts = columns.labels, {}
-    scorer = text_scorer(columns, metrics, limits)
-    if columns.separator is not None:
-        model = functools.partial(TextClassifier, labels=labels, multi_label=True)
-        targets = splits["train"].targets
-        numbers = collections.Counter(label for names in targets for label in names)
-        counts = {f"class {label!r}": numbers[label] for label in labels}
-        counts["no class"] = sum(not names for names in targets)
-    elif labels is None:
-        low, high = columns.bounds
-        model = functools.partial(TextRegressor, low=low, high=high)
-    else:
-        model = functools.partial(TextClassifier, labels=labels)
-        numbers = collections.Counter(splits["train"].targets)
-        counts = {f"class {label!r}": numbers[label] for label in labels}
-    return TaskData(name, splits, scorer, model, unordered, format_counts(counts))
-
-
-def text_scorer(
-    columns: Columns, metrics: Sequence[str], limits: tuple[float, float] = UNBOUNDED
-) -> LabelScorer:
-    """Return the scorer of the targets of columns; sets of classes have their own."""
-    if columns.separator is not None:
-        return LabelSetScorer(columns.labels, columns.separator)
-    return LabelScorer(metrics, columns.labels, limits)
+# Training.
 
 
 def read_glue(name: str, data: str, log: DataErrorLog) -> TaskData:
@@ -134,231 +151,226 @@ def read_glue(name: str, data: str, log: DataErrorLog) -> TaskData:
     for stem in (*task.dev, *tests):
         if path := glue.find(data, tests.get(stem, training_name), stem):
             paths[stem] = path
-    columns, splits = glue_columns(task), {}
+    columns, found = glue_columns(task), {}
     for stem, path in paths.items():
         errors_before = log.counts.total()
         rows = glue.read(path, tests.get(stem, training_name), log)
-        split = read_texts(rows, columns, log, stem not in tests)
-        bad_rows = log.counts.total() - errors_before
-        splits[stem] = _without_places(split, path, bad_rows)
-    return _text_task(name, splits, task.metrics, columns, task.range, task.unordered)
+        split = columns.read(rows, log, stem not in tests)
+        found[stem] = _without_places(split, log.counts.total() - errors_before)
+    return _task_data(name, found, task.metrics, columns, task.range, task.unordered)
+
+
+def glue_columns(task: glue.GlueTask) -> Columns:
+    """Return the columns of a GLUE task, with its classes or its range of scores."""
+    bounds = task.range if task.labels is None else None
+    return Columns(task.texts, task.label, task.labels, bounds)
 
 
 def read_csv(data: str, reading: Reading) -> TaskData:
     """Read a table, or a folder of tables, with a column of classes or scores."""
     settings, log, notify = reading.settings, reading.log, reading.notify
-    columns, splits = _columns(settings), {}
-    for name, path in _find_tables(data, settings).items():
-        errors_before = log.counts.total()
-        rows = read(path, log, notify=notify)
-        parts = {name: rows}
-        if name == "train":
-            parts = split_rows(rows, name, settings, ["train"], log, notify)
-        for part, rows in parts.items():
-            if part == "train":
-                columns = _with_separator(columns, rows, notify)
-            is_labelled = part != "test" or has_values(rows, columns.target)
-            split = read_texts(rows, columns, log, is_labelled)
-            _note_empty(split, notify)
-            if part == "train":
-                columns = _with_values(columns, split, rows, notify)
-            elif not settings.split_column:
-                bad_rows = log.counts.total() - errors_before
-                split = _without_places(split, path, bad_rows)
-            splits[part] = split  # train with its places, which a dev split needs
-    if "dev" not in splits:
-        splits = _hold_out_rows(splits, settings, columns, notify)
-    elif columns.labels is not None:
-        warn_of_missing_classes(_classes(splits, columns), "csv", "classes", notify)
-    return _csv_task(splits, columns, notify)
-
-
-def _classes(splits: dict[str, Split], columns: Columns) -> dict[str, set[str]]:
-    """Return the classes of each labelled split."""
-    targets = {name: split.targets for name, split in splits.items() if split.targets}
-    if columns.separator is None:
-        return {name: set(values) for name, values in targets.items()}
-    return {name: set().union(*values) for name, values in targets.items()}
-
-
-def _find_tables(data: str, settings: DataConfig) -> dict[str, str]:
-    """Return the files by split, train first."""
+    columns = _named_columns(settings)
     if settings.split_column:
-        check_split_column(settings.split_column, data)
-    files = find_splits(data, SPLITS, [*READERS])
-    if "train" not in files:
-        other = unread_file(data)
-        remedy = (
-            "Check the path, or rename the file of the training data to train.csv (or "
-            "train with its own suffix, one of these)"
-        )
-        if other:
-            remedy = conversion(other) or "Write its rows to a train.csv"
+        splits.require_one_table(settings.split_column, data)
+    files, found = splits.find_training(data, [*READERS]), {}
+    for name, path in files.items():
+        errors_before = log.counts.total()
+        column = settings.split_column if name == "train" else None
+        for part, rows in read_splits(path, name, column, ["train"], reading):
+            is_labelled = part != "test" or rows.has_values(columns.target)
+            if part == "train":
+                columns = _with_separator(columns, rows, reading)
+            split = columns.read(rows, log, is_labelled)
+            _note_empty(split, reading)
+            if part == "train":
+                columns = _with_labels(columns, split, reading)
+            elif not settings.split_column:
+                split = _without_places(split, log.counts.total() - errors_before)
+            found[part] = split  # train with its places, which a dev split needs
+    targets = found["train"].targets
+    if columns.separator is not None:
+        targets = label_names.rarest_labels(targets)
+    if "dev" in found and columns.labels is not None:
+        classes = {n: _classes(s.targets) for n, s in found.items() if s.targets}
+        splits.warn_of_missing_classes(classes, "csv", "classes", notify)
+    classes = targets if columns.bounds is None else None
+    found = splits.with_dev(found, "csv", "rows", settings, notify, classes)
+    return _csv_task(found, columns, reading)
+
+
+def read_splits(
+    path: str,
+    name: str,
+    column: str | None,
+    needed: Sequence[str],
+    reading: Reading,
+    is_optional: bool = False,
+) -> Iterator[tuple[str, Table]]:
+    """Yield the rows of a file as one split, or those of each split of a column."""
+    settings, log, notify = reading.settings, reading.log, reading.notify
+    table = read(path, log, notify=notify)
+    if column and not (is_optional and column not in table.columns):
+        yield from splits.split_rows(table, column, needed, log, notify).items()
+        return
+    used = (*settings.text_columns, settings.label_column, settings.score_column)
+    splits.warn_of_unused_splits(table, used, notify)
+    yield name, table
+
+
+def _without_places(split: Split, bad_rows: int) -> Split:
+    """Return a split without places, unless rows of its file were left out.
+
+    Without bad rows, the index of an item is the number of its row.
+    """
+    if not bad_rows:
+        return dataclasses.replace(split, places=None)
+    if split.targets is None:
         raise InputError(
-            "--data must be a table, or a folder with a train.csv (or "
-            f"{', '.join(READERS)})",
-            f"{data!r} with {os.path.basename(other)}"
-            if other
-            else f"{data!r}, where there is no such file",
-            remedy,
+            f"{split.places.source} must have no bad rows, and has {bad_rows}: it has "
+            "no labels, and its predictions are identified by the number of the row"
         )
-    return files
+    return split
 
 
-def _columns(settings: DataConfig) -> Columns:
+def _named_columns(settings: DataConfig) -> Columns:
     """Return the columns of texts and target; raise for a wrong set of columns."""
-    texts = settings.text_columns
+    texts, separator = settings.text_columns, settings.label_separator
     targets = [c for c in (settings.label_column, settings.score_column) if c]
     if len(texts) not in (1, 2) or len(targets) != 1 or targets[0] in texts:
         raise InputError(
-            "--task=csv must get one or two --text_columns, and either --label_column "
-            "or --score_column, a different column",
-            f"--text_columns={','.join(texts)}, --label_column={settings.label_column},"
-            f" --score_column={settings.score_column}",
-            "Pass --text_columns=review --label_column=label, or --score_column=stars",
+            "--task=csv must get one or two --text_columns, and a --label_column or a "
+            f"--score_column, a different one, not --text_columns={','.join(texts)}, "
+            f"--label_column={settings.label_column}, "
+            f"--score_column={settings.score_column}"
         )
-    separator = settings.label_separator
     if settings.score_column and separator is not None:
-        raise InputError(
-            "--label_separator must be used with --label_column",
-            f"--label_separator={separator} with --score_column",
-            "Leave it out",
-        )
+        raise InputError("--label_separator must be used with --label_column")
     bounds = None if settings.label_column else UNBOUNDED
     return Columns(texts, targets[0], None, bounds, separator)
 
 
-def _with_separator(columns: Columns, rows: Table, notify: Notify) -> Columns:
+def _with_separator(columns: Columns, rows: Table, reading: Reading) -> Columns:
     """Return the columns for sets of classes if all cells of the target are lists."""
     if columns.bounds is not None or columns.separator is not None:
         return columns
-    values = rows.columns.get(columns.target, ())
-    cells = [n for n, value in enumerate(values) if cell_text(value).strip()]
-    lists = [n for n in cells if _is_list(values[n])]
+    counts = collections.Counter(map(cell_text, rows.columns.get(columns.target, ())))
+    cells = {cell: n for cell, n in counts.items() if cell.strip()}
+    lists = {c: n for c, n in cells.items() if label_names.parse_list(c) is not None}
     if lists and len(lists) == len(cells):
-        notify(
+        reading.notify(
             f"csv: the cells of {columns.target!r} are lists: a text has any number of "
             "classes"
         )
-        return columns._replace(separator=SEPARATOR)
+        return dataclasses.replace(columns, separator=label_names.SEPARATOR)
     if lists:
-        notify(
-            f"csv: warning: {len(lists):,} of {len(cells):,} cells of "
-            f"{columns.target!r} are lists, the first is {rows.place(lists[0])}; as "
+        reading.notify(
+            f"csv: warning: {sum(lists.values()):,} of {sum(cells.values()):,} cells "
+            f"of {columns.target!r} are lists, such as {next(iter(lists))!r:.60}; as "
             "others are not, each cell is one class: write all as lists, or pass "
             "--label_separator"
         )
     return columns
 
 
-def _is_list(cell: Any) -> bool:
-    if isinstance(cell, str):
-        return parse_list(cell) is not None
-    return isinstance(cell, list)
-
-
-def _with_values(
-    columns: Columns, train: Split, rows: Table, notify: Notify
-) -> Columns:
+def _with_labels(columns: Columns, train: Split, reading: Reading) -> Columns:
     """Return the columns with the classes of the training data."""
     if columns.bounds is not None:
         return columns
-    values = rows.texts(columns.target)
-    targets = train.targets
+    counts = _classes(train.targets)
+    start = f"csv: warning: {train.places.source}: "
     if columns.separator is not None:
-        if all(len(names) < 2 for names in targets):
-            notify(
-                f"csv: warning: no row of {rows.source} has two classes or more in "
-                f"{columns.target!r}, separated by {columns.separator!r}"
+        if all(len(names) < 2 for names in train.targets):
+            reading.notify(
+                f"{start}no row has two classes or more in {columns.target!r}, "
+                f"separated by {columns.separator!r}"
             )
-        targets = values = [name for names in targets for name in names]
-        if set(targets) == {"0", "1"}:
-            notify(
-                f"csv: warning: the classes of {columns.target!r} are '0' and '1': "
-                "write names of classes instead of rows of zeros and ones"
+        if counts.keys() == {"0", "1"}:
+            reading.notify(
+                f"{start}the classes of {columns.target!r} are '0' and '1': write "
+                "names of classes instead of rows of zeros and ones"
             )
-    for line in suspicious_labels(values):
-        notify(f"csv: warning: {rows.source}: {line}")
-    return columns._replace(labels=sorted(set(targets)))
+    for line in label_names.suspicious_labels(counts):
+        reading.notify(start + line)
+    return dataclasses.replace(columns, labels=sorted(counts))
 
 
-def _csv_task(splits: dict[str, Split], columns: Columns, notify: Notify) -> TaskData:
-    values, labels = splits["train"].targets, columns.labels
-    if labels is None:
-        columns = columns._replace(bounds=(float(min(values)), float(max(values))))
-        if columns.bounds[0] == columns.bounds[1]:
-            raise InputError(
-                f"The column {columns.target!r} must contain different scores",
-                f"all are {columns.bounds[0]}",
-                "Name a column with different scores as --score_column",
-            )
-        metrics = REGRESSION_METRICS
-        notify(
-            f"csv: {columns.target!r} contains scores, scored by {', '.join(metrics)}; "
-            "spearman compares trials"
-        )
-    elif columns.separator is not None and labels:
-        metrics = LABEL_SET_METRICS
-        notify(
-            f"csv: scored by {', '.join(metrics)}; a text has the classes whose "
-            f"probabilities exceed {THRESHOLD:g}; {metrics[0]} compares trials"
-        )
-    elif len(labels) < 2:
-        raise InputError(
-            f"The column {columns.target!r} must contain at least two classes",
-            f"only {labels}",
-            "Name a column with two classes or more as --label_column",
-        )
-    else:
-        metrics = classification_metrics(labels)
-        reason = (
-            "f1 is that of the class '1', because the classes are '0' and '1'"
-            if "f1" in metrics
-            else f"macro_f1 is the mean F1 of the {len(labels):,} classes, because "
-            "these are not '0' and '1'"
-        )
-        line = f"{', '.join(metrics)}; {reason}; accuracy compares trials"
-        notify(f"csv: scored by {line}")
-    # Scores of other splits may exceed those of train, so they are not clipped.
-    return _text_task("csv", splits, metrics, columns, UNBOUNDED)
+def _classes(targets: Sequence[Any]) -> Mapping[str, int]:
+    """Return the number of texts of each class."""
+    if targets and isinstance(targets[0], tuple):
+        targets = [name for names in targets for name in names]
+    return collections.Counter(targets)
 
 
-def _note_empty(split: Split, notify: Notify) -> None:
+def _note_empty(split: Split, reading: Reading) -> None:
     """Warn of texts of nothing but white space."""
-    empty = [
-        index
-        for index, item in enumerate(split.items)
-        if not all(map(str.strip, [item] if isinstance(item, str) else item))
-    ]
-    if empty:
-        notify(
+    is_pair = isinstance(split.items[0], tuple)
+    columns = zip(*split.items, strict=True) if is_pair else [split.items]
+    blank = [{n for n, t in enumerate(c) if not t.strip()} for c in columns]
+    if empty := set().union(*blank):
+        reading.notify(
             f"csv: warning: {len(empty):,} of {len(split):,} rows have an empty text "
-            f"and are used; the first is {split.places[empty[0]]}"
+            f"and are used; the first is {split.places[min(empty)]}"
         )
 
 
-def _hold_out_rows(
-    splits: dict[str, Split], settings: DataConfig, columns: Columns, notify: Notify
-) -> dict[str, Split]:
-    """Move the same share of every class from train to dev."""
-    train, has_scores = splits["train"], columns.labels is None
-    classes = [0] * len(train) if has_scores else train.targets
-    if columns.separator is not None:
-        classes = rarest_labels(train.targets)
-    dev, counts = hold_out(classes, settings.dev_share, settings.split_seed)
-    if not dev:
+def _csv_task(found: dict[str, Split], columns: Columns, reading: Reading) -> TaskData:
+    values, labels = found["train"].targets, columns.labels
+    if labels is None:
+        low, high = float(min(values)), float(max(values))
+        columns = dataclasses.replace(columns, bounds=(low, high))
+        if low == high:
+            raise InputError(
+                f"the column {columns.target!r} must have different scores, and all "
+                f"are {low}"
+            )
+    elif columns.separator is None and len(labels) < 2:
         raise InputError(
-            "To split dev off, a class must have two rows or more, because one stays "
-            "in the training data",
-            f"{len(train):,} rows"
-            + f" of {len(counts):,} classes, each with one row" * (not has_scores),
-            "Add rows, or pass a folder with train.csv and dev.csv",
+            f"the column {columns.target!r} must have two classes or more, and has "
+            f"only {labels}"
         )
-    splits = move_to_dev(splits, dev, "csv", "rows", settings, notify)
-    missing = [label for label, count in counts.items() if not count]
-    if missing:
-        notify(
-            f"csv: warning: {len(missing):,} of {len(counts):,} classes have too few "
-            f"rows for one in dev: {format_list(missing)}"
-        )
-    return splits
+    names = metric_names(columns)
+    reading.notify(f"csv: scored by {', '.join(names)}; {names[0]} compares trials")
+    # Scores of other splits may exceed those of train, so they are not clipped.
+    return _task_data("csv", found, names, columns, UNBOUNDED)
+
+
+def metric_names(columns: Columns) -> Sequence[str]:
+    """Return the metrics of the targets of a table."""
+    if columns.labels is None:
+        return metrics.REGRESSION_METRICS
+    if columns.separator is not None:
+        return metrics.LABEL_SET_METRICS
+    return metrics.classification_metrics(columns.labels)
+
+
+def _task_data(
+    name: str,
+    found: dict[str, Split],
+    names: Sequence[str],
+    columns: Columns,
+    limits: tuple[float, float],
+    unordered: bool = False,
+) -> TaskData:
+    labels, counts = columns.labels, {}
+    if labels is None:
+        low, high = columns.bounds
+        model = functools.partial(TextRegressor, low=low, high=high)
+    else:
+        targets = found["train"].targets
+        numbers = _classes(targets)
+        counts = {f"class {label!r}": numbers[label] for label in labels}
+        options = {}
+        if columns.separator is not None:
+            options, counts["no class"] = {"multi_label": True}, targets.count(())
+        model = functools.partial(TextClassifier, labels=labels, **options)
+    scorer = text_scorer(columns, names, limits)
+    return TaskData(name, found, scorer, model, unordered, format_counts(counts))
+
+
+def text_scorer(
+    columns: Columns, names: Sequence[str], limits: tuple[float, float] = UNBOUNDED
+) -> LabelScorer:
+    """Return the scorer of the targets of columns; sets of classes have their own."""
+    if columns.separator is not None:
+        return LabelSetScorer(columns.labels, columns.separator)
+    return LabelScorer(names, columns.labels, limits)

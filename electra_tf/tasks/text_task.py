@@ -2,35 +2,32 @@
 
 import collections
 import dataclasses
-import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.data import glue
-from electra_tf.tasks.data.files import TFDS, Notify, read_text
-from electra_tf.tasks.data.splits import Split, check_split_column, find_labelled
-from electra_tf.tasks.data.table import READERS, Table, read
+from electra_tf.tasks.data import glue, splits
+from electra_tf.tasks.data.files import Notify, read_text
+from electra_tf.tasks.data.splits import Split
+from electra_tf.tasks.data.table import READERS, Table
 from electra_tf.tasks.labels import SEPARATOR
-from electra_tf.tasks.metrics import REGRESSION_METRICS, classification_metrics
 from electra_tf.tasks.score import LabelScorer
-from electra_tf.tasks.task import Labelled, Task, probability_cells
-from electra_tf.tasks.task_data import Reading, TaskData
-from electra_tf.tasks.text_data import read_csv, read_glue, split_rows, text_scorer
-from electra_tf.tasks.text_rows import (
+from electra_tf.tasks.task import Task, check_count, probability_cells
+from electra_tf.tasks.task_data import Labelled, Reading, TaskData
+from electra_tf.tasks.text_data import (
     UNBOUNDED,
     Columns,
     glue_columns,
-    has_values,
-    read_texts,
+    metric_names,
+    read_csv,
+    read_glue,
+    read_splits,
+    text_scorer,
 )
 from electra_tf.text.data_errors import DataErrorLog
-
-_RULE = "The data must be labelled, for the task that the model was trained on"
-_REMEDY = "Check that both files belong to the same data"
 
 
 class _TextTask(Task):
@@ -58,46 +55,45 @@ class _TextTask(Task):
         self, name: str | None, model: TextClassifier | TextRegressor
     ) -> DataConfig:
         """Return the columns of training; those of GLUE are published."""
-        data = model.settings.data
-        if data.text_columns or data.label_column:
-            return dataclasses.replace(
-                data, label_column=data.label_column or data.score_column
-            )
-        if row := glue.TASKS.get(name or ""):
-            return dataclasses.replace(
-                data, text_columns=row.texts, label_column=row.label
-            )
-        return data
+        data, row = model.settings.data, glue.TASKS.get(name or "")
+        texts, label = data.text_columns, data.label_column or data.score_column
+        if row and not (texts or data.label_column):
+            texts, label = row.texts, row.label
+        return dataclasses.replace(data, text_columns=texts, label_column=label)
 
     def labelled_data(
         self,
         model: TextClassifier | TextRegressor,
         name: str | None,
         data: str,
-        given: Mapping[str, Any],
-        notify: Notify,
+        reading: Reading,
     ) -> Labelled:
         """Read dev of GLUE, or tables, whose classes must be the model's."""
-        name = name or "csv"
-        row = None if given else glue.TASKS.get("mnli" if name == "ax" else name)
-        settings = dataclasses.replace(self.stored_columns(name, model), **given)
-        _require_text_columns(model, settings)
+        name, settings = name or "csv", reading.settings
         labels = model.output_names or None
-        if row:
-            columns = glue_columns(row)._replace(labels=labels)
-            splits = _read_glue_splits("mnli" if name == "ax" else name, data, columns)
-            limits = UNBOUNDED if labels else (model.low, model.high)
-            scorer = LabelScorer(row.metrics, labels, limits)
-            return Labelled(name, splits, scorer)
-        bounds = None if labels else UNBOUNDED
-        separator = settings.label_separator or SEPARATOR
-        texts = settings.text_columns
-        columns = Columns(texts, settings.label_column, labels, bounds)
-        if model.multi_label:
-            columns = columns._replace(separator=separator)
-        splits = _read_tables(data, settings, columns, "split_column" in given, notify)
-        metrics = classification_metrics(labels) if labels else REGRESSION_METRICS
-        return Labelled(name, splits, text_scorer(columns, metrics))
+        texts, target = settings.text_columns, settings.label_column
+        if not texts or target is None:
+            raise InputError(
+                "the model's settings have no columns; pass --text_columns and "
+                "--label_column"
+            )
+        if model.pairs is not None:
+            check_count(texts, [1 + model.pairs], model)
+        columns = Columns(texts, target, labels, None if labels else UNBOUNDED)
+        names, limits = metric_names(columns), UNBOUNDED
+        glue_name = "mnli" if name == "ax" else name
+        if glue_name in glue.TASKS and not reading.given:
+            row = glue.TASKS[glue_name]
+            columns = dataclasses.replace(glue_columns(row), labels=labels)
+            found = _read_glue_splits(glue_name, data, columns, reading)
+            names = row.metrics
+            limits = limits if labels else (model.low, model.high)
+        else:
+            if model.multi_label:
+                separator = settings.label_separator or SEPARATOR
+                columns = dataclasses.replace(columns, separator=separator)
+            found = _read_tables(data, columns, reading)
+        return Labelled(name, found, text_scorer(columns, names, limits))
 
     def score_file(
         self, name: str, data: str, predictions: str, more: str | None, notify: Notify
@@ -106,11 +102,11 @@ class _TextTask(Task):
         if name not in glue.TASKS:
             return super().score_file(name, data, predictions, more, notify)
         data = _find_dev(name, data, predictions, notify)
-        errors = DataErrorLog("stop", "", "A file must have GLUE's columns")
+        errors = DataErrorLog("stop")
         task, table = glue.TASKS[name], glue.read(data, name, errors)
         table.require((task.label,))
-        words, kind, keys = _read_words(predictions, errors)
-        aligned = _align_rows(table, len(words), kind, keys, data, predictions)
+        predicted = _read_predictions(predictions, errors)
+        aligned = _align_rows(table, predicted, predictions)
         if len(aligned) < len(table):
             notify(
                 f"{len(aligned):,} of {len(table):,} rows have a prediction and are "
@@ -119,7 +115,7 @@ class _TextTask(Task):
         scorer = LabelScorer(task.metrics, task.labels)
         places = list(map(aligned.place, range(len(aligned))))
         gold = scorer.parse(aligned.texts(task.label), places)
-        split = Split(places, gold)
+        split, words = Split(places, gold), predicted["prediction"]
         places = [f"row {n} of {predictions}" for n in range(1, len(words) + 1)]
         return scorer.all_scores(split, scorer.parse(words, places))
 
@@ -171,54 +167,34 @@ class RegressionTask(_TextTask):
         return {"score": float(prediction)}
 
 
-def _read_glue_splits(name: str, data: str, columns: Columns) -> dict[str, Split]:
-    is_whole = os.path.isdir(data) or (data.startswith(TFDS) and "@" not in data)
-    files = glue.dev_files(data, name) if is_whole else {"data": data}
-    errors = DataErrorLog("stop", "", _RULE)
+def _read_glue_splits(
+    name: str, data: str, columns: Columns, reading: Reading
+) -> dict[str, Split]:
+    files = glue.dev_files(data, name) if glue.is_whole(data) else {"data": data}
     return {
-        split: read_texts(glue.read(file, name, errors), columns, errors)
+        split: columns.read(glue.read(file, name, reading.log), reading.log)
         for split, file in files.items()
     }
 
 
-def _read_tables(
-    data: str, settings: DataConfig, columns: Columns, is_required: bool, log: Notify
-) -> dict[str, Split]:
-    """Read a table; `is_required`: it must have the column of splits."""
+def _read_tables(data: str, columns: Columns, reading: Reading) -> dict[str, Split]:
+    column, log, found = reading.settings.split_column, reading.log, {}
+    is_required = "split_column" in reading.given
     if is_required:
-        check_split_column(settings.split_column, data)
-    errors, splits = DataErrorLog("stop", "", _RULE), {}
-    for split, file in find_labelled(data, [*READERS]).items():
-        table = read(file, errors, notify=log)
-        if not is_required and settings.split_column not in table.columns:
-            settings = dataclasses.replace(settings, split_column=None)
-        parts = split_rows(table, split, settings, ["dev", "test"], errors, log)
-        if settings.split_column and (train := parts.pop("train", None)):
-            log(f"train of {file}, {len(train):,} rows, is not scored")
-        for part, rows in parts.items():
-            if part == "test" and not has_values(rows, columns.target):
-                log(f"test of {file} has no labels, and is not scored")
+        splits.require_one_table(column, data)
+    files = splits.find_labelled(data, [*READERS])
+    for name, file in files.items():
+        parts = read_splits(
+            file, name, column, ["dev", "test"], reading, not is_required
+        )
+        for part, rows in parts:
+            if part == "train":
+                reading.notify(f"train of {file}, {len(rows):,} rows, is not scored")
+            elif part == "test" and not rows.has_values(columns.target):
+                reading.notify(f"test of {file} has no labels, and is not scored")
             else:
-                splits[part] = read_texts(rows, columns, errors)
-    return splits
-
-
-def _require_text_columns(model: Any, columns: DataConfig) -> None:
-    examples = {"text_columns": "review", "label_column": "label"}
-    if missing := [name for name in examples if not getattr(columns, name)]:
-        raise InputError(
-            "The columns of a table must be stored with the model or set by flags",
-            f"no --{' and no --'.join(missing)}, and none in the model's settings",
-            "Pass " + " ".join(f"--{name}={value}" for name, value in examples.items()),
-        )
-    needed = 2 if model.pairs else 1
-    if model.pairs is not None and len(columns.text_columns) != needed:
-        raise InputError(
-            f"--text_columns must name {needed} column{'s' * (needed > 1)}, as the "
-            "model was trained with",
-            ",".join(columns.text_columns),
-            "Name a column for each text of the model",
-        )
+                found[part] = columns.read(rows, log)
+    return found
 
 
 # Files of predictions in GLUE's format.
@@ -228,8 +204,7 @@ def _find_dev(
     task: str, data: str, predictions: str, log: Callable[[str], None]
 ) -> str:
     """Return the labelled file of GLUE that a file of predictions belongs to."""
-    is_whole = data.startswith(TFDS) and "@" not in data
-    if not os.path.isdir(data) and not is_whole:
+    if not glue.is_whole(data):
         return data
     stems = glue.TASKS[task].dev
     stem = pathlib.Path(predictions).name.split(".")[0]
@@ -237,89 +212,59 @@ def _find_dev(
     if not files and stems:
         files = glue.dev_files(data, task)
     if len(files) != 1:
+        found = f"{data!r} has {format_list(files)}"
         raise InputError(
-            f"--data must be {task}'s labelled file, or a folder with one dev file",
-            f"the folder {data!r} with {format_list(files) or 'none'}",
-            "Name the file itself, such as dev_matched.tsv"
-            if stems
-            else f"{task} has no published labels; name a labelled file",
+            f"--data must be {task}'s labelled file, or a folder with one dev file, "
+            "and " + (found if stems else f"{task} has no published labels")
         )
     [path] = files.values()
     log(f"labels: {path}")
     return path
 
 
-def _read_words(
-    path: str, errors: DataErrorLog
-) -> tuple[list[str], str, list[int] | None]:
-    """Read predictions in GLUE's format.
-
-    Returns:
-        The words, the name of what identifies their rows, and these keys: lines of the
-        labelled file (finetune writes them if it dropped rows), indexes, or None.
-    """
+def _read_predictions(path: str, errors: DataErrorLog) -> dict[str, Sequence[str]]:
+    """Return predictions in GLUE's format by column; without a header: words alone."""
     lines = read_text(path, errors).rstrip("\r\n ").split("\n")
-    header, *body = [[cell.strip() for cell in line.split("\t")] for line in lines]
-    if len(header) == 1 and "," in header[0]:
-        raise InputError(
-            "Columns of predictions must be separated by tabs",
-            f"{path}:1: {lines[0]!r:.80}",
-            "Write them with sep='\\t'",
-        )
-    if "index" not in header:
-        rows = body if header == ["prediction"] else [header, *body]
-        return [row[-1] for row in rows], "", None
-    kind, column = ("lines", "place") if "place" in header else ("indexes", "index")
-    words, keys = [], []
-    for number, row in enumerate(body, 2):
-        record = dict(zip(header, row, strict=False))
-        key = record.get(column, "").rpartition(":")[2]
-        if len(row) != len(header) or "prediction" not in record or not key.isdecimal():
+    rows = [[cell.strip() for cell in line.split("\t")] for line in lines]
+    names = rows.pop(0) if "prediction" in rows[0] else ["prediction"]
+    first = len(lines) - len(rows) + 1
+    for number, row in enumerate(rows, first):
+        if len(row) != len(names):
             raise InputError(
-                "Predictions with an index must have the columns 'index' and "
-                "'prediction', separated by tabs, with a number as index",
-                f"{path}:{number}: {lines[number - 1]!r:.80}, below "
-                f"{format_list(header)}",
-                "Correct that line, or rename the column of the predictions",
+                f"{path}:{number} must have the columns {format_list(names)}, "
+                f"separated by tabs, and is {format_list(row)}"
             )
-        words.append(record["prediction"])
-        keys.append(int(key))
-    return words, kind, keys
+    return dict(zip(names, zip(*rows, strict=True), strict=True))
 
 
-def _align_rows(
-    table: Table,
-    count: int,
-    kind: str,
-    keys: Sequence[int] | None,
-    data: str,
-    predictions: str,
-) -> Table:
-    """Return the rows that the predictions are for, in their order."""
-    if keys is None:
-        if count == len(table):
-            return table
-        raise InputError(
-            "There must be a prediction for each row",
-            f"{len(table)} rows in {data}, {count} in {predictions}",
-            _REMEDY,
-        )
-    numbers = range(len(table))
-    names = table.lines if kind == "lines" else numbers
-    by_key = dict(zip(names, numbers, strict=True))
-    required = set(keys if kind == "lines" else by_key)
-    counts = collections.Counter(keys)
+def _align_rows(table: Table, predicted: dict[str, Sequence[str]], path: str) -> Table:
+    """Return the rows that the predictions are for, in their order.
+
+    They are identified by the lines of the labelled file (finetune writes these if it
+    dropped rows), by indexes, or by their order.
+    """
+    numbers, name = range(len(table)), "place" if "place" in predicted else "index"
+    words = predicted.get(name)
+    if words is None:
+        if (count := len(predicted["prediction"])) != len(table):
+            raise InputError(
+                f"{path} must have a prediction for each row of {table.source}, and "
+                f"there are {len(table)} rows and {count} predictions"
+            )
+        return table
+    words = [word.rpartition(":")[2] for word in words]
+    lines = table.lines if name == "place" else numbers
+    by_key = {str(line): number for line, number in zip(lines, numbers, strict=True)}
+    required = set(words) if name == "place" else by_key.keys()
+    counts = collections.Counter(words)
     errors = {
-        f"{kind} that {data} does not have": sorted(counts.keys() - by_key.keys()),
-        f"{kind} that occur more than once": [n for n, c in counts.items() if c > 1],
-        f"{kind} without a prediction": sorted(required - counts.keys()),
+        "unknown": [word for word in counts if word not in by_key],
+        "more than once": [word for word, count in counts.items() if count > 1],
+        "missing": [word for word in required if word not in counts],
     }
-    found = [f"{error}: {format_list(keys)}" for error, keys in errors.items() if keys]
-    if found:
+    if wrong := [f"{k}: {', '.join(v[:10])}" for k, v in errors.items() if v]:
         raise InputError(
-            "Each row must have one prediction; indexes must be 0 to "
-            f"{len(table) - 1:,}",
-            f"{predictions} with {'; '.join(found)}",
-            _REMEDY,
+            f"{path} must have one prediction for each {name} of {table.source}, and "
+            f"there are {'; '.join(wrong)}"
         )
-    return table.take([by_key[key] for key in keys])
+    return table.take([by_key[word] for word in words])

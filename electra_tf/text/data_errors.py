@@ -1,7 +1,4 @@
-"""Errors in input data, and dropped documents, reported with file and line.
-
-An error stops the run, or is counted and listed in a file; none is ignored.
-"""
+"""Errors in input data, with file and line: stop at the first, or list them all."""
 
 import collections
 import io
@@ -12,25 +9,25 @@ from tqdm import tqdm
 
 from electra_tf.errors import InputError
 
-_REPORT_HINT = ", or pass --on_error=report to list such errors and continue"
-
 
 class DataErrorLog:
-    """Log of data errors: stop at the first, or count and list all of them."""
+    """Log of data errors: stop at the first, or count and list all of them.
 
-    def __init__(
-        self,
-        on_error: str,
-        path: str | pathlib.Path,
-        rule: str = "The input must be readable UTF-8 text",
-        prints: bool = True,
-    ):
+    Args:
+        on_error: `stop` or `report`.
+        path: File of the list; empty: the command has no flag --on_error.
+        prints: Whether the first error of each kind is printed.
+    """
+
+    def __init__(self, on_error: str, path: str | pathlib.Path = "", prints=True):
         self.counts: collections.Counter[str] = collections.Counter()
-        self._stop, self._rule, self._prints = on_error == "stop", rule, prints
+        self._stop, self._prints = on_error == "stop", prints
         self._path, self._can_report = pathlib.Path(path), bool(str(path))
         self._file: io.TextIOBase | None = None
 
-    def add(self, source: str, line: int, kind: str, detail: str, remedy: str) -> None:
+    def add(
+        self, source: str, line: int, kind: str, detail: str, remedy: str = ""
+    ) -> None:
         """Count an error and write it to the file.
 
         Errors are counted by `kind`. `line` is a number from 1, or 0 for the whole
@@ -39,8 +36,9 @@ class DataErrorLog:
         place = f"{source}:{line}" if line else source
         text = f"{place}: {kind}: {detail}"
         if self._stop:
-            hint = _REPORT_HINT if self._can_report else ""
-            raise InputError(self._rule, text, remedy + hint)
+            report = "pass --on_error=report to list such errors" * self._can_report
+            remedies = filter(None, [remedy[:1].lower() + remedy[1:], report])
+            raise InputError("; ".join(filter(None, [text, ", or ".join(remedies)])))
         if self._prints and not self.counts[kind]:
             # tqdm.write leaves a progress bar intact.
             tqdm.write(f"problem: {text}", file=sys.stderr)

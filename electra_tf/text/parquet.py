@@ -59,5 +59,4 @@ class ParquetReader:
 
     def _report(self, number: int, error: Exception) -> None:
         detail = f"{error}; the rows before it were read"
-        remedy = "Write it again, not compressed as a file"
-        self._log.add(self._path, number, "broken Parquet", detail, remedy)
+        self._log.add(self._path, number, "broken Parquet", detail)

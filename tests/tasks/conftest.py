@@ -14,12 +14,12 @@ from electra_tf.text.tokenizer import WordPieceTokenizer
 
 @pytest.fixture
 def log(tmp_path):
-    return DataErrorLog("stop", tmp_path / "problems.txt", "Data must be valid")
+    return DataErrorLog("stop", tmp_path / "problems.txt")
 
 
 @pytest.fixture
 def report(tmp_path):
-    log = DataErrorLog("report", tmp_path / "problems.txt", "Data must be valid")
+    log = DataErrorLog("report", tmp_path / "problems.txt")
     yield log
     log.close()
 

@@ -185,20 +185,20 @@ def test_unknown_wordpieces_are_reported(evaluate, write, models, kind, name, te
 TAGS = "the the\n"
 # Model, name and content of the file, columns, words.
 ERRORS = {
-    "no file": ("classifier", None, "", {}, "nowhere', which does not exist"),
+    "no file": ("classifier", None, "", {}, "nowhere' is none"),
     "other columns": ("classifier", "a.csv", csv("ababa", ("t", "l")), {}, "'text'"),
     "another label": ("classifier", "a.csv", csv(["x"] * 5), {}, r"csv:2: .*'x'"),
     "no split": (
         "classifier", "a.csv", csv("ababa"), {"split_column": "text"}, "no split",
     ),
     "no column of splits": (
-        "classifier", "a.csv", csv("ababa"), {"split_column": "x"}, "no 'x'",
+        "classifier", "a.csv", csv("ababa"), {"split_column": "x"}, "columns 'x'",
     ),
     "splits of a folder": (
         "classifier", None, "", {"split_column": "split"}, "one table",
     ),
     "another tag": ("tagger", "a.txt", "the B-ODD\n", {}, r"a\.txt:1: .*'B-ODD'"),
-    "a table of tags": ("tagger", "a.csv", csv("ababa"), {}, r"a\.csv', a \.csv file"),
+    "a table of tags": ("tagger", "a.csv", csv("ababa"), {}, r"a\.csv must be columns"),
     "keys of columns": (
         "tagger", "a.txt", TAGS, {"text_columns": ["a"]}, r"--text_columns.*a\.txt",
     ),
@@ -210,7 +210,7 @@ ERRORS = {
                                for q in QUESTIONS], {}, "gold answers",
     ),
     "a table of answers": (
-        "answerer", "a.csv", csv("ababa"), {}, r"a\.csv, a \.csv file",
+        "answerer", "a.csv", csv("ababa"), {}, r"a\.csv must be \.json",
     ),
 }  # fmt: skip
 

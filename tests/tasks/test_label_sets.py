@@ -92,7 +92,7 @@ def test_ids_take_rows(model):
 @pytest.mark.parametrize(
     ("target", "named"),
     [
-        (["Good"], "another spelling"),
+        (["Good"], "'Good'; known: 'good'"),
         (["good", 1], "not names"),
         ("good", "not a list"),
         (None, "not a list"),
@@ -238,7 +238,7 @@ def read(tmp_path, text, suffix="csv", log=None, **settings):
     columns = {"data_text_columns": ("text",), "data_label_column": "labels"}
     config = tiny.settings(**columns, **settings).data
     lines = []
-    log = log or DataErrorLog("stop", "", "rule")
+    log = log or DataErrorLog("stop")
     path = str(tmp_path / f"data.{suffix}")
     return tiny.read_task("csv", path, config, log, lines.append), "\n".join(lines)
 
@@ -311,7 +311,7 @@ def test_lists_of_numbers_are_names(tmp_path):
 
 
 def test_cells_that_are_no_lists_are_names_of_classes(tmp_path):
-    cells = ["['a", "(a)", "{}", "[a]", "['a' b]", "['a'],['b']", "['a''b']", "('a')"]
+    cells = ["['a", "(a)", "{}", "[a]", "['a' b]", "['a'],['b']"]
     data, printed = read(tmp_path, list_table(cells * 3))
     assert data.model.keywords["labels"] == sorted(cells)
     assert "lists" not in printed
@@ -331,7 +331,7 @@ def test_a_part_of_each_rarest_class_is_held_out(tmp_path):
 def test_unknown_classes_are_named_with_their_row(tmp_path):
     table = TABLE + "text,a;A,dev\n"
     options = {"data_label_separator": ";", "data_split_column": "split"}
-    with pytest.raises(InputError, match=r":22.*'A' in 'labels'.*another spelling"):
+    with pytest.raises(InputError, match=r":22: .*'labels' is 'A'; known"):
         read(tmp_path, table, **options)
 
 

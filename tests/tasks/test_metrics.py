@@ -221,7 +221,7 @@ def test_conll_2000_baseline_has_its_published_scores(data):
     # Tjong Kim Sang and Buchholz (2000): each word gets the most frequent chunk tag of
     # its part of speech in the training data.
     def column(name, number):
-        path, log = data / f"tagging/conll2000/{name}.txt.gz", DataErrorLog("stop", "")
+        path, log = data / f"tagging/conll2000/{name}.txt.gz", DataErrorLog("stop")
         return [s.tags for s in read_conll(path, 0, number, log)]
 
     tag_counts = collections.defaultdict(collections.Counter)

@@ -45,7 +45,7 @@ def test_columns_of_a_table(read):
     assert found == [(None, "first")]
     found = read("classifier", "a.jsonl", {"review": "a"}, ("review",))
     assert found == [(None, "a")]
-    with pytest.raises(InputError, match=r"review.*lines\.txt"):
+    with pytest.raises(InputError, match=r"lines\.txt .*review"):
         read("classifier", "lines.txt", "the file\n", ("review",))
     ((item_id, text),) = read("tagger", "new.csv", "id,words\nx,the file\n")
     assert (item_id, text.words) == ("x", ("the", "file"))
@@ -90,10 +90,10 @@ def test_lines_of_text(read):
         ("classifier", "a.json", [{"text": {"en": "a"}}], "1: "),
         ("classifier", "a.json", '{\n "text": "a"\n', "invalid JSON"),
         ("classifier", "a.jsonl", "a text\n", r"a\.jsonl:1"),
-        ("classifier", "a.jsonl", '{"text": "a"}\n{"t": 1}\n', 'jsonl:2.*"t"'),
+        ("classifier", "a.jsonl", '{"text": "a"}\n{"t": 1}\n', "jsonl:2: 'text'"),
         ("classifier", "a.jsonl", {"txt": "b"}, "--text_columns"),
         ("classifier", "a.jsonl", "3\n", r"a\.jsonl:1"),
-        ("classifier", "a.conll", "a O\n", "a.conll for a TextClassifier"),
+        ("classifier", "a.conll", "a O\n", "a.conll .* for a TextClassifier"),
         ("classifier", "a.xlsx", "", "read_excel"),
         ("classifier", "a.txt", b"a\n\xff", "UTF-8"),
         ("classifier", "a.txt.gz", b"\x1f\x8b\x08", "readable to its end"),
@@ -113,8 +113,8 @@ def test_standard_input_in_utf16_without_mark_is_named(saved_models, monkeypatch
 
 
 def test_an_input_must_be_a_file(tmp_path):
-    for path, words in ((tmp_path, "a folder"), (tmp_path / "x", "no such file")):
-        with pytest.raises(InputError, match=words):
+    for path in (tmp_path, tmp_path / "x"):
+        with pytest.raises(InputError, match=str(path)):
             check_input_file(str(path))
 
 
@@ -126,13 +126,13 @@ COLUMNS = "-DOCSTART- -X- O\n\nthe DT O\nfile NN B-NP\n\nof IN O\n"
 def test_a_column_file_is_tagged_word_by_word(read, capsys, name, document):
     text = COLUMNS if document else COLUMNS.partition("\n\n")[2]
     found = read("tagger", name, text.replace(" ", "\t") if "tsv" in name else text)
-    assert texts(found) == [["the", "file"], ["of"]]
+    assert [item.words for item in texts(found)] == [("the", "file"), ("of",)]
     assert f"{name}: read as columns, word 0" in capsys.readouterr().err
 
 
 def test_columns_without_tags_and_sentences_of_one_length(read):
     found = read("tagger", "a.conll", "the\nfile\n\nof\n")
-    assert texts(found) == [["the", "file"], ["of"]]
+    assert [item.words for item in texts(found)] == [("the", "file"), ("of",)]
     assert len(read("tagger", "a.txt", "the file .\nof and .\n\nto in .\n")) == 4
     found = read("tagger", "a.tsv", "words\tid\nthe file\t3\n")
     assert [(item_id, text.text) for item_id, text in found] == [("3", "the file")]
@@ -140,9 +140,8 @@ def test_columns_without_tags_and_sentences_of_one_length(read):
 
 @pytest.mark.parametrize("key", ["words", "tokens", "text"])
 def test_a_string_is_a_text_and_a_list_is_words_for_a_tagger(read, key):
-    assert read("tagger", "a.jsonl", {key: ["the", "file."]}) == [
-        (None, ["the", "file."])
-    ]
+    ((_, sentence),) = read("tagger", "a.jsonl", {key: ["the", "file."]})
+    assert (sentence.words, sentence.text) == (("the", "file."), None)
     for name, content in (
         ("a.txt", "the file.\nof\n"),
         ("a.json", ["the file.", "of"]),

@@ -162,7 +162,7 @@ def test_a_column_of_splits_divides_one_table(folder, log, dev):
     assert {name: split.items for name, split in task.splits.items()} == {
         "train": ["t1", "t3", "t6"], "dev": ["t2", "t4"], "test": ["t0", "t5"],
     }  # fmt: skip
-    assert task.splits["test"].places == [f"{path}:2", f"{path}:7"]
+    assert list(task.splits["test"].places) == [f"{path}:2", f"{path}:7"]
     assert "train 3, dev 2, test 2" in lines[0]
     assert not any("is not used" in line for line in lines)
 
@@ -246,51 +246,37 @@ def test_bad_rows_stop_or_are_counted(folder, log, report, rows, bad, words, goo
     assert sum(sizes(csv_task(data, settings, log)).values()) == 19
 
 
-# Files, settings, words of the error, and each remedy as changes of both.
-ERRORS = {
-    "no text column": ({}, {"text_columns": ()}, "--text_columns=, ", TABLE),
-    "no target": ({}, {"label_column": None}, "--label_column=None", TABLE),
-    "three texts": ({}, {"text_columns": ("a", "b", "c")}, "a,b,c", TABLE),
-    "two targets": ({}, {"score_column": "x"}, "--score_column=x", TABLE),
-    "a text as target": ({}, {"text_columns": ("label",)}, "label=label|=label", TABLE),
-    "a missing text": ({}, {"text_columns": ("tekst",)}, "csv must.*no 'tekst'", TABLE),
-    "a missing label": ({}, {"label_column": "c"}, "no 'c'", TABLE),
-    "splits of a folder": (
-        {}, {"split_column": "split"}, "--split_column=split", TABLE,
-    ),
+ERRORS = {  # files, settings, words of the error
+    "no text column": ({}, {"text_columns": ()}, "--text_columns=, "),
+    "no target": ({}, {"label_column": None}, "--label_column=None"),
+    "three texts": ({}, {"text_columns": ("a", "b", "c")}, "a,b,c"),
+    "two targets": ({}, {"score_column": "x"}, "--score_column=x"),
+    "a text as target": ({}, {"text_columns": ("label",)}, "label_column=label"),
+    "a missing text": ({}, {"text_columns": ("tekst",)}, "csv must.*'tekst'.*'text'"),
+    "a missing label": ({}, {"label_column": "c"}, "'c'"),
+    "splits of a folder": ({}, {"split_column": "split"}, "--split_column=split"),
     "no train file": (
         {"train_csv": None, "training_csv": GOOD}, {}, r"--data .*train\.csv",
-        {"train_csv": GOOD},
-    ),
-    "a train file of another format": (
-        {"train_csv": None, "train_xlsx": ["x"]}, {},
-        r"train\.xlsx.*read_excel",
-        {"train_csv": GOOD},
-    ),
-    "a train file of lines": (
-        {"train_csv": None, "train_txt": ["x"]}, {}, r"train\.txt.*Write its rows to a",
-        {"train_csv": GOOD},
     ),
     "two train files": (
         {"train_jsonl": JSON_ROWS}, {}, r"train\.csv, train\.jsonl",
-        {"train_csv": None}, {"train_jsonl": None},
     ),
-    "one class": (
-        {"train_csv": rows_of({"a": 30})}, {}, r"'label'.*only \['a'\]",
-        {"train_csv": rows_of({"a": 30, "b": 3})},
-    ),
+    "one class": ({"train_csv": rows_of({"a": 30})}, {}, r"'label'.*only \['a'\]"),
     "a class a row": (
-        {"train_csv": rows_of({"a": 1, "b": 1})}, {}, "2 rows of 2 classes, each with",
-        {"train_csv": rows_of({"a": 1, "b": 2})}, {"dev_csv": rows_of({"a": 1})},
+        {"train_csv": rows_of({"a": 1, "b": 1})}, {}, "2 rows of 2 classes",
     ),
     "one score": (
         {"train_csv": ["text,stars", *["t,3"] * 30]}, dict(vars(SCORES)),
-        r"'stars'.*all are 3\.0", {"train_csv": STARS},
+        r"'stars'.*all are 3\.0",
     ),
     "a class that train lacks": (
         {"dev_csv": ["text,label", "c,z"]}, {},
         r"dev\.csv:2: an unknown label: .*'z'; known: 'x', 'y'",
-        {"dev_csv": ["text,label", "c,x"]}, {"train_csv": [*GOOD, "c,z"]},
+    ),
+    "another form of a class": (
+        {"train_csv": rows_of({"caf\xe9": 3, "a": 3}),
+         "dev_csv": ["text,label", "x,cafe\u0301"]}, {},
+        r"'cafe\\u0301'; known: 'a', 'caf\\xe9'",
     ),
     "many classes": (
         {"train_csv": rows_of({f"c{n}": 3 for n in range(1000)}),
@@ -299,19 +285,12 @@ ERRORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ERRORS)
-def test_columns_and_files_that_are_errors(folder, log, name):
-    files, settings, words, *remedies = ERRORS[name]
+@pytest.mark.parametrize(("files", "settings", "words"), ERRORS.values(), ids=ERRORS)
+def test_columns_and_files_that_are_errors(folder, log, files, settings, words):
     files = {"train_csv": GOOD} | files
-    changed = dataclasses.replace(TABLE, **settings)
     with pytest.raises(InputError, match=words) as caught:
-        csv_task(folder(**files), changed, log)
+        csv_task(folder(**files), dataclasses.replace(TABLE, **settings), log)
     assert len(str(caught.value)) < 500
-    for remedy in remedies:
-        if isinstance(remedy, DataConfig):
-            csv_task(folder(**files), remedy, log)
-        else:
-            csv_task(folder(**files | remedy), changed, log)
 
 
 def test_places_are_stored_and_written_if_rows_are_missing(folder, report, tmp_path):
@@ -320,7 +299,7 @@ def test_places_are_stored_and_written_if_rows_are_missing(folder, report, tmp_p
     assert task.splits["dev"].places is None
     data = folder(train_csv=rows, dev_csv=[rows[0], *rows[-2:]])
     task = csv_task(data, TABLE, report)
-    assert task.splits["dev"].places == [f"{data}/dev.csv:2"]
+    assert list(task.splits["dev"].places) == [f"{data}/dev.csv:2"]
     pathlib.Path(data, "dev.csv").unlink()
     task = csv_task(data, TABLE, report)
     dev = task.splits["dev"]
@@ -335,7 +314,7 @@ def test_places_are_stored_and_written_if_rows_are_missing(folder, report, tmp_p
 
 def test_a_bad_row_of_an_unlabelled_file_is_an_error(folder, report):
     data = folder(train_csv=GOOD, dev_csv=GOOD, test_csv=["text", "x", "y,z", "w"])
-    with pytest.raises(InputError, match=r"test\.csv, with 1 bad rows"):
+    with pytest.raises(InputError, match=r"test\.csv must have no bad rows"):
         csv_task(data, TABLE, report)
 
 
@@ -346,39 +325,29 @@ def test_notes_on_labels_and_metrics(folder, log):
     assert "held out as dev: 4 of 42 rows" in lines[1]
     assert "'nan'" in lines[2]
     assert "accuracy, mcc, macro_f1; " in lines[3]
-    assert "3 classes" in lines[3]
     assert task.label_counts.startswith("18 of class '0'")
     lines.clear()
     csv_task(folder(train_csv=rows[:-2]), TABLE, log, lines.append)
-    assert "accuracy, mcc, f1; f1 is that of the class '1'" in lines[1]
+    assert "accuracy, mcc, f1; " in lines[1]
     assert len(lines) == 2
 
 
 LABELS = {  # labels and the words of their warning; None: no warning
     "numbers": (["0", "1", "-1", "10"], None),
-    "words": (["yes", "no", "", "c1", "1"], None),
+    "words": (["yes", "no", "c1", "1"], None),
     **{name: (["0", "1", name, name], f"{name!r} (2 rows)")
-       for name in ("nan", "NaN", "None", "NULL", "n/a", "<NA>")},
+       for name in ("nan", "None", "NULL", "n/a", "<NA>")},
     "1.0": (["1", "1", "1.0", "01"], "'01' (1 rows), '1' (2 rows), '1.0' (1 r"),
     "case": (["Very  good", "very good", "a"], "'Very  good' (1 rows), 'very good' (1"),
-    "spaces": (["yes ", "yes", " no"], "2 labels have spaces around them, such as 'y"),
-    "quotes": (['"a"', '"b"'], "'\"a\"', '\"b\"'"),
     "Unicode": (["caf\xe9", "cafe\u0301"], r"'cafe\u0301' (1 rows), 'caf\xe9' (1 r"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("labels", "words"), LABELS.values(), ids=LABELS)
 def test_labels_that_are_probably_mistakes(labels, words):
-    lines = suspicious_labels(labels)
+    lines = suspicious_labels(collections.Counter(labels))
     assert len(lines) == (words is not None)
     assert words is None or words in lines[0]
-
-
-def test_an_unknown_label_is_another_spelling(folder, log):
-    rows = rows_of({"caf\xe9": 3, "a": 3})
-    data = folder(train_csv=rows, dev_csv=[*rows[:2], "x,cafe\u0301"])
-    with pytest.raises(InputError, match=r"another spelling of 'caf\\xe9'"):
-        csv_task(data, TABLE, log)
 
 
 # Files of GLUE.

@@ -79,10 +79,11 @@ def read_pairs(data: str) -> list[dict[str, str]]:
     files = [data]
     if os.path.isdir(data):
         files = sorted(glob.glob(os.path.join(glob.escape(data), "*.jsonl*")))
-    log = DataErrorLog("stop", "", "Minimal pairs must be objects of JSON")
+    log = DataErrorLog("stop")
     pairs = []
     for table in (read(path, log, _FIELDS) for path in files):
-        for index, pair in enumerate(table.rows()):
+        for index in range(len(table)):
+            pair = table.row(index)
             if missing := [name for name in _FIELDS if pair[name] is None]:
                 raise InputError(
                     f"{table.place(index)} must have {', '.join(_FIELDS)}, but lacks "

@@ -166,7 +166,7 @@ class Trainer:
         config = loader.to_config(plain, FinetuningConfig)
         with tempfile.TemporaryDirectory() as folder:
             name = self._write(task, seed, pathlib.Path(folder))
-            log = DataErrorLog("stop", "", "Data must be valid")
+            log = DataErrorLog("stop")
             reading = Reading(config.data, log, lambda line: None)
             return named(name).training_data(name, folder, reading), config
 

@@ -174,7 +174,7 @@ def read_splits(data: str) -> dict[str, list[tuple[Sentence, Sentence]]]:
             f"--data must be a folder with train.txt and test.txt of CoNLL-2000, "
             f"perhaps compressed, not {data!r}"
         )
-    log = DataErrorLog("stop", "", "Lines must be: word, part of speech, chunk tag")
+    log = DataErrorLog("stop")
     return {
         split: list(zip(*(read_conll(path, 0, n, log) for n in (1, 2)), strict=True))
         for split, path in paths.items()

@@ -1,4 +1,4 @@
-"""Files of a task's data: open them, read them as text, refuse those of no use."""
+"""Open the files of a task's data, and read them as text."""
 
 import contextlib
 import itertools
@@ -24,16 +24,20 @@ Notify = Callable[[str], None]
 TFDS = "tfds:"
 STANDARD_INPUT = "standard input"
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
-_SPREADSHEETS = (".xlsx", ".xls", ".ods")
 
 
-def conversion(path: str) -> str:
-    """Return how to convert a file of a table that is not read; empty: unknown."""
-    if inner_suffix(path) not in _SPREADSHEETS:
-        return ""
-    return (
-        "Save it as .csv, or run pandas.read_excel(FILE).to_csv('NEW.csv', index=False)"
-    )
+def print_note(line: str) -> None:
+    """Print a line to standard error, as standard output may be data."""
+    print(line, file=sys.stderr)
+
+
+def refuse_spreadsheet(path: str) -> None:
+    """Raise an error for a spreadsheet, with the command that converts it."""
+    if inner_suffix(path) in (".xlsx", ".xls", ".ods"):
+        raise InputError(
+            f"{path} must be .csv, .tsv, .jsonl, .json or .parquet; save it as .csv, "
+            "or run pandas.read_excel(FILE).to_csv('NEW.csv', index=False)"
+        )
 
 
 def check_input_file(path: str | None) -> None:
@@ -41,18 +45,8 @@ def check_input_file(path: str | None) -> None:
     if path is None:
         return
     if not os.path.isfile(path):
-        reason = "a folder" if os.path.isdir(path) else "no such file"
-        raise InputError(
-            "--input must be a file", f"{path!r}, {reason}", "Check the path"
-        )
-    if remedy := conversion(path):
-        raise InputError(
-            "--input must be lines of text, a table (.csv, .tsv, .jsonl, .json, "
-            ".parquet), a column file for a tagger (.conll), or questions in SQuAD's "
-            "format (.json)",
-            f"{path!r}, a {inner_suffix(path)} file",
-            remedy,
-        )
+        raise InputError(f"--input must be a file, and {path!r} is none")
+    refuse_spreadsheet(path)
 
 
 @contextlib.contextmanager
@@ -75,11 +69,8 @@ def reported(source: str) -> Iterator[None]:
     try:
         yield
     except (OSError, *BROKEN) as error:
-        raise InputError(
-            f"{source} must be readable to its end",
-            str(error) or type(error).__name__,
-            "Check the path and its permissions, or copy the file again",
-        ) from error
+        reason = str(error) or type(error).__name__
+        raise InputError(f"{source} must be readable to its end: {reason}") from error
 
 
 def read_text(path: str, log: DataErrorLog) -> str:
@@ -87,22 +78,18 @@ def read_text(path: str, log: DataErrorLog) -> str:
     with opened(path) as file:
         text = file.read().decode("utf-8-sig", "surrogateescape")
     if not text or text.isspace():
-        raise InputError(
-            f"{path} must contain text", "an empty file", "Copy the file again"
-        )
-    if has_bad_bytes(text):
-        for number, line in enumerate(text.split("\n"), 1):
-            if match := _UNDECODED.search(line):
-                byte, column = ord(match[0]) - 0xDC00, match.start() + 1
-                detail = f"byte 0x{byte:02X} at character {column}"
-                remedy = encoding_remedy(path)
-                log.add(path, number, "invalid UTF-8", detail, remedy)
+        raise InputError(f"{path} must have text, and is empty")
+    for number, line in enumerate(text.split("\n") if has_bad_bytes(text) else (), 1):
+        if match := _UNDECODED.search(line):
+            byte, column = ord(match[0]) - 0xDC00, match.start() + 1
+            detail = f"byte 0x{byte:02X} at character {column}"
+            log.add(path, number, "invalid UTF-8", detail, encoding_remedy(path))
     return text
 
 
-def has_bad_bytes(*texts: str) -> bool:
+def has_bad_bytes(text: str) -> bool:
     """Return whether a text of `read_text` has bytes that are not UTF-8."""
-    return any(not text.isascii() and _UNDECODED.search(text) for text in texts)
+    return not text.isascii() and bool(_UNDECODED.search(text))
 
 
 def has_tfds(name: str, split: str) -> bool:

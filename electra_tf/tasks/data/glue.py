@@ -136,11 +136,15 @@ def require(data: str, task: str, stem: str) -> str:
     path = find(data, task, stem)
     if path is None:
         raise InputError(
-            f"--data must contain {task}'s {stem}.tsv, optionally .gz or .xz",
-            f"no such file in {data} or {data}/{TASKS[task].folder}",
-            "Download the files of GLUE, or pass their folder",
+            f"--data must contain {task}'s {stem}.tsv, optionally .gz or .xz, and "
+            f"there is none in {data} or {data}/{TASKS[task].folder}"
         )
     return path
+
+
+def is_whole(data: str) -> bool:
+    """Return whether data is a folder or a data set of TFDS, and not one split."""
+    return os.path.isdir(data) or (data.startswith(TFDS) and "@" not in data)
 
 
 def dev_files(data: str, task: str) -> dict[str, str]:
@@ -211,9 +215,8 @@ def write_submission(path: str, predictions: Mapping[str, Sequence[str]]) -> lis
                 filled.append(name)
             if len(words) != rows:
                 raise InputError(
-                    f"{name} must have the {rows} rows of the published test set",
-                    f"{len(words)} predictions",
-                    "Use the whole test file",
+                    f"{name} must have predictions for the {rows} rows of the "
+                    f"published test set, and has {len(words)} predictions"
                 )
             lines = ["index\tprediction", *(f"{n}\t{w}" for n, w in enumerate(words))]
             # A fixed date, so that equal predictions give equal bytes.

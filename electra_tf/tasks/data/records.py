@@ -1,15 +1,15 @@
-"""Read records of JSON, and lines of text, each with the number of its line."""
+"""Read records of JSON and of TFDS, and lines of text, each with its number."""
 
 import io
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.files import STANDARD_INPUT, opened
+from electra_tf.tasks.data.files import STANDARD_INPUT, TFDS, opened
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.delimited import Lines
-from electra_tf.text.files import encoding_remedy
+from electra_tf.text.files import encoding_remedy, load_tfds
 from electra_tf.text.rows import begins_json, describe_json, is_json, json_rows
 from electra_tf.untrusted_files import parse_json
 
@@ -17,49 +17,38 @@ TEXT = "text"
 """Column of the lines of a text."""
 Records = Iterator[tuple[int, dict[str, Any]]]
 """Number of the line on which each record begins, and the record."""
-Values = Iterator[tuple[int, str, Any]]
-"""Number of the first line of each value of JSON, its text, and the value."""
 
 
 def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
     """Yield the values of a JSON file, each with the number of its first line."""
     with opened(path) as file:
-        yield from _values(file, path, log)
+        lines = Lines(file)
+        for number, text, value in _values(iter(lines), path, log):
+            if invalid := lines.invalid(text):
+                log.add(path, number, "invalid UTF-8", invalid, encoding_remedy(path))
+            else:
+                yield number, value
 
 
-def read_lines_or_objects(path: str | None, log: DataErrorLog) -> Records:
-    """Yield the lines of a file or of standard input, as `line_records` does."""
-    with opened(path) as file:
-        yield from line_records(file, path or STANDARD_INPUT, log)
-
-
-def json_records(file: Iterable[bytes], source: str, log: DataErrorLog) -> Records:
+def json_records(path: str, log: DataErrorLog) -> Records:
     """Yield the objects of a list, one on each line, or one of several lines.
 
     A string is a record with a text.
     """
-    for number, value in _values(file, source, log):
+    for number, value in read_json(path, log):
         if isinstance(value, str):
             value = {TEXT: value}
         if isinstance(value, dict):
             yield number, value
         else:
             detail = f"{describe_json(value)}, not an object"
-            log.add(source, number, "invalid JSON", detail, "Write it as an object")
+            log.add(path, number, "invalid JSON", detail)
 
 
 def _values(
-    file: Iterable[bytes], source: str, log: DataErrorLog
-) -> Iterator[tuple[int, Any]]:
-    lines = Lines(file)
-    for number, text, value in _parsed(iter(lines), source, log):
-        if invalid := lines.invalid(text):
-            log.add(source, number, "invalid UTF-8", invalid, encoding_remedy(source))
-        else:
-            yield number, value
-
-
-def _parsed(lines: Iterator[str], source: str, log: DataErrorLog) -> Values:
+    lines: Iterator[str], path: str, log: DataErrorLog
+) -> Iterator[tuple[int, str, Any]]:
+    """Yield the number of the first line of each value, its text, and the value."""
     first = _to_next_text(lines)
     is_document = bool(first) and first[-1].lstrip().startswith("[")
     second = [] if is_document else _to_next_text(lines)
@@ -68,17 +57,19 @@ def _parsed(lines: Iterator[str], source: str, log: DataErrorLog) -> Values:
         is_document = [line.startswith("{") for line in pair] == [True, False]
     lines = itertools.chain(first, second, lines)
     if is_document:
-        yield from _document("".join(lines), source)
-        return
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
         try:
-            value = parse_json(line)
+            yield from json_rows(io.StringIO("".join(lines)).read)
         except ValueError as error:
-            log.add(source, number, "invalid JSON", str(error), "Correct the line")
-        else:
-            yield number, line, value
+            raise InputError(
+                f"{path} must be one list or one object of JSON, or have a record on "
+                f"each line: invalid JSON, {error}"
+            ) from error
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield number, line, parse_json(line)
+            except ValueError as error:
+                log.add(path, number, "invalid JSON", str(error))
 
 
 def _to_next_text(lines: Iterator[str]) -> list[str]:
@@ -91,55 +82,55 @@ def _to_next_text(lines: Iterator[str]) -> list[str]:
     return taken
 
 
-def _document(text: str, source: str) -> Values:
-    """Yield the values of a list, or one object."""
-    try:
-        yield from json_rows(io.StringIO(text).read)
-    except ValueError as error:
-        raise InputError(
-            "A file of JSON must be one list or one object, or have a record on each "
-            "line",
-            f"{source}, invalid JSON: {error}",
-            "Correct the file, or write each record as a JSON object on its own line",
-        ) from error
-
-
-def line_records(file: Iterable[bytes], source: str, log: DataErrorLog) -> Records:
-    """Yield the text of each line, or the JSON object on it."""
-    lines = Lines(file)
-    for number, line in enumerate(lines, 1):
-        line = line.rstrip("\r\n")
-        if number == 1:
-            _check_first(line, source)
-        if invalid := lines.invalid(line):
-            remedy = encoding_remedy(source)
-            log.add(source, number, "invalid UTF-8", invalid, remedy)
-        elif not line.startswith("{"):
-            yield number, {TEXT: line}
-        elif (record := _object(line, source, number, log)) is not None:
+def read_lines_or_objects(path: str | None, log: DataErrorLog) -> Records:
+    """Yield the text of each line of a file or standard input, or its JSON object."""
+    source = path or STANDARD_INPUT
+    with opened(path) as file:
+        lines = Lines(file)
+        for number, line in enumerate(lines, 1):
+            line = line.rstrip("\r\n")
+            if number == 1 and begins_json(line) and not line.strip().startswith('{"'):
+                raise InputError(
+                    f"{source}:1: a line must be a text or a JSON object, and "
+                    f"{line!r:.40} begins other JSON; save it as .json, or write a "
+                    "text "
+                    'as {"text": "..."}'
+                )
+            if invalid := lines.invalid(line):
+                remedy = encoding_remedy(source)
+                log.add(source, number, "invalid UTF-8", invalid, remedy)
+                continue
+            record = {TEXT: line}
+            try:
+                record = parse_json(line) if line.startswith("{") else record
+            except ValueError as error:
+                if line.startswith('{"'):  # another text may begin with a brace
+                    remedy = 'write a text as {"text": "..."}'
+                    log.add(source, number, "invalid JSON", str(error), remedy)
+                    continue
             yield number, record
 
 
-def _check_first(line: str, source: str) -> None:
-    """Raise an error for a part of a JSON document."""
-    if begins_json(line) and not line.strip().startswith('{"'):
-        raise InputError(
-            "A line must be a text or a JSON object",
-            f"{source}:1: {line!r:.40}, which begins a JSON list or an object of "
-            "several lines",
-            'Save it as .json; if it is a text, write it as {"text": "..."}',
-        )
+def tfds_records(source: str) -> Records:
+    """Yield the rows of `tfds:NAME@SPLIT`; labels have their names, -1 is missing."""
+    name, _, split = source.removeprefix(TFDS).partition("@")
+    dataset, info = load_tfds(name, split)
+    for number, row in enumerate(dataset.as_numpy_iterator(), 1):
+        yield number, _plain(row, info.features)
 
 
-def _object(
-    line: str, source: str, number: int, log: DataErrorLog
-) -> dict[str, Any] | None:
-    """Return the object of a line that begins with a brace, or its text."""
-    try:
-        return parse_json(line)
-    except ValueError as error:
-        if not line.startswith('{"'):  # a text may begin with a brace
-            return {TEXT: line}
-        remedy = 'Correct the line, or write the text itself as {"text": "..."}'
-        log.add(source, number, "invalid JSON", str(error), remedy)
-    return None
+def _plain(value: Any, feature: Any) -> Any:
+    """Return a value of TFDS as one of JSON."""
+    import numpy as np
+
+    inner = getattr(feature, "feature", feature)  # of a sequence
+    if isinstance(value, dict):
+        return {key: _plain(item, inner[key]) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return [_plain(item, inner) for item in value]
+    if isinstance(value, bytes):
+        return value.decode()
+    if hasattr(feature, "int2str"):
+        return feature.int2str(int(value)) if value >= 0 else None
+    # 3.8 of 32 bits is 3.7999999523 of 64.
+    return float(str(value)) if isinstance(value, np.floating) else value.item()

@@ -145,8 +145,6 @@ def write_spans(spans: Sequence[Span], length: int, scheme: str = BIOES) -> list
     begins each span with B, IOE2 ends each span with E; all other words have I. IOB1
     and IOE1 use B and E only between two adjacent spans of one type.
     """
-    if scheme not in SCHEMES:
-        raise ValueError(scheme)
     tags, previous = [OUTSIDE] * length, None
     ends = {(span.first - 1, span.kind) for span in spans}  # before another span
     for span in spans:
@@ -194,9 +192,7 @@ def split_tag(tag: str) -> tuple[str, str]:
     mark, _, kind = tag.partition("-")
     if mark not in _ALL_MARKS:
         raise InputError(
-            "The tag of a span must be O, or B, I, E or S with a hyphen and a type",
-            repr(tag),
-            "Check that the column of the tags is right, or score the tags as tags "
-            "of words",
+            "the tag of a span must be O, or B, I, E or S with a hyphen and a type, "
+            f"not {tag!r}"
         )
     return mark, kind

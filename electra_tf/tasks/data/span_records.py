@@ -42,26 +42,31 @@ class SpanForm:
     more: tuple[tuple[str, str], ...] = ()
     """Keys of Label Studio's results that name its configuration, with their values."""
 
-    def parse(self, record: Any) -> tuple[str, list[CharacterSpan]] | str:
-        """Return text and spans of a record, or why it has none."""
+    def has_spans(self, record: Any) -> bool:
+        """Return whether a record has a text and a list of spans, valid or not."""
+        text, values = self._parts(record)
+        return isinstance(text, str) and isinstance(values, list)
+
+    def parse(self, record: Any) -> tuple[str, list[CharacterSpan]]:
+        """Return text and spans of a record; raise ValueError if it has none."""
         text, values = self._parts(record)
         if not isinstance(text, str):
-            return f"{self.text!r} is {text!r:.60}, not a text"
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            return f"{self.text!r} is {text!r:.60}, with half of a surrogate pair"
+            raise ValueError(f"{self.text!r} is {text!r:.60}, not a text")
         if not isinstance(values, list):
-            return f"{self.spans!r} is {values!r:.60}, not a list of spans"
+            raise ValueError(f"{self.spans!r} is {values!r:.60}, not a list of spans")
         spans = []
         for value in values:
             names = self.names or _names(value)
             span = _span(value, names)
             if span is None:
-                return f"{value!r:.60} in {self.spans!r} has no start, end and type"
+                reason = "has no start, end and type"
+                raise ValueError(f"{value!r:.60} in {self.spans!r} {reason}")
+            place = f"{span.start}:{span.end} is"
             if not 0 <= span.start < span.end <= len(text):
-                return f"{span.start}:{span.end} is no span of {len(text):,} characters"
+                raise ValueError(f"{place} no span of {len(text):,} characters")
             covered = value.get("text") if isinstance(value, dict) else None
             if covered not in (None, found := text[span.start : span.end]):
-                return f"{span.start}:{span.end} is {found!r:.60}, not {covered!r:.60}"
+                raise ValueError(f"{place} {found!r:.60}, not {covered!r:.60}")
             spans.append(span)
         return text, sorted(spans)
 
@@ -128,8 +133,8 @@ def find_form(
 
 def to_word_spans(
     spans: Sequence[CharacterSpan], text: str, offsets: Sequence[tuple[int, int]]
-) -> list[Span] | str:
-    """Return the words of each span, or why there are none.
+) -> list[Span]:
+    """Return the words of each span; raise ValueError if there are none.
 
     A span may have characters around its words that belong to no word, such as spaces.
     """
@@ -141,13 +146,14 @@ def to_word_spans(
         name = f"{text[span.start : span.end]!r:.60} ({span.start}:{span.end}, "
         name += f"{span.kind!r})"
         if not words:
-            return f"{name} has no word"
+            raise ValueError(f"{name} has no word")
         for word in (words[0], words[-1]):
             start, end = offsets[word]
             if start < span.start or end > span.end:
-                return f"{name} has a part of the word {text[start:end]!r:.60}"
+                part = f"a part of the word {text[start:end]!r:.60}"
+                raise ValueError(f"{name} has {part}")
         if found and found[-1].last >= words[0]:
-            return f"{name} overlaps the span before it"
+            raise ValueError(f"{name} overlaps the span before it")
         found.append(Span(words[0], words[-1], span.kind))
     return found
 

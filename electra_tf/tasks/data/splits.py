@@ -4,14 +4,14 @@ import dataclasses
 import glob
 import os
 import random
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.files import TFDS, has_tfds
+from electra_tf.tasks.data.files import TFDS, Notify, has_tfds
 from electra_tf.tasks.data.table import Table
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import SUFFIXES
@@ -26,30 +26,20 @@ _WORDS = {"train": "train", "test": "test"}
 _WORDS |= dict.fromkeys(["dev", "valid", "validation", "val"], "dev")
 
 
+@dataclasses.dataclass(frozen=True)
 class Places(Sequence[str]):
-    """FILE:LINE of rows, which are written when they are asked for."""
+    """FILE:LINE of the rows of a file, written when they are asked for."""
 
-    def __init__(self, sources: Sequence[str], lines: Sequence[int]):
-        self._sources, self._lines = sources, lines
+    source: str
+    lines: Sequence[int]
 
     def __getitem__(self, index: int) -> str:
         """Return the place of a row."""
-        return f"{self._sources[index]}:{self._lines[index]}"
+        return f"{self.source}:{self.lines[index]}"
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return len(self._lines)
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether another sequence has the same places."""
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None
-
-    def subset(self, indices: Sequence[int]) -> "Places":
-        """Return the places of the rows with these indices."""
-        columns = self._sources, self._lines
-        return Places(*([column[i] for i in indices] for column in columns))
+        return len(self.lines)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +58,12 @@ class Split:
 
     def subset(self, indices: Sequence[int]) -> "Split":
         """Return the items with these indices."""
-        columns = self.items, self.targets or ()
-        items, targets = ([c[i] for i in indices] if c else None for c in columns)
-        places = self.places and self.places.subset(indices)
-        return Split(items or [], targets, places)
+        targets, places = self.targets, self.places
+        return Split(
+            [self.items[i] for i in indices],
+            None if targets is None else [targets[i] for i in indices],
+            places and Places(places.source, [places.lines[i] for i in indices]),
+        )
 
 
 def texts_of(item: Any) -> tuple[str, ...]:
@@ -79,6 +71,9 @@ def texts_of(item: Any) -> tuple[str, ...]:
     if isinstance(item, str):
         return (item,)
     return getattr(item, "texts", None) or tuple(item)
+
+
+# Files.
 
 
 def find_file(folder: str, what: str, *groups: Sequence[str]) -> str | None:
@@ -91,11 +86,8 @@ def find_file(folder: str, what: str, *groups: Sequence[str]) -> str | None:
             if os.path.isfile(path)
         ]
         if len(paths) > 1:
-            raise InputError(
-                f"{folder} must contain one file of {what}",
-                ", ".join(map(os.path.basename, paths)),
-                "Remove all but one of them",
-            )
+            names = ", ".join(map(os.path.basename, paths))
+            raise InputError(f"{folder} must have one file of {what}, and has {names}")
         if paths:
             return paths[0]
     return None
@@ -132,6 +124,20 @@ def find_splits(
     return paths
 
 
+def find_training(
+    data: str, endings: Sequence[str], published: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the files of train and, if there are any, of dev and test."""
+    files = find_splits(data, ("train", "dev", "test"), endings, published)
+    if "train" not in files:
+        names = ", ".join(f"train{ending}" for ending in endings)
+        raise InputError(
+            f"--data must be a file, or a folder with one of {names}, and {data!r} has "
+            "none"
+        )
+    return files
+
+
 def find_labelled(
     data: str, endings: Sequence[str], published: Mapping[str, str] | None = None
 ) -> dict[str, str]:
@@ -142,23 +148,73 @@ def find_labelled(
         return files
     raise InputError(
         f"--data must be a labelled file, or a folder with dev{endings[0]} or "
-        f"test{endings[0]}",
-        f"{data!r}" + ("" if os.path.isdir(data) else ", which does not exist"),
-        "Check the path, or name the file itself",
+        f"test{endings[0]}, and {data!r} is none"
     )
 
 
-def unread_file(data: str) -> str | None:
-    """Return the training file of a folder whatever its format; None: there is none."""
-    paths = glob.glob(os.path.join(glob.escape(data), "train.*"))
-    return next(iter(sorted(filter(os.path.isfile, paths))), None)
+# Columns.
+
+
+def require_one_table(column: str, data: str) -> None:
+    """Raise an error unless the data is one file, as a column of splits needs."""
+    if not os.path.isfile(data):
+        raise InputError(
+            f"--split_column={column} must be used with one table as --data, and "
+            f"{data!r} is none"
+        )
+
+
+def split_rows(
+    table: Table,
+    column: str,
+    needed: Collection[str],
+    log: DataErrorLog,
+    notify: Notify,
+) -> dict[str, Table]:
+    """Return the rows of each split that a column names: train, dev, test."""
+    table.require([column])
+    rows: dict[str, list[int]] = {"train": [], "dev": [], "test": []}
+    for index, word in enumerate(table.columns[column]):
+        if split := _split_of(word):
+            rows[split].append(index)
+            continue
+        detail = f"{column!r} is {word!r}; the row is left out"
+        remedy = f"write one of {', '.join(_WORDS)}"
+        log.add(table.source, table.lines[index], "no split", detail, remedy)
+    rows = {name: part for name, part in rows.items() if part}
+    if rows.keys().isdisjoint(needed):
+        raise InputError(
+            f"{table.source} must have rows of {' or '.join(needed)} by {column!r}, "
+            f"and has those of {format_list(rows) or 'no split'}"
+        )
+    sizes = ", ".join(f"{name} {len(part):,}" for name, part in rows.items())
+    notify(f"rows by {column!r}: {sizes}")
+    return {name: table.take(part) for name, part in rows.items()}
+
+
+def warn_of_unused_splits(
+    table: Table, used: Collection[str | None], notify: Notify
+) -> None:
+    """Warn of a column that holds names of several splits and nothing else."""
+    for column in [name for name in table.columns if name not in used]:
+        splits: set[str | None] = set()
+        for word in table.columns[column]:
+            splits.add(_split_of(word))
+            if None in splits:
+                break
+        if len(splits) > 1 and None not in splits:
+            notify(
+                f"warning: {table.source}: {column!r} holds names of splits, which are "
+                f"not used: pass the file as --data with --split_column={column}"
+            )
+
+
+def _split_of(word: Any) -> str | None:
+    return _WORDS.get(word.strip().casefold()) if isinstance(word, str) else None
 
 
 def warn_of_missing_classes(
-    names: Mapping[str, Collection[str]],
-    task: str,
-    noun: str,
-    notify: Callable[[str], None],
+    names: Mapping[str, Collection[str]], task: str, noun: str, notify: Notify
 ) -> None:
     """Warn of classes of train that another labelled split lacks.
 
@@ -172,60 +228,46 @@ def warn_of_missing_classes(
             )
 
 
-def rows_by_split(
-    table: Table, column: str, needed: Collection[str], log: DataErrorLog
-) -> dict[str, Table]:
-    """Return the rows of each split that occurs in a column: train, dev, test."""
-    splits: dict[str, list[int]] = {"train": [], "dev": [], "test": []}
-    for index, word in enumerate(table.columns[column]):
-        if split := _split_of(word):
-            splits[split].append(index)
-            continue
-        detail = f"{column!r} is {word!r}; the row is left out"
-        remedy = f"Write one of {', '.join(_WORDS)}"
-        log.add(table.source, table.lines[index], "no split", detail, remedy)
-    splits = {name: part for name, part in splits.items() if part}
-    if splits.keys().isdisjoint(needed):
+# Rows held out.
+
+
+def with_dev(
+    splits: dict[str, Split],
+    task: str,
+    noun: str,
+    settings: DataConfig,
+    notify: Notify,
+    classes: Sequence[Hashable] | None = None,
+) -> dict[str, Split]:
+    """Return the splits, with a part of train as dev if they have none.
+
+    The same share of every class is held out; None: there are no classes.
+    """
+    if "dev" in splits:
+        return splits
+    train = splits["train"]
+    groups = [0] * len(train) if classes is None else classes
+    dev, counts = hold_out(groups, settings.dev_share, settings.split_seed)
+    if not dev:
+        of = f" of {len(counts):,} classes" * (classes is not None)
         raise InputError(
-            f"The column of splits must have rows of {' or '.join(needed)}",
-            f"{table.source} with {format_list(splits) or 'none'}",
-            "Check the column, or leave --split_column out",
+            f"{task}: to hold dev out, a class must have two {noun} or more, and there "
+            f"are {len(train):,} {noun}{of}; add {noun}, or a dev file"
         )
-    return {name: table.take(part) for name, part in splits.items()}
-
-
-def check_split_column(column: str, data: str) -> None:
-    """Raise an error unless the data is one file, as a column of splits needs."""
-    if not os.path.isfile(data):
-        raise InputError(
-            "--split_column must be used with one table as --data",
-            f"--split_column={column} with {data!r}",
-            "Name the file, or leave --split_column out",
+    notify(
+        f"{task}: no dev file; held out as dev: {len(dev):,} of {len(train):,} {noun} "
+        f"(data.dev_share {settings.dev_share:g}, data.split_seed "
+        f"{settings.split_seed})"
+    )
+    if missing := [label for label, count in counts.items() if not count]:
+        notify(
+            f"{task}: warning: {len(missing):,} of {len(counts):,} classes have too "
+            f"few {noun} for one in dev: {format_list(missing)}"
         )
-
-
-def warn_of_unused_splits(
-    columns: Mapping[str, Sequence[Any]],
-    used: Collection[str | None],
-    path: str,
-    notify: Callable[[str], None],
-    is_table: bool = False,
-) -> None:
-    """Warn of a column that holds names of several splits and nothing else."""
-    for column in [name for name in columns if name not in used]:
-        splits = set(map(_split_of, columns[column]))
-        if len(splits) > 1 and None not in splits:
-            remedy = "write each split to a file, train.jsonl, dev.jsonl and test.jsonl"
-            if is_table:
-                remedy = f"pass the file as --data with --split_column={column}"
-            notify(
-                f"warning: {path}: {column!r} holds names of splits, but is not used, "
-                f"so that the rows of all splits are one: {remedy}"
-            )
-
-
-def _split_of(word: Any) -> str | None:
-    return _WORDS.get(word.strip().casefold()) if isinstance(word, str) else None
+    held = set(dev)
+    rest = [index for index in range(len(train)) if index not in held]
+    moved = {"train": train.subset(rest), "dev": train.subset(dev)}
+    return moved | splits | moved  # in this order
 
 
 def hold_out(
@@ -280,23 +322,3 @@ def hold_out_groups(groups: Sequence[Hashable], share: float, seed: int) -> list
         chosen.add(group)
         count += sizes[group]
     return [index for index, group in enumerate(groups) if group in chosen]
-
-
-def move_to_dev(
-    splits: dict[str, Split],
-    dev: Sequence[int],
-    task: str,
-    noun: str,
-    settings: DataConfig,
-    notify: Callable[[str], None],
-) -> dict[str, Split]:
-    """Return the splits with these items of train as dev, and report their number."""
-    train, held = splits["train"], set(dev)
-    notify(
-        f"{task}: no dev file; held out as dev: {len(dev):,} of {len(train):,} {noun} "
-        f"(data.dev_share {settings.dev_share:g}, data.split_seed "
-        f"{settings.split_seed})"
-    )
-    rest = [index for index in range(len(train)) if index not in held]
-    moved = {"train": train.subset(rest), "dev": train.subset(dev)}
-    return moved | splits | moved  # in this order

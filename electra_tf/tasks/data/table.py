@@ -6,28 +6,14 @@ import dataclasses
 import gc
 import itertools
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.files import (
-    STANDARD_INPUT,
-    TFDS,
-    Notify,
-    conversion,
-    opened,
-    reported,
-)
-from electra_tf.tasks.data.records import (
-    TEXT,
-    Records,
-    json_records,
-    read_lines_or_objects,
-)
-from electra_tf.tasks.data.tfds_rows import tfds_records
+from electra_tf.tasks.data import files, records
+from electra_tf.tasks.data.files import TFDS, Notify, print_note
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.delimited import LAYOUTS, SUFFIXES, DelimitedReader
+from electra_tf.text.delimited import SUFFIXES, DelimitedReader
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.parquet import ParquetReader
 from electra_tf.text.rows import JSON_SUFFIXES
@@ -60,10 +46,9 @@ class Table:
         """Return file and line of a row."""
         return f"{self.source}:{self.lines[index]}"
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the values of each row by column."""
-        for values in zip(*self.columns.values(), strict=True):
-            yield dict(zip(self.columns, values, strict=True))
+    def row(self, index: int) -> dict[str, Any]:
+        """Return the values of a row by column."""
+        return {name: values[index] for name, values in self.columns.items()}
 
     def take(self, indices: Sequence[int]) -> "Table":
         """Return a table of some rows, in the order of the indices."""
@@ -81,10 +66,9 @@ class Table:
         """Return a column as texts: missing values empty, others as JSON, 1.0 as 1."""
         return list(map(cell_text, self.columns[name]))
 
-
-def print_note(line: str) -> None:
-    """Print a line to standard error, as standard output may be data."""
-    print(line, file=sys.stderr)
+    def has_values(self, column: str | None) -> bool:
+        """Return whether a column has a value in a row or more."""
+        return any(cell_text(v).strip() for v in self.columns.get(column, ()))
 
 
 def read(
@@ -109,10 +93,8 @@ def read(
     Returns:
         The table, with one row or more, but for an empty standard input.
     """
-    source = path or STANDARD_INPUT
-    if remedy := conversion(source):
-        required = "A table must be .csv, .tsv, .jsonl, .json or .parquet"
-        raise InputError(required, source, remedy)
+    source = path or files.STANDARD_INPUT
+    files.refuse_spreadsheet(source)
     builder = Builder(source, columns)
     reader = READERS.get(inner_suffix(source), _read_lines)
     with _without_collections():
@@ -120,7 +102,7 @@ def read(
     if builder.lines or path:
         return builder.table()
     notify(f"{source} has no lines")
-    return Table({TEXT: []}, [], source)
+    return Table({records.TEXT: []}, [], source)
 
 
 class Builder:
@@ -143,9 +125,9 @@ class Builder:
         for column in self._columns.values():
             column.extend([None] * (len(self.lines) - len(column)))
 
-    def add_records(self, records: Records) -> None:
+    def add_records(self, rows: records.Records) -> None:
         """Append records of JSON."""
-        while batch := list(itertools.islice(records, _BATCH)):
+        while batch := list(itertools.islice(rows, _BATCH)):
             names = dict.fromkeys(itertools.chain(*(record for _, record in batch)))
             self.add(
                 [number for number, _ in batch],
@@ -159,11 +141,7 @@ class Builder:
     def table(self) -> Table:
         """Return the table."""
         if not self.lines:
-            raise InputError(
-                "A table must have one or more rows",
-                f"{self.source} with none",
-                "Check that it is the right file",
-            )
+            raise InputError(f"{self.source} must have one or more valid rows")
         self.check(self._known)
         order = self.wanted or self._columns
         columns = {name: self._columns[name] for name in order}
@@ -175,18 +153,21 @@ Reader = Callable[[str | None, Builder, DataErrorLog, Sequence[str] | None], Non
 
 
 def _read_lines(path: str | None, builder: Builder, log: DataErrorLog, _: Any) -> None:
-    builder.add_records(read_lines_or_objects(path, log))
+    builder.add_records(records.read_lines_or_objects(path, log))
 
 
 def _read_json(path: str, builder: Builder, log: DataErrorLog, _: Any) -> None:
-    with opened(path) as file:
-        builder.add_records(json_records(file, path, log))
+    builder.add_records(records.json_records(path, log))
+
+
+def _read_tfds(path: str, builder: Builder, *_: Any) -> None:
+    builder.add_records(records.tfds_records(path))
 
 
 def _read_delimited(
     path: str, builder: Builder, log: DataErrorLog, names: Sequence[str] | None
 ) -> None:
-    with opened(path) as file:
+    with files.opened(path) as file:
         reader = DelimitedReader(file, path, log, names)
         builder.check(reader.names)
         for numbers, values in reader:
@@ -194,7 +175,7 @@ def _read_delimited(
 
 
 def _read_parquet(path: str, builder: Builder, log: DataErrorLog, _: Any) -> None:
-    with reported(path), open(path, "rb") as file:
+    with files.reported(path), open(path, "rb") as file:
         reader = ParquetReader(file, path, log)
         if reader.names is None:
             return
@@ -203,10 +184,6 @@ def _read_parquet(path: str, builder: Builder, log: DataErrorLog, _: Any) -> Non
         for numbers, values in reader.batches(names, _BATCH):
             columns = [array.to_pylist() for array in values]
             builder.add(numbers, dict(zip(names, columns, strict=True)))
-
-
-def _read_tfds(path: str, builder: Builder, *_: Any) -> None:
-    builder.add_records(tfds_records(path))
 
 
 READERS: dict[str, Reader] = {
@@ -219,15 +196,11 @@ READERS: dict[str, Reader] = {
 
 def _require(source: str, wanted: Sequence[str], known: Iterable[str]) -> None:
     known = list(known)
-    missing = [name for name in wanted if name not in known]
-    if not missing:
-        return
-    layout = LAYOUTS.get(inner_suffix(source))
-    raise InputError(
-        f"{source} must have the columns {format_list(wanted)}",
-        f"no {format_list(missing)}; its columns are {format_list(known, 30)}",
-        "Name columns of the file" + (f"; {layout}" if layout else ""),
-    )
+    if missing := [name for name in wanted if name not in known]:
+        raise InputError(
+            f"{source} must have the columns {format_list(missing)}, and has "
+            f"{format_list(known, 30)}"
+        )
 
 
 def _share(values: Sequence, known: dict[str, str]) -> Sequence:

@@ -6,10 +6,9 @@ import pytest
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.conll import (
-    read_conll,
-    read_sentences,
-)
+from electra_tf.tasks.data.conll import read_conll
+from electra_tf.tasks.tag_data import read_sentences
+from electra_tf.tasks.task_data import Reading
 
 TEXT = "-DOCSTART- -X- O\n\nThe DT B-NP\ncat NN I-NP\n\n \t\nsat  VBD\tB-VP\n"
 
@@ -76,7 +75,7 @@ COMMENTS = {  # content, column of the tag, words of the sentences
     ),
     "words alone": ("# id 1 x\na\n#\n\n#\nb\n", None, [("a", "#"), ("#", "b")]),
     "a hash with a tag of its own": ("# #\n5 CD\n\na DT\n", -1, [("#", "5"), "a"]),
-    "a rare hash": ("# hash SYM\na b C\n\na b C\n\na b C\n", -1, ["#a", "a", "a"]),
+    "a rare hash": ("# hash SYM\na b C\n\na b C\n\na b C\n", -1, ["a", "a", "a"]),
     "hashtags": ("#a B-tag\n# O\nb O\n\n#b I-tag\n", -1, [("#a", "#", "b"), ("#b",)]),
 }  # fmt: skip
 
@@ -95,11 +94,6 @@ def test_a_hash_with_a_space_before_a_usual_tag_is_an_error(read):
 BAD = {  # lines after a good sentence, line and words of the error
     "too few columns": (b"the B-NP\ncat\n", 4, "too few columns"),
     "a surplus column": (b"New York B-LOC\n", 3, "another number of .*'good O', has 2"),
-    "a space in a column": (
-        b"New York\tO\n",
-        3,
-        "line 3 has a space within 'New York'",
-    ),
     "UTF-8": (b"the O\ncaf\xe9 O\n", 4, "invalid UTF-8"),
     "NUL": (b"th\0e O\n", 3, "NUL"),
     "a carriage return": (b"the O\rcat O\n", 3, "carriage return"),
@@ -122,15 +116,15 @@ def test_bad_lines_stop_or_drop_their_sentence(
 
 
 ERRORS = {  # content, columns, name of the file, words
-    "no tokens": ("-DOCSTART- O\n\n \n", (0, 1), "a.txt", "a.txt with none"),
-    "no text": ("\ufeff\n", (0, 1), "a.txt", "a.txt must contain text"),
-    "one column twice": (TEXT, (0, 0), "a.txt", "word column 0 and tag column 0"),
-    "the last column twice": (TEXT, (-1, -1), "a.txt", "word column -1"),
+    "no tokens": ("-DOCSTART- O\n\n \n", (0, 1), "a.txt", "a.txt must have a valid"),
+    "no text": ("\ufeff\n", (0, 1), "a.txt", "a.txt must have text"),
+    "one column twice": (TEXT, (0, 0), "a.txt", "both are 0"),
+    "the last column twice": (TEXT, (-1, -1), "a.txt", "both are -1"),
     # The first column must not be taken for the last one too.
     "a word alone": ("alone\n", (0, -1), "a.txt", "too few columns"),
     "two columns from the end": ("a b\n", (1, -1), "a.txt", "too few columns"),
     "two columns from the start": ("a b\n", (-2, 0), "a.txt", "too few columns"),
-    "JSON": ('{"words": ["a"]}\n', (0, 1), "a.txt", "whose first line is JSON"),
+    "JSON": ('{"words": ["a"]}\n', (0, 1), "a.txt", "named .jsonl"),
 }  # fmt: skip
 
 
@@ -144,7 +138,7 @@ def test_files_without_sentences_raise(read, content, columns, name, words):
 
 @pytest.mark.parametrize("header", ["token tag", "Word\tPOS", "form ner_tags"])
 def test_header_lines_are_refused(read, header):
-    with pytest.raises(InputError, match=r"a\.txt:1.*Delete"):
+    with pytest.raises(InputError, match=r"a\.txt:1.*delete"):
         read(f"{header}\na N\nb V\n", 0, -1)
     assert read("Wort Tag\na N\n", 0, -1)
 
@@ -162,8 +156,8 @@ def read_json(write, log):
 
     def of(*records, name="a.jsonl", errors=log, **settings):
         path, notes = write(name, "\n".join(map(json.dumps, records))), []
-        config = DataConfig(**settings)
-        return read_sentences(path, config, errors, notes.append), notes
+        reading = Reading(DataConfig(**settings), errors, notes.append)
+        return read_sentences(path, reading), notes
 
     return of
 
@@ -188,9 +182,9 @@ def test_keys_and_names_of_tags_are_settings(read_json):
 KEYS = {  # records, settings, words of the error
     "two lists of tags": ([TWO], {}, r"a\.jsonl .*'pos_tags'.*--label_column"),
     "another list of words": (
-        [GOOD], {"text_columns": ("form",)}, "'tokens', 'ner_tags'",
+        [GOOD], {"text_columns": ("form",)}, "words: none, tags: 'ner_tags'",
     ),
-    "no list of tags": ([GOOD], {"label_column": "x"}, "'tokens', 'ner_tags'"),
+    "no list of tags": ([GOOD], {"label_column": "x"}, "words: 'tokens', tags: none"),
     "numbers": ([GOOD, NUMBERS], {}, r"jsonl:2: .*'ner_tags' has 1.*--tag_names"),
     "few names": (
         [NUMBERS], {"tag_names": ("O", "B")}, r"jsonl:1: .*has 2, of 2 --tag_names",
@@ -226,21 +220,8 @@ def test_bad_records_stop_or_are_counted(read_json, report, record, words):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("a.csv", "a .csv file"),
-        ("a.csv.gz", "a .csv file"),
-        ("a.parquet", "a .parquet file"),
-        ("a.conll", "whose first line is JSON"),
-        ("a.txt.gz", "whose first line is JSON"),
-    ],
+    "name", ["a.csv", "a.csv.gz", "a.parquet", "a.conll", "a.txt.gz"]
 )
-def test_other_formats_raise(read_json, name, words):
-    with pytest.raises(InputError, match=f"{name}', {words}"):
+def test_other_formats_raise(read_json, name):
+    with pytest.raises(InputError, match=f"{name} must be .*jsonl"):
         read_json(GOOD, name=name)
-
-
-def test_a_column_of_splits_is_reported(read_json):
-    rows = [{**GOOD, "split": split} for split in ("train", "test")]
-    assert "'split'" in read_json(*rows)[1][0]
-    assert read_json(rows[0], rows[0])[1] == []

@@ -67,7 +67,7 @@ GOOD = {  # content, name, rows, numbers
     "quotes within a field of .csv": (
         'a,b\n5" disk,1\n', "a.csv", [('5" disk', "1")], [2],
     ),
-    "empty lines at the end": ("a\tb\n1\t2\n\n\r\n\n", "a.tsv", [("1", "2")], [2]),
+    "empty lines in .tsv": ("a\tb\n\n1\t2\n\n\r\n\n", "a.tsv", [("1", "2")], [3]),
     "empty texts": ("a\n1\n\n\n", "a.tsv", [("1",), ("",), ("",)], [2, 3, 4]),
     "semicolons": (
         'text;label\n"a;b";1\nc, d;2\n', "a.csv", [("a;b", "1"), ("c, d", "2")], [2, 3],
@@ -145,7 +145,7 @@ def test_columns_are_chosen_and_must_exist(rows_of, name):
     with pytest.raises(InputError) as caught:
         rows_of(content[name], name, ["a", "x", "y"])
     message = str(caught.value)
-    assert all(word in message for word in (name, "no 'x', 'y'", "'a', 'b', 'c'"))
+    assert all(word in message for word in (name, "columns 'x', 'y'", "'a', 'b', 'c'"))
 
 
 def test_the_caller_may_name_the_columns(write, log):
@@ -193,7 +193,6 @@ BAD = {  # content, name, words of the error, rows that are left
     "columns of a .csv": ("label,text\n1\n0,b\n", "a.csv", "a.csv:2", [3]),
     "commas in a table of semicolons": ("text;label\nb;1\na,1\n", "a.csv", "a.csv:3",
                                         [2]),
-    "an empty line of a .tsv": ("a\tb\n\n1\t2\n", "a.tsv", "a.tsv:2", [3]),
     "no JSON": ('{"a": 1}\n{"a": \n\n{"a": 2}', "a.jsonl", "a.jsonl:2", [1, 4]),
     "no object": ('{"a": 1}\n["a"]\n', "a.ndjson", "a.ndjson:2", [1]),
     "an item of a list": ('[1,\n{"a": 1}]', "a.json", "a.json:1", [2]),
@@ -207,27 +206,24 @@ def test_invalid_rows_stop_or_are_counted(
 ):
     with pytest.raises(InputError, match=words) as caught:
         rows_of(content, name)
-    assert caught.value.required == "Data must be valid"
     assert rows_of(content, name, errors=report)[1] == left
     assert report.counts.total() == 1
     report.close()
     (problem,) = (tmp_path / "problems.txt").read_text().splitlines()
-    assert problem in caught.value.received
+    assert " ".join(problem.split()) in str(caught.value)
 
 
 NO_TABLES = {  # name and content, and words of the error
     "empty": ("a.csv", "", "a.csv"),
     "spaces": ("a.tsv", " \n\r\n", "a.tsv"),
-    "a header alone": ("a.tsv", "label\ttext\n", "a.tsv with none"),
+    "a header alone": ("a.tsv", "label\ttext\n", "a.tsv must have one or more"),
     "a header of other bytes": ("a.csv", b"caf\xe9,text\n1,2\n", "a.csv:1"),
     "a header of broken quotes": ("a.csv", '"x"y,text\n1,2\n', "a.csv:1"),
-    "rows that are all invalid": ("a.csv", "label,text\n1\n", "a.csv with none"),
-    "quotes around the names of a .tsv": ("a.tsv", '"t"\t"l"\na\tb\n', "a.tsv:1.*csv"),
-    "quotes doubled in a .tsv": ("a.tsv", 't\tl\n"say ""x"""\t1\n', "a.tsv:2.*csv"),
-    "the separator line of Excel": ("a.csv", "sep=;\na;b\n1;2\n", "a.csv:1.*Delete"),
+    "rows that are all invalid": ("a.csv", "label,text\n1\n", "a.csv must have one"),
+    "quotes doubled in a .tsv": ("a.tsv", 't\tl\n"say ""x"""\t1\n', "a.tsv.*as .csv"),
     "an archive": ("a.csv.zip", b"PK\x03\x04", "a.csv.zip"),
     "a spreadsheet": ("a.xlsx", "x", "read_excel"),
-    "no records": ("a.json", "[]", "a.json with none"),
+    "no records": ("a.json", "[]", "a.json must have one"),
     "text after a list": ("a.json", '[{"a": 1}] x', "a.json"),
     "a cut object": ("a.json", '{\n "a": [1,\n', "a.json"),
     "an empty text": ("a.txt", "", "a.txt"),
@@ -285,7 +281,7 @@ def test_what_csv_writes_is_read(tmp_path_factory, rows, separator):
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter=separator, quoting=csv.QUOTE_ALL)
         writer.writerows([names, *rows])
-    table = read(str(path), DataErrorLog("stop", ""))
+    table = read(str(path), DataErrorLog("stop"))
     assert list(table.columns) == names
     assert list(zip(*table.columns.values(), strict=True)) == [*map(tuple, rows)]
     assert list(table.lines) == list(range(2, len(rows) + 2))
@@ -361,7 +357,7 @@ def test_the_files_of_glue_are_tables_without_quoting(data):
 def test_published_cases(data):
     def first(name, column):
         (path,) = data.glob(f"cases/{name}")
-        return read(str(path), DataErrorLog("stop", "")).columns[column][0]
+        return read(str(path), DataErrorLog("stop"), [column]).columns[column][0]
 
     if not pathlib.Path(data, "cases").exists():
         pytest.skip("no cases")

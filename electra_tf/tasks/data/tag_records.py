@@ -1,0 +1,208 @@
+"""Sentences in values of JSON: lists of words and tags, or texts with spans."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from electra_tf.config.finetuning import DataConfig
+from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.data.conll import Sentence, require_sentences
+from electra_tf.tasks.data.files import Notify
+from electra_tf.tasks.data.records import read_json
+from electra_tf.tasks.data.schemes import write_spans
+from electra_tf.tasks.data.span_records import (
+    SpanForm,
+    complete_annotations,
+    find_form,
+    is_rejected,
+    to_word_spans,
+)
+from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.rows import describe_json
+from electra_tf.text.tokenizer import WordPieceTokenizer
+from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
+
+_WORD_KEYS = ("words", "tokens")
+_WORD = re.compile("[^ \t\r\n]+")
+_TAG_KEYS = ("ner_tags", "tags", "labels", "chunk_tags", "pos_tags", "upos", "xpos")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parser:
+    """Parser of the records of one file."""
+
+    source: str
+    words: Sequence[str]
+    """Keys of the words or the text, of which the first one counts."""
+    tags: Sequence[str]
+    """Keys of the tags of words."""
+    names: Sequence[str]
+    """Names of tags that are numbers."""
+    form: SpanForm | None
+    """The form of texts with spans; None: there are none."""
+    tokenizer: WordPieceTokenizer
+
+    def spans(self, record: Any, line: int) -> Sentence:
+        """Return a text with spans; ValueError: it is none."""
+        text, spans = self.form.parse(record)
+        sentence = self.text(text, line)
+        words = to_word_spans(spans, text, sentence.offsets)
+        tags = tuple(write_spans(words, len(sentence.words)))
+        return dataclasses.replace(sentence, tags=tags, form=self.form)
+
+    def text(self, text: str, line: int) -> Sentence:
+        """Return a text, split into words."""
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(f"{text!r:.80}, with half of a surrogate pair")
+        offsets = self.tokenizer.word_offsets(text)
+        words = tuple(text[start:end] for start, end in offsets)
+        return Sentence(words, None, self.source, line, True, text, offsets)
+
+    def labelled(self, record: Any, line: int) -> Sentence:
+        """Return lists of words and tags; ValueError: they are none."""
+        if not isinstance(record, dict):
+            raise ValueError(f"{describe_json(record)}, not an object")
+        columns = []
+        for key in (self.words[0], self.tags[0]):
+            values = record.get(key)
+            if not isinstance(values, list) or not values:
+                value = f"is {values!r:.60}" if key in record else "is missing"
+                raise ValueError(f"{key!r} {value}, not a list with items")
+            for value in values:
+                if type(value) is int and columns:
+                    if not 0 <= value < len(self.names):
+                        names = f"{len(self.names)} --tag_names"
+                        raise ValueError(f"{key!r} has {value}, of {names}")
+                elif not isinstance(value, str) or not _WORD.fullmatch(value):
+                    reason = "not a string without white space"
+                    raise ValueError(f"{key!r} has {value!r:.60}, {reason}")
+            columns.append(values)
+        words, tags = columns
+        if len(words) != len(tags):
+            keys = f"{self.words[0]!r} and {len(tags)} {self.tags[0]!r}"
+            raise ValueError(f"{len(words)} {keys}")
+        named = tuple(self.names[tag] if isinstance(tag, int) else tag for tag in tags)
+        return Sentence(tuple(words), named, self.source, line, True)
+
+    def unlabelled(self, record: Any, line: int) -> Sentence:
+        """Return words or a text, with tags if there are any; ValueError: it is "
+        "none."""
+        if isinstance(record, str):
+            return self.text(record, line)
+        if self.form and self.form.has_spans(record):
+            return self.spans(record, line)
+        if not isinstance(record, dict):
+            raise ValueError(f"{describe_json(record)}, not an object or a string")
+        words = next((record[key] for key in self.words if key in record), None)
+        if isinstance(words, str):
+            return self.text(words, line)
+        if not isinstance(words, list):
+            keys = " or ".join(self.words)
+            raise ValueError(
+                f"{record!r:.80} must have {keys}, a list of words or one text; name "
+                "another key with --text_columns"
+            )
+        tags = next((record[key] for key in self.tags if key in record), None)
+        try:
+            found = dataclasses.replace(self, words=["words"], tags=["tags"])
+            return found.labelled({"words": words, "tags": tags}, line)
+        except ValueError:
+            return Sentence(tuple(words), None, self.source, line, True)
+
+
+def read_labelled(
+    path: str,
+    settings: DataConfig,
+    log: DataErrorLog,
+    notify: Notify,
+    tokenizer: WordPieceTokenizer | None,
+) -> list[Sentence]:
+    """Read words with tags, or texts with spans, of a file of JSON."""
+    values = list(read_json(path, log))
+    parser = _parser(path, [value for _, value in values], settings, tokenizer)
+    parse, kind = parser.labelled, "no sentence"
+    remedy = "pass the names of integers in their order: --tag_names=O,B-PER,I-PER"
+    if parser.form:
+        parse, kind, remedy = parser.spans, "no spans of words", ""
+        notify(f"{path}: texts with spans of characters, key {parser.form.spans!r}")
+        accepted = [(line, value) for line, value in values if not is_rejected(value)]
+        if rejected := len(values) - len(accepted):
+            notify(f"{path}: {rejected:,} texts left out, whose answer is no accept")
+        values = accepted
+        if several := sum(len(complete_annotations(v)) > 1 for _, v in values):
+            notify(
+                f"{path}: {several:,} tasks with several annotations; the first is used"
+            )
+    elif len(parser.words) != 1 or len(parser.tags) != 1:
+        raise InputError(
+            f"{path} must have one list of words and one of tags in each record, or a "
+            "text and its spans, and has words: "
+            f"{format_list(parser.words) or 'none'}, tags: "
+            f"{format_list(parser.tags) or 'none'}; name the keys, for example "
+            "--text_columns=tokens --label_column=ner_tags, or --spans_column=entities"
+        )
+    sentences = []
+    for line, value in values:
+        try:
+            sentence = parse(value, line)
+            if not sentence.words:
+                raise ValueError(f"{sentence.text!r:.60} has no word")
+            sentences.append(sentence)
+        except ValueError as error:
+            log.add(path, line, kind, f"{error}; the sentence is dropped", remedy)
+    return require_sentences(sentences, path)
+
+
+def parse_unlabelled(
+    source: str,
+    values: Iterable[tuple[int, Any]],
+    settings: DataConfig,
+    tokenizer: WordPieceTokenizer,
+) -> list[tuple[Sentence, Any]]:
+    """Return words or a text of each value, with tags if it has any, and its id.
+
+    `values`: records, and the number of the line of each.
+    """
+    values = list(values)
+    parser = _parser(source, [value for _, value in values], settings, tokenizer)
+    keys = [*settings.text_columns, *_WORD_KEYS, "text"]
+    parser = dataclasses.replace(parser, words=keys)
+    items = []
+    for line, value in values:
+        try:
+            name = value.get("id") if isinstance(value, dict) else None
+            items.append((parser.unlabelled(value, line), name))
+        except ValueError as error:
+            raise InputError(f"{source}:{line}: {error}") from error
+    return items
+
+
+def _parser(
+    source: str,
+    records: Sequence[Any],
+    settings: DataConfig,
+    tokenizer: WordPieceTokenizer | None,
+) -> _Parser:
+    """Return the parser of records, with the keys that they have."""
+    known = {k for record in records if isinstance(record, dict) for k in record}
+    form = None
+    if settings.spans_column or not any(map(_has_words, records)):
+        text = next(iter(settings.text_columns), None)
+        form = find_form(records, text, settings.spans_column or settings.label_column)
+    tags = [settings.label_column] if settings.label_column else _TAG_KEYS
+    words = settings.text_columns or _WORD_KEYS
+    return _Parser(
+        source,
+        [key for key in words if key in known],
+        [key for key in tags if key in known],
+        settings.tag_names,
+        form,
+        tokenizer or WordPieceTokenizer(Vocabulary(SPECIAL_TOKENS, "BERT's rules")),
+    )
+
+
+def _has_words(record: Any) -> bool:
+    """Return whether a record has words; Prodigy and spaCy have tokens as objects."""
+    lists = [record.get(k) for k in _WORD_KEYS] if isinstance(record, dict) else []
+    return any(isinstance(v, list) and v and isinstance(v[0], str) for v in lists)
