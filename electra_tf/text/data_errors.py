@@ -19,7 +19,9 @@ class DataErrorLog:
         prints: Whether the first error of each kind is printed.
     """
 
-    def __init__(self, on_error: str, path: str | pathlib.Path = "", prints=True):
+    def __init__(
+        self, on_error: str, path: str | pathlib.Path = "", prints: bool = True
+    ):
         self.counts: collections.Counter[str] = collections.Counter()
         self._stop, self._prints = on_error == "stop", prints
         self._path, self._can_report = pathlib.Path(path), bool(str(path))
