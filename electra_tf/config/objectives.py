@@ -87,15 +87,12 @@ _REPLACE_MLM = ObjectiveFacts(
 
 FACTS: Mapping[str, ObjectiveFacts] = {
     "electra": ObjectiveFacts(own=_START),
-    "corrective": ObjectiveFacts(
-        weights=("generator_weight", "discriminator_weight", "main_weight"),
-        own=("main_weight", *_START),
-        corrector=True,
-    ),
     "electra_15": ObjectiveFacts(
         unused=dict.fromkeys(("disallow_correct", *_NO_NETWORK), _ONE_CLASS),
         own=_START,
     ),
+    "replace_mlm": _REPLACE_MLM,
+    "all_tokens_mlm": dataclasses.replace(_REPLACE_MLM, softmax="all"),
     "adversarial": ObjectiveFacts(
         unused={
             "disallow_correct": "correct samples are rewarded too",
@@ -114,8 +111,11 @@ FACTS: Mapping[str, ObjectiveFacts] = {
         sharing=("none", "gdes"),
         stages=2,
     ),
-    "replace_mlm": _REPLACE_MLM,
-    "all_tokens_mlm": dataclasses.replace(_REPLACE_MLM, softmax="all"),
+    "corrective": ObjectiveFacts(
+        weights=("generator_weight", "discriminator_weight", "main_weight"),
+        own=("main_weight", *_START),
+        corrector=True,
+    ),
     "electric": ObjectiveFacts(
         unused={
             **dict.fromkeys(_NO_NETWORK, "the generator is the noise distribution"),

@@ -61,17 +61,7 @@ class MaskingConfig:
 class ObjectiveConfig:
     """Pre-training objective, its losses and the generator's sampling."""
 
-    name: Literal[
-        "electra",
-        "electra_15",
-        "replace_mlm",
-        "all_tokens_mlm",
-        "adversarial",
-        "two_stage",
-        "corrective",
-        "electric",
-        "mlm",
-    ] = "electra"
+    name: Literal[tuple(FACTS)] = "electra"
     """`electra`: replaced-token detection with a masked-LM generator. `electra_15`: the
     same with the discriminator's loss at masked positions only. `replace_mlm`: the
     main network predicts the original tokens where a generator replaced them.

@@ -1,0 +1,114 @@
+"""A task of one's own in the commands: its file, and a row of the registry."""
+
+import json
+
+import tiny
+from conftest import python
+
+FILE = """
+import keras
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.model.heads import ClassificationHead
+from electra_tf.tasks.classifier import encode_texts
+from electra_tf.tasks.data import table
+from electra_tf.tasks.data.splits import Split
+from electra_tf.tasks.losses import weighted_sums
+from electra_tf.tasks.score import LabelScorer
+from electra_tf.tasks.task import Labelled, Task
+from electra_tf.tasks.task_data import TaskData
+from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.data_errors import DataErrorLog
+
+
+@keras.saving.register_keras_serializable("tests")
+class ToneClassifier(TextModel):
+    kind = "tone_classifier"
+    labels = output_names = ("down", "up")
+
+    def make_head(self, seed):
+        return ClassificationHead(self.shape.width, 2, seed=seed)
+
+    def task_loss(self, outputs, targets, weights_B):
+        losses_B = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs)
+        correct_B = tf.argmax(outputs, -1, tf.int32) == targets
+        return weighted_sums(losses_B, correct_B, weights_B)
+
+    def examples(self, x, y=None):
+        ids = None if y is None else [self.labels.index(tone) for tone in y]
+        return encode_texts(self.tokenizer, x, self.settings.data.max_length, ids)
+
+    def decode(self, x, examples, outputs):
+        return tf.nn.softmax(np.stack(outputs)).numpy()
+
+
+class ToneTask(Task):
+    models = (ToneClassifier,)
+
+    def read(self, path, notify):
+        log = DataErrorLog("stop", "", "Each row must have text and tone")
+        rows = table.read(path, log, ("text", "tone"), notify=notify)
+        return Split(rows.texts("text"), rows.texts("tone"))
+
+    def training_data(self, name, data, reading):
+        split = self.read(data, reading.notify)
+        splits = {"train": split, "dev": split}
+        return TaskData(name, splits, self.scorer(), ToneClassifier)
+
+    def labelled_data(self, model, name, data, given, notify):
+        return Labelled("tone", {"dev": self.read(data, notify)}, self.scorer())
+
+    def scorer(self):
+        return LabelScorer(("accuracy",), ToneClassifier.labels)
+
+    def line(self, model, item, prediction):
+        return model.labels[int(np.argmax(prediction))]
+"""
+# Beside the file, the registry alone names the task.
+PROGRAM = """
+import importlib, json, sys
+
+import electra_tf.tasks
+
+folder, data, run = sys.argv[1:4]
+electra_tf.tasks.__path__.append(folder)
+
+from electra_tf.tasks import registry
+
+registry._TASKS += (("tone_classifier", "tone_task.ToneTask", ("tone",)),)
+registry.NAMES += ("tone",)
+
+
+def call(name, *flags):
+    command = importlib.import_module(f"electra_tf.{name}")
+    command.FLAGS([name, *flags])
+    command.main()
+
+
+model = f"--model={run}/tuned"
+call("finetune", "--task=tone", f"--data={data}", f"--checkpoint={folder}/start",
+     f"--output={run}/tuned", *sys.argv[4:])
+call("evaluate", model, f"--data={data}", f"--output={run}/scores.json")
+call("predict", model, f"--input={data}", f"--output={run}/lines.txt", "--format=text")
+call("export", model, f"--output={run}/served")
+"""
+
+
+def test_the_commands_take_a_task_of_ones_own(tmp_path, pretrained):
+    texts, labels = tiny.texts(32, longest=11, shortest=10)
+    tones = ["up" if label else "down" for label in labels]
+    data = tmp_path / "data.csv"
+    rows = [f"{text},{tone}" for text, tone in zip(texts, tones, strict=True)]
+    data.write_text("\n".join(["text,tone", *rows, ""]))
+    (tmp_path / "tone_task.py").write_text(FILE)
+    (tmp_path / "start").symlink_to(pretrained)
+    flags = ["--set=training.epochs=12", "--set=optimizer.learning_rate=0.003"]
+    result = python("-c", PROGRAM, tmp_path, data, tmp_path / "run", *flags)
+    assert result.returncode == 0, result.stderr
+    lines = (tmp_path / "run/lines.txt").read_text().splitlines()
+    assert lines == tones
+    scores = json.loads((tmp_path / "run/scores.json").read_text())
+    assert scores["dev"]["accuracy"] == 100
+    (about,) = (tmp_path / "run/served/1").rglob("about.json")
+    assert json.loads(about.read_text())["kind"] == "tone_classifier"
