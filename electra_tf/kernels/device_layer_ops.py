@@ -10,7 +10,7 @@ import contextvars
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -26,26 +26,12 @@ PREFIX = "electra_tf."
 _SHORTEST = 16  # rows and columns of a matmul within a kernel
 
 
-class Weights(Protocol):
-    """Weights in flat buffers; `pretraining/flat_state.py` has the implementation."""
-
-    def tensor(self, variable: keras.Variable) -> tf.Tensor | None:
-        """Return the float32 tensor that gets the gradient; None: not in a buffer."""
-
-    def place(self, variable: keras.Variable) -> tuple[tf.Tensor, int]:
-        """Return the buffer of a weight and its place there."""
-
-    def merged(self, variables: Sequence[keras.Variable], dtype: Any) -> tf.Tensor:
-        """Return matrices that are stored together, side by side, in a type."""
-
-
-_weights: contextvars.ContextVar[Weights | None] = contextvars.ContextVar(
-    "weights", default=None
-)
+# The `FlatState` of `pretraining/flat_state.py`, which has the weights in flat buffers.
+_weights = contextvars.ContextVar("weights", default=None)
 
 
 @contextlib.contextmanager
-def device_kernels(weights: Weights) -> Iterator[None]:
+def device_kernels(weights: Any) -> Iterator[None]:
     """Use kernels for GPUs in the steps that are traced meanwhile."""
     token = _weights.set(weights)
     try:
@@ -68,7 +54,7 @@ class DeviceLayerOps(FusedLayerOps):
     Operations that a kernel does not support are those of `FusedLayerOps`.
     """
 
-    def __init__(self, dropout: DropoutSeeds, weights: Weights):
+    def __init__(self, dropout: DropoutSeeds, weights: Any):
         super().__init__(dropout)
         self._weights = weights
         # Of each layer norm, the copy of its result for the next residual, whose

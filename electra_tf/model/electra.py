@@ -14,12 +14,17 @@ from keras import ops
 from electra_tf.config.model import ModelConfig
 from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.errors import InputError, check_type
-from electra_tf.model.calls import call_as_it_is, unpack_inputs
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
+from electra_tf.model.keras_layers import (
+    build_layer,
+    call_as_it_is,
+    policy_config,
+    rows_of,
+    summary,
+    unpack_inputs,
+)
 from electra_tf.model.layer_ops import LayerOps, Tensor
-from electra_tf.model.saving import build_layer, policy_config
-from electra_tf.model.summary import rows_of, summary
 from electra_tf.model.transformer import DisentangledEmbeddings, InitializerFactory
 from electra_tf.model.two_towers import TwoTowerGenerator
 
@@ -29,17 +34,7 @@ _CORRECTOR = 4  # also the number of the next seed's discriminator, of other sha
 
 
 class MaskedLM(keras.layers.Layer):
-    """Encoder with a masked-LM head, which predicts the tokens at given positions.
-
-    `electra_tf.MaskedLanguageModel` is the same with a tokenizer and files.
-
-    Args:
-        encoder: The encoder; its token table is also the output matrix.
-        seed: Seed of the initial values of the head.
-        name: Name of the layer.
-        dtype: Keras dtype policy.
-        trainable: Whether the weights are trained, the encoder's too.
-    """
+    """The layers of `electra_tf.MaskedLanguageModel`, which adds files and texts."""
 
     rematerialized_call = call_as_it_is
 
@@ -88,9 +83,7 @@ class MaskedLM(keras.layers.Layer):
         """
         if positions is None:
             raise InputError(
-                "positions must be set, int32 [B, M]",
-                "none",
-                "Pass positions=..., or call fill_mask for texts",
+                "positions must be set, int32 [B, M]; call fill_mask for texts"
             )
         inputs = unpack_inputs(token_ids, segment_ids, padding_mask)
         x_BLD = self.encoder(*inputs, training=training, layer_ops=layer_ops)
@@ -158,32 +151,7 @@ class Discriminator(keras.layers.Layer):
 
 
 class ElectraPair(keras.layers.Layer):
-    """Generator and discriminator (paper, sections 2 and 3.2).
-
-    `electra_tf.Electra` is the same with a tokenizer and files.
-
-    `settings.sharing` selects the shared weights:
-
-    - `embeddings`: the embedding tables and their layer norm; each encoder has its own
-      projection.
-    - `all`: the whole encoder.
-    - `gdes`: the discriminator's tables are the generator's plus a difference; its
-      loss does not reach the generator's.
-    - `none`: nothing; the generator's tables have the generator's width.
-
-    Args:
-        settings: Shapes and weight sharing, with a vocabulary size.
-        seed: Seed of the initial values.
-        generator: Whether to create a generator; a uniform generator has no weights.
-        dtype: Keras dtype policy.
-        name: Name of the layer.
-        trainable: Whether the weights are trained.
-        baseline: Whether to create the vector that predicts the reward of an
-            adversarial generator (paper, appendix F).
-        two_towers: Whether the generator has two towers (Electric). It is then the
-            attribute `cloze`, and `generator` is None.
-        corrector: Whether the discriminator has a masked-LM head beside its own.
-    """
+    """The layers of `electra_tf.Electra`, which adds files and texts."""
 
     encoder_class: ClassVar[type[TransformerEncoder]] = TransformerEncoder
     """Class of the encoders of one tower."""
@@ -347,10 +315,7 @@ def bert(settings: ModelConfig, seed: int = 0, dtype: Any = None) -> MaskedLM:
 
 
 def pretraining_model(
-    settings: ModelConfig,
-    objective: ObjectiveConfig,
-    seed: int = 0,
-    dtype: Any = None,
+    settings: ModelConfig, objective: ObjectiveConfig, seed: int = 0, dtype: Any = None
 ) -> ElectraPair | MaskedLMPair | MaskedLM:
     """Create the networks of an objective, as `config/objectives.py` lists them."""
     facts = objective.facts

@@ -9,30 +9,22 @@ from keras import ops
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, check_type
-from electra_tf.model.calls import call_as_it_is, remat_scope_of_blocks, unpack_inputs
+from electra_tf.model.keras_layers import (
+    build_layer,
+    call_as_it_is,
+    remat_scope_of_blocks,
+    rows_of,
+    summary,
+    unpack_inputs,
+)
 from electra_tf.model.layer_ops import AttentionRecorder, LayerOps, Tensor
-from electra_tf.model.saving import build_layer
-from electra_tf.model.summary import rows_of, summary
 from electra_tf.model.transformer import Block, Embeddings, InitializerFactory
 
 _MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
 
 
 class TransformerEncoder(keras.layers.Layer):
-    """Transformer encoder (BERT; ELECTRA paper, section 2), from ids to hidden states.
-
-    `electra_tf.Encoder` is the same with a tokenizer and files. Embeddings whose width
-    differs from that of the hidden states are projected after their layer norm and
-    dropout.
-
-    Args:
-        shape: Depth, widths, tables and dropout.
-        seed: Seed of the initial values.
-        embeddings: Another encoder's embeddings to share; None creates new ones.
-        name: Name of the layer, with which the paths of its weights begin.
-        dtype: Keras dtype policy.
-        trainable: Whether the weights are trained.
-    """
+    """The layers of `electra_tf.Encoder`, which adds its tokenizer and files."""
 
     rematerialized_call = call_as_it_is
 
@@ -120,11 +112,7 @@ class TransformerEncoder(keras.layers.Layer):
         maps: list[Tensor] = []
         if output_attentions:
             if layer_ops is not None:
-                raise InputError(
-                    "output_attentions must be used without layer_ops",
-                    f"layer_ops={layer_ops!r}",
-                    "Leave out layer_ops",
-                )
+                raise InputError("output_attentions must be used without layer_ops")
             layer_ops = AttentionRecorder(training)
             maps = layer_ops.maps
         hidden_states = []
@@ -207,10 +195,8 @@ class TransformerEncoder(keras.layers.Layer):
         if rank < 1 or not names or names - known or chosen[0].lora_enabled:
             raise InputError(
                 "enable_lora must be called once, with a rank of 1 or more and some of "
-                f"the layers {', '.join(sorted(known))}",
-                f"rank={rank!r}, target_layer_names={target_layer_names!r}"
-                + ", with LoRA already" * any(layer.lora_enabled for layer in layers),
-                "Pass other arguments, or load the encoder again",
+                f"the layers {', '.join(sorted(known))}, not with rank={rank!r} and "
+                f"target_layer_names={target_layer_names!r}"
             )
         for weight in self.weights:
             weight.trainable = False
@@ -226,9 +212,8 @@ class TransformerEncoder(keras.layers.Layer):
         """
         if not self._has_own_tables:
             raise InputError(
-                "An encoder must have its own embeddings to be saved as a layer",
-                f"{self.name!r}, which uses the embeddings of another encoder",
-                "Save the Electra layer that contains both",
+                f"{self.name!r} uses the embeddings of another encoder; save the "
+                "Electra layer that contains both"
             )
         arguments = {"shape": dataclasses.asdict(self.shape), "seed": self.seed}
         return super().get_config() | arguments

@@ -11,9 +11,8 @@ from keras import ops
 
 from electra_tf.config.finetuning import POOLED_VECTORS, Pooler, Pooling
 from electra_tf.config.model import EncoderConfig
-from electra_tf.model.calls import call_as_it_is
+from electra_tf.model.keras_layers import call_as_it_is, rows_of
 from electra_tf.model.layer_ops import LayerOps, Tensor, gelu
-from electra_tf.model.summary import rows_of
 from electra_tf.model.transformer import InitializerFactory, layer_norm
 
 _EXCLUDED = -1e9  # a logit whose softmax is exactly 0

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from electra_tf.model.saving import PACKAGE
+from electra_tf.model.keras_layers import PACKAGE
 
 Tensor = Any
 

@@ -15,13 +15,11 @@ from keras import ops
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
+from electra_tf.model.keras_layers import rows_of
 from electra_tf.model.layer_ops import LayerOps, Tensor
-from electra_tf.model.summary import rows_of
 
 DELTA = "_delta"
 """End of the names of `DisentangledEmbeddings`' weights."""
-
-
 _zeros = contextvars.ContextVar("zeros", default=False)
 
 
@@ -119,9 +117,8 @@ class Embeddings(keras.layers.Layer):
         length, longest = token_ids.shape[1], self._rows["position_embeddings"]
         if length is not None and length > longest:
             raise InputError(
-                f"An input must have at most the encoder's {longest} positions",
-                f"{length} positions",
-                f"Cut the texts: tokenizer(texts, max_length={longest})",
+                f"The input has {length} positions, more than the encoder's {longest}; "
+                f"cut the texts: tokenizer(texts, max_length={longest})"
             )
         layer_ops = layer_ops or LayerOps(training)
         words_BLE = self._look_up_words(token_ids, layer_ops)

@@ -6,11 +6,10 @@ import keras
 from keras import ops
 
 from electra_tf.config.model import EncoderConfig
-from electra_tf.model.calls import call_as_it_is
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.heads import MaskedLMHead
+from electra_tf.model.keras_layers import call_as_it_is, rows_of
 from electra_tf.model.layer_ops import LayerOps, Tensor
-from electra_tf.model.summary import rows_of
 from electra_tf.model.transformer import Embeddings
 
 _RIGHT_TOWER = 2**32  # added to the seed of the left tower

@@ -116,7 +116,7 @@ class FlatState:
             ],
         }
 
-    # `Weights` of the kernels:
+    # What the kernels' operations read:
 
     def tensor(self, variable: keras.Variable) -> tf.Tensor | None:
         """Return the tensor of a weight that gets its gradient."""

@@ -1,22 +1,18 @@
 """Warn about problems of a run, from its logged training metrics.
 
-The rules must not warn about a healthy run, whose metrics look alarming in places:
+The rules must not warn about a healthy run:
 
-* At first the discriminator predicts "original" for every token (the released code does
-  so after 50 steps), because few tokens are replaced. A collapse is reported only after
-  the warm-up, 2,000 steps and 5% of training, and not while the AUC (disc_auc), which
-  improves first, shows that replaced tokens get larger logits than original ones.
-* After a steep fall the masked-LM loss is flat for a while, when the model has learned
-  only word frequencies, and again at the end of training. A stall is therefore reported
-  only after many steps, and only while the predictions are hardly better than guessing:
-  an accuracy below 10% (always predicting the most frequent token gives about 5% on
-  most text) or a loss within 5% of log(vocabulary size). Even a small model is better
-  once it uses the context.
-* Single logs are noisy. Rises are computed on moving averages (over about 20 logs, or
-  1% of training if that is more), and each condition must hold in several logs in a
-  row.
-* Single large gradients are clipped and do no harm. A norm that stays at a multiple of
-  its average is a problem.
+* At first the discriminator predicts "original" for every token, because few tokens are
+  replaced. A collapse is reported only after the warm-up, 2,000 steps and 5% of
+  training, and not while the AUC, which improves first, shows learning.
+* The masked-LM loss is flat when the model has learned only word frequencies, and at
+  the end of training. A stall is reported only after many steps, and only while the
+  predictions are hardly better than guessing: always predicting the most frequent token
+  gives an accuracy of about 5% on most text.
+* Single logs are noisy. Rises are computed on moving averages, and each condition must
+  hold in several logs in a row.
+* Single large gradients are clipped and do no harm; a norm that stays at a multiple of
+  its average does.
 """
 
 import math

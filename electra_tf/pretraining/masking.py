@@ -5,8 +5,7 @@ comparison with the released code can supply them.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,13 +15,6 @@ from electra_tf.config.pretraining import MaskingConfig
 from electra_tf.kernels.rng import POSITIONS, REPLACEMENTS, TOKENS, RngStream
 
 _ORIGINAL_MASK_SHARE = 0.85  # share of the drawn positions that become [MASK]
-
-
-class VocabularyIds(Protocol):
-    """Attributes of `electra_tf.Vocabulary` that masking reads."""
-
-    ids: Mapping[str, int]
-    is_continuation: Sequence[bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +32,9 @@ class SpecialTokens:
 
     @classmethod
     def from_vocabulary(
-        cls, vocabulary: VocabularyIds, counts_V: np.ndarray | None = None
+        cls, vocabulary: Any, counts_V: np.ndarray | None = None
     ) -> "SpecialTokens":
-        """Return the special ids and the continuation pieces of a vocabulary."""
+        """Return the ids of an `electra_tf.Vocabulary` that masking needs."""
         return cls(
             cls=vocabulary.ids["[CLS]"],
             sep=vocabulary.ids["[SEP]"],
@@ -80,38 +72,31 @@ class Masker:
 
     def __call__(self, batch: Batch, rng: RngStream) -> MaskedBatch:
         """Select positions and write replacement tokens there, with static shapes."""
-        rows = batch.input_ids_BL.shape[0]
-        maskable_BL = maskable(batch, self.tokens)
+        rows, slots = batch.input_ids_BL.shape[0], self.max_predictions_per_seq
+        maskable_BL, written_BM = maskable(batch, self.tokens), None
         count_B = tf.gather(
             self.num_masked_by_length, tf.reduce_sum(batch.input_mask_BL, 1)
         )
         if self.settings.scheme == "original":
             # The released code uses position 0, that of [CLS], for "no position".
             maskable_BL &= tf.range(self.length) > 0
-            bits_BM = rng.bits(POSITIONS, rows, (self.max_predictions_per_seq,))
-            positions_BM = sample_with_replacement(maskable_BL, bits_BM)
-            positions_BM, weights_BM = first_positions(
-                positions_BM, count_B, maskable_BL
-            )
-            uniform_BM = rng.uniform(
-                REPLACEMENTS, rows, (self.max_predictions_per_seq,)
-            )
-            return apply_mask_as_original(
-                batch, positions_BM, weights_BM, uniform_BM, self.tokens.mask
-            )
-        keys_BL = _keys(rng.bits(POSITIONS, rows, (self.length,)), maskable_BL)
-        if self.settings.scheme == "whole_word":
-            starts_BL = word_starts(batch, maskable_BL, self.tokens)
-            positions_BM, weights_BM = sample_whole_words(
-                keys_BL, starts_BL, maskable_BL, count_B, self.max_predictions_per_seq
-            )
+            bits_BM = rng.bits(POSITIONS, rows, (slots,))
+            drawn_BM = sample_with_replacement(maskable_BL, bits_BM)
+            chosen = first_positions(drawn_BM, count_B, maskable_BL)
+            uniform_BM = rng.uniform(REPLACEMENTS, rows, (slots,))
+            written_BM = written_by_original(uniform_BM, chosen[1])
         else:
-            _, positions_BM = tf.math.top_k(keys_BL, self.max_predictions_per_seq)
-            positions_BM, weights_BM = first_positions(
-                positions_BM, count_B, maskable_BL
-            )
-        replacement_BM = self._replacement_ids(batch, positions_BM, rng)
-        return apply_mask(batch, positions_BM, weights_BM, replacement_BM)
+            keys_BL = _keys(rng.bits(POSITIONS, rows, (self.length,)), maskable_BL)
+            if self.settings.scheme == "whole_word":
+                starts_BL = word_starts(batch, maskable_BL, self.tokens)
+                chosen = sample_whole_words(
+                    keys_BL, starts_BL, maskable_BL, count_B, slots
+                )
+            else:
+                drawn_BM = tf.math.top_k(keys_BL, slots).indices
+                chosen = first_positions(drawn_BM, count_B, maskable_BL)
+        replacement_BM = self._replacement_ids(batch, chosen[0], rng)
+        return apply_mask(batch, *chosen, replacement_BM, written_BM)
 
     def _replacement_ids(
         self, batch: Batch, positions_BM: tf.Tensor, rng: RngStream
@@ -223,14 +208,25 @@ def apply_mask(
     positions_BM: tf.Tensor,
     weights_BM: tf.Tensor,
     replacement_BM: tf.Tensor,
+    written_BM: tf.Tensor | None = None,
 ) -> MaskedBatch:
-    """Write `replacement_BM` at distinct positions and collect the labels."""
+    """Write `replacement_BM` at positions, where `written_BM` is 1, and collect labels.
+
+    By default all used positions are written. A position that is drawn twice is written
+    if any of its draws is.
+    """
     labels_BM = tf.gather(batch.input_ids_BL, positions_BM, batch_dims=1)
-    masked_ids_BL = scatter_tokens(
-        batch.input_ids_BL, positions_BM, weights_BM, replacement_BM
-    )
     labels_BM *= tf.cast(weights_BM, tf.int32)
+    written_BM = weights_BM if written_BM is None else written_BM
+    masked_ids_BL = scatter_tokens(
+        batch.input_ids_BL, positions_BM, written_BM, replacement_BM
+    )
     return MaskedBatch(*batch, masked_ids_BL, positions_BM, labels_BM, weights_BM)
+
+
+def written_by_original(uniform_BM: tf.Tensor, weights_BM: tf.Tensor) -> tf.Tensor:
+    """Return 1 at the 85% of the used positions that the released code masks."""
+    return tf.cast(uniform_BM < _ORIGINAL_MASK_SHARE, tf.float32) * weights_BM
 
 
 def scatter_tokens(
@@ -276,28 +272,6 @@ def sample_with_replacement(maskable_BL: tf.Tensor, bits_BM: tf.Tensor) -> tf.Te
     rank_BM = tf.cast(index_BM, tf.int32) + 1
     positions_BM = tf.searchsorted(rank_BL, rank_BM, side="left")
     return tf.where(available_B1 > 0, positions_BM, 0)
-
-
-def apply_mask_as_original(
-    batch: Batch,
-    positions_BM: tf.Tensor,
-    weights_BM: tf.Tensor,
-    uniform_BM: tf.Tensor,
-    mask_id: int,
-) -> MaskedBatch:
-    """Write [MASK] at 85% of the sampled positions and keep the other tokens.
-
-    A repeated position is masked if any of its draws is. Every used position has a
-    label. `uniform_BM` is in [0, 1).
-    """
-    write_BM = tf.cast(uniform_BM < _ORIGINAL_MASK_SHARE, tf.float32) * weights_BM
-    replacement_BM = tf.fill(positions_BM.shape, mask_id)
-    masked_ids_BL = scatter_tokens(
-        batch.input_ids_BL, positions_BM, write_BM, replacement_BM
-    )
-    labels_BM = tf.gather(batch.input_ids_BL, positions_BM, batch_dims=1)
-    labels_BM *= tf.cast(weights_BM, tf.int32)
-    return MaskedBatch(*batch, masked_ids_BL, positions_BM, labels_BM, weights_BM)
 
 
 def _keys(bits_BL: tf.Tensor, maskable_BL: tf.Tensor) -> tf.Tensor:

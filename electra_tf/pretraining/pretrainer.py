@@ -19,7 +19,7 @@ from electra_tf.errors import InputError, check_type
 from electra_tf.kernels.rng import EVALUATION, TRAINING, RngStream, make_rng
 from electra_tf.pretraining import metrics as metrics_lib
 from electra_tf.pretraining.losses import WeightedSum
-from electra_tf.pretraining.masking import SpecialTokens, VocabularyIds
+from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.pretraining.objectives.common import uses_jit
 
@@ -78,7 +78,7 @@ class Pretrainer(keras.Model):
     def from_vocabulary(
         cls,
         config: PretrainingConfig,
-        vocabulary: VocabularyIds,
+        vocabulary: Any,
         token_counts: np.ndarray | None = None,
     ) -> "Pretrainer":
         """Make a pretrainer with initial weights, for `compile` and `fit`.
@@ -128,13 +128,10 @@ class Pretrainer(keras.Model):
         step, on several forward and backward pass.
         """
         if others or named or not hasattr(optimizer, "slots"):
-            received = [repr(value)[:60] for value in (optimizer, *others)]
             raise InputError(
-                "compile of a pretrainer must have the optimizer of create_optimizer "
-                "and nothing else",
-                ", ".join([*received, *named]),
-                "Call compile(electra_tf.create_optimizer(config.optimizer, "
-                "steps=config.training.steps))",
+                "compile of a pretrainer must get the optimizer of create_optimizer "
+                f"and nothing else, not {optimizer!r:.60}"
+                + "".join(f", {name}" for name in (*map(repr, others), *named))
             )
         is_whole = uses_jit(self.config.training.xla) and _replicas() == 1
         super().compile(optimizer=optimizer, jit_compile=is_whole)
@@ -164,9 +161,8 @@ class Pretrainer(keras.Model):
         """Train with Keras's loop; the objective must have one stage."""
         if self.stage_starts:
             raise InputError(
-                "Keras's fit must train an objective of one stage",
-                f"objective.name: {self.config.objective.name}",
-                "Run electra-tf pretrain",
+                "Keras's fit must train an objective of one stage, not objective.name: "
+                f"{self.config.objective.name}; run electra-tf pretrain"
             )
         return super().fit(*args, **kwargs)
 
@@ -244,10 +240,9 @@ class Pretrainer(keras.Model):
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         """Raise an error: finetune, evaluate and pretrain read checkpoints instead."""
         raise InputError(
-            "A pretrainer must be saved as a checkpoint, with config and vocabulary",
-            f"save({str(filepath)!r})",
-            "Call experiment.save_checkpoint(pretrainer, folder) of the experiment "
-            "that created it, or save_weights to write the weights alone",
+            f"save({str(filepath)!r}) would lose config and vocabulary; call "
+            "experiment.save_checkpoint(pretrainer, folder) of the experiment that "
+            "created it, or save_weights to write the weights alone"
         )
 
     def _progress(self) -> tf.Tensor | float:
@@ -258,11 +253,7 @@ class Pretrainer(keras.Model):
         return step / self.config.training.steps
 
     def _accumulate_gradients(
-        self,
-        masked: MaskedBatch,
-        weights: Weights,
-        rng: RngStream,
-        progress: tf.Tensor,
+        self, masked: MaskedBatch, weights: Weights, rng: RngStream, progress: tf.Tensor
     ) -> tuple[tf.Tensor, Gradients, dict[str, WeightedSum]]:
         """Sum loss, gradients and metrics over `training.accumulation` micro-batches.
 
@@ -292,20 +283,13 @@ class Pretrainer(keras.Model):
             return index + 1, sums
 
         _, (loss, present, metrics) = tf.while_loop(
-            lambda index, _: index < count,
-            add,
-            (1, compute(0)),
-            parallel_iterations=1,
+            lambda index, _: index < count, add, (1, compute(0)), parallel_iterations=1
         )
         gradients = [present.get(i) for i in range(len(self.trainable_variables))]
         return loss, gradients, metrics
 
     def loss_and_gradients(
-        self,
-        masked: MaskedBatch,
-        weights: Weights,
-        rng: RngStream,
-        progress: tf.Tensor,
+        self, masked: MaskedBatch, weights: Weights, rng: RngStream, progress: tf.Tensor
     ) -> tuple[tf.Tensor, Gradients, dict[str, WeightedSum]]:
         """Run forward and backward pass on these rows.
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.model.encoder import TransformerEncoder
-from electra_tf.model.saving import PACKAGE
+from electra_tf.model.keras_layers import PACKAGE
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.inference import INPUTS, compiled, outputs_by_row
 from electra_tf.tasks.text_inputs import check_input, to_single_texts

@@ -12,7 +12,7 @@ from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.interop.keras_networks import KerasNetworks, load_networks
 from electra_tf.model.electra import ElectraPair, MaskedLM, MaskedLMPair
-from electra_tf.model.saving import PACKAGE
+from electra_tf.model.keras_layers import PACKAGE
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.tasks.encoder import (
     BATCH_SIZES,

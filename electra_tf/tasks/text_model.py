@@ -20,7 +20,7 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
-from electra_tf.model.calls import call_as_it_is
+from electra_tf.model.keras_layers import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.serving.export import export_model
 from electra_tf.sources import PretrainedEncoder

@@ -72,10 +72,7 @@ def layer_ops_of(norm, dropout):
             lambda layer_ops, x: layer_ops.dropout(x, dropout),
             (normal(4, 6, 8),),
         ),
-        "add_norm": (
-            add_norm,
-            (normal(4, 6, 8), normal(8), normal(4, 6, 8), *weights),
-        ),
+        "add_norm": (add_norm, (normal(4, 6, 8), normal(8), normal(4, 6, 8), *weights)),
         **{
             name: (
                 lambda layer_ops, x, kernel: layer_ops.matmul(x, kernel),

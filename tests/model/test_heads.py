@@ -22,12 +22,7 @@ from electra_tf.model.heads import (
 )
 from electra_tf.model.transformer import InitializerFactory
 from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.losses import (
-    class_loss,
-    score_loss,
-    span_loss,
-    tag_loss,
-)
+from electra_tf.tasks.losses import class_loss, score_loss, span_loss, tag_loss
 
 WIDTH, EMBEDDING, VOCABULARY, LENGTH = 16, 8, 50, 7
 RANDOM = np.random.default_rng(0)

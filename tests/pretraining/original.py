@@ -16,8 +16,9 @@ from electra_tf.config.pretraining import (
 )
 from electra_tf.pretraining.masking import (
     SpecialTokens,
-    apply_mask_as_original,
+    apply_mask,
     first_positions,
+    written_by_original,
 )
 from electra_tf.pretraining.pretrainer import Pretrainer
 
@@ -102,9 +103,9 @@ class Fixture:
             tf.constant(self["rand_positions"]), count_B, everything_BL
         )
         uniform_BM = tf.constant(self["rand_replace_uniform"])
-        return apply_mask_as_original(
-            batch, positions_BM, weights_BM, uniform_BM, self.tokens.mask
-        )
+        written_BM = written_by_original(uniform_BM, weights_BM)
+        mask_BM = tf.fill(positions_BM.shape, self.tokens.mask)
+        return apply_mask(batch, positions_BM, weights_BM, mask_BM, written_BM)
 
     def rng(self):
         return _Given(self["rand_gumbel_uniform"])

@@ -7,11 +7,7 @@ import tensorflow as tf
 from electra_tf.pretraining.sampling import corrupt, sample_gumbel
 from pretraining.original import Fixture
 
-FILES = (
-    "pretraining.npz",
-    "pretraining_tied.npz",
-    "pretraining_untied_embeddings.npz",
-)
+FILES = ("pretraining.npz", "pretraining_tied.npz", "pretraining_untied_embeddings.npz")
 
 
 @pytest.fixture(scope="module", params=FILES)
@@ -21,10 +17,7 @@ def fixture(request):
 
 def logits(fixture):
     masked, model = fixture.masked(), fixture.pretrainer.core
-    args = {
-        "segment_ids": masked.segment_ids_BL,
-        "padding_mask": masked.input_mask_BL,
-    }
+    args = {"segment_ids": masked.segment_ids_BL, "padding_mask": masked.input_mask_BL}
     return model.generator(masked.masked_ids_BL, **args, positions=masked.positions_BM)
 
 

@@ -18,6 +18,9 @@ from electra_tf.pretraining.losses import WeightedSum, masked_lm_loss, mlm_predi
 from electra_tf.pretraining.masking import Masker, SpecialTokens
 from electra_tf.pretraining.metrics import masked_lm_metrics
 
+Share = tf.Tensor | float
+"""Completed share of training, for schedules."""
+
 
 class Objective:
     """Base class of the objectives, with one stage of training."""
@@ -91,7 +94,7 @@ def masked_lm_losses(
 
 
 def scheduled(
-    value: float, points: Sequence[tuple[float, float]], progress: tf.Tensor | float
+    value: float, points: Sequence[tuple[float, float]], progress: Share
 ) -> tf.Tensor | float:
     """Multiply a setting by the factor of its schedule at a share of training.
 
@@ -126,7 +129,4 @@ def _remat_scope(remat: bool) -> contextlib.AbstractContextManager:
 
 def encoder_inputs(masked: MaskedBatch) -> dict[str, tf.Tensor]:
     """Return segment ids and padding mask as keyword arguments of an encoder."""
-    return {
-        "segment_ids": masked.segment_ids_BL,
-        "padding_mask": masked.input_mask_BL,
-    }
+    return {"segment_ids": masked.segment_ids_BL, "padding_mask": masked.input_mask_BL}

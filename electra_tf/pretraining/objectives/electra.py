@@ -24,6 +24,7 @@ from electra_tf.pretraining.metrics import (
 from electra_tf.pretraining.objectives.common import (
     Losses,
     Objective,
+    Share,
     encoder_inputs,
     masked_lm_losses,
     scheduled,
@@ -60,11 +61,7 @@ class ElectraObjective(Objective):
         return masked.input_mask_BL
 
     def losses(
-        self,
-        masked: MaskedBatch,
-        rng: RngStream,
-        training: bool,
-        progress: tf.Tensor | float = 0.0,
+        self, masked: MaskedBatch, rng: RngStream, training: bool, progress: Share = 0.0
     ) -> Losses:
         """Compute the losses of the current stage, as sums over these rows.
 
@@ -90,7 +87,7 @@ class ElectraObjective(Objective):
         masked: MaskedBatch,
         corrupted: CorruptedBatch,
         layer_ops: FusedLayerOps,
-        progress: tf.Tensor | float,
+        progress: Share,
     ) -> Losses:
         """Run the main network, the discriminator, on the generator's samples."""
         logits_BL = self.model.discriminator(
@@ -103,7 +100,7 @@ class ElectraObjective(Objective):
         logits_BL: tf.Tensor,
         masked: MaskedBatch,
         corrupted: CorruptedBatch,
-        progress: tf.Tensor | float,
+        progress: Share,
     ) -> Losses:
         """Return the loss and metrics of replaced-token detection."""
         counted_BL = self.discriminated(masked)
@@ -119,7 +116,7 @@ class ElectraObjective(Objective):
         generator: "ElectraObjective",
         masked: MaskedBatch,
         rng: RngStream,
-        progress: tf.Tensor | float,
+        progress: Share,
     ) -> dict[str, WeightedSum]:
         """Return the metrics of the discriminator on samples of another generator.
 
@@ -154,7 +151,7 @@ class ElectraObjective(Objective):
         masked: MaskedBatch,
         rng: RngStream,
         layer_ops: FusedLayerOps,
-        progress: tf.Tensor | float,
+        progress: Share,
     ) -> tuple[CorruptedBatch, Losses]:
         """Replace the masked tokens by samples; return the generator's loss too.
 
@@ -170,7 +167,7 @@ class ElectraObjective(Objective):
         masked: MaskedBatch,
         logits_BMV: tf.Tensor,
         rng: RngStream,
-        progress: tf.Tensor | float,
+        progress: Share,
     ) -> tuple[CorruptedBatch, Losses]:
         """Replace the masked tokens by samples of logits; return their loss too."""
         predictions = mlm_predictions(logits_BMV, masked.labels_BM)
@@ -194,12 +191,12 @@ class ElectraObjective(Objective):
     def _is_frozen(self) -> bool:
         return self.settings.freeze_generator
 
-    def _scheduled(self, name: str, progress: tf.Tensor | float) -> tf.Tensor | float:
+    def _scheduled(self, name: str, progress: Share) -> tf.Tensor | float:
         """Return the value of a setting that may have a schedule."""
         points = getattr(self.settings, f"{name}_schedule")
         return scheduled(getattr(self.settings, name), points, progress)
 
-    def _schedules(self, progress: tf.Tensor | float) -> dict[str, WeightedSum]:
+    def _schedules(self, progress: Share) -> dict[str, WeightedSum]:
         """Return the settings with a schedule as metrics."""
         return {
             name: WeightedSum(self._scheduled(name, progress), tf.ones([]))
@@ -213,7 +210,7 @@ class ElectraObjective(Objective):
         predictions: MLMPredictions,
         labels_BM: tf.Tensor,
         rng: RngStream,
-        progress: tf.Tensor | float = 0.0,
+        progress: Share = 0.0,
     ) -> tf.Tensor:
         """Sample the tokens that replace the masked ones, as `objective` configures.
 
@@ -261,10 +258,9 @@ def _fixed_logits(settings: ObjectiveConfig, tokens: SpecialTokens) -> np.ndarra
         return np.zeros(tokens.vocabulary_size, np.float32)
     if tokens.counts_V is None:
         raise InputError(
-            "objective.unigram_generator must know the counts of the tokens",
-            "no counts",
-            "Run electra-tf pretrain, which counts them, or pass token_counts of "
-            "electra_tf.text.pipeline.count_tokens to Pretrainer.from_vocabulary",
+            "objective.unigram_generator has no counts of tokens; run electra-tf "
+            "pretrain, which counts them, or pass token_counts of "
+            "electra_tf.text.pipeline.count_tokens to Pretrainer.from_vocabulary"
         )
     counts_V = np.array(tokens.counts_V, np.float64)
     counts_V[[0, tokens.cls, tokens.sep, tokens.mask]] = 0

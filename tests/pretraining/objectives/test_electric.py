@@ -30,9 +30,7 @@ def test_losses_labels_and_gradients_equal_the_original(fixture, monkeypatch):
     is_same = fixture["corrupted_input_ids"] == fixture["input_ids"]
     assert (is_same & (fixture["is_fake"] == 1)).any()
     monkeypatch.setattr(
-        objective,
-        "sample_replacements",
-        lambda *_: tf.constant(fixture["sampled_ids"]),
+        objective, "sample_replacements", lambda *_: tf.constant(fixture["sampled_ids"])
     )
     read, discriminator_losses = [], objective.discriminator_losses
 

@@ -1,0 +1,105 @@
+"""Configs, inputs, output shapes and recomputation of all layers, for Keras."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import keras
+
+from electra_tf import compat
+from electra_tf.errors import InputError
+
+Tensor = Any
+Layer = TypeVar("Layer", bound=keras.layers.Layer)
+
+PACKAGE = "electra_tf"
+"""Package name of the registered Keras classes."""
+
+
+def policy_config(dtype: Any) -> dict[str, Any]:
+    """Return a dtype policy, its name, or the global one (None) as JSON."""
+    return keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
+
+
+def build_layer(kind: type[Layer], config: dict[str, Any], **kinds: type) -> Layer:
+    """Create a layer from its config; `kinds` are classes of arguments by name."""
+    arguments = {**config}
+    for name, argument_kind in kinds.items():
+        arguments[name] = argument_kind(**arguments[name])
+    if isinstance(arguments.get("dtype"), dict):
+        arguments["dtype"] = keras.dtype_policies.deserialize(arguments["dtype"])
+    trainable = arguments.pop("trainable", True)
+    layer = kind(**arguments)
+    layer.trainable = trainable  # Keras does not pass the argument on to sublayers
+    return layer
+
+
+def unpack_inputs(
+    token_ids: Tensor | Mapping[str, Tensor],
+    segment_ids: Tensor | None,
+    padding_mask: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the inputs of an encoder, given one by one or as one dictionary."""
+    others = {"segment_ids": segment_ids, "padding_mask": padding_mask}
+    names = ["token_ids", *others]
+    given = {name: x for name, x in others.items() if x is not None}
+    if not isinstance(token_ids, Mapping):
+        inputs = {"token_ids": token_ids, **given}
+    else:
+        inputs = {**token_ids, **{f"{name}=": x for name, x in given.items()}}
+    if {*inputs} != {*names} or any(x is None for x in inputs.values()):
+        raise InputError(
+            f"An encoder must be called with {', '.join(names)}, or with one "
+            f"dictionary of these from a tokenizer, not with {', '.join(inputs)}"
+        )
+    return tuple(inputs[name] for name in names)
+
+
+def summary(layer: keras.layers.Layer, **arguments: Any) -> None:
+    """Print the layer's parts with output shapes and numbers of parameters.
+
+    Args:
+        layer: A layer with the attribute `layers`, `self` of `layer.summary`.
+        arguments: Those of `keras.Model.summary`.
+    """
+    if not layer.built:
+        layer.build((None, None))
+    view = keras.Model(name=layer.name)
+    view.parts, view.built = layer.layers, True
+    view.summary(**arguments)
+
+
+def rows_of(size: Callable[[Any], int] | None = None) -> property:
+    """Return the attribute `output_shape` of a layer, which Keras's summary reads.
+
+    Without it Keras calls the layer with one input, and most get several. `size`:
+    function of the layer that returns the last size of an output [B, L, size]; None:
+    the output is [B, L].
+    """
+    return property(lambda layer: (None, None) + ((size(layer),) if size else ()))
+
+
+def call_as_it_is(
+    layer: keras.layers.Layer, layer_call: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Callable[..., Any]:
+    """Return a layer's call; a `rematerialized_call` of layers with an encoder.
+
+    In a `keras.RematScope`, each of the encoder's blocks is recomputed on its own. All
+    of them together would need the memory that the scope is to save.
+    """
+    return layer_call
+
+
+def remat_scope_of_blocks(
+    encoder: keras.layers.Layer, blocks: list[str]
+) -> contextlib.AbstractContextManager:
+    """Return the scope in which an encoder creates its parts.
+
+    Keras would recompute each dense layer and each dropout, with other random numbers.
+    """
+    mode = compat.remat_mode(encoder)
+    if mode is None or mode.mode is None:
+        return contextlib.nullcontext()
+    if mode.mode == "list_of_layers" and encoder.name not in mode.layer_names:
+        blocks = mode.layer_names
+    return keras.RematScope("list_of_layers", layer_names=blocks)
