@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from electra_tf.tasks.classifier import TextClassifier, TextRegressor
     from electra_tf.tasks.encoder import Encoder
     from electra_tf.tasks.load import load_model
-    from electra_tf.tasks.pretrained import Electra, MaskedLanguageModel
+    from electra_tf.tasks.pretrained_heads import Electra, MaskedLanguageModel
     from electra_tf.tasks.tagger import TokenClassifier
     from electra_tf.tasks.tokenizer import Tokenizer
     from electra_tf.text.pipeline import training_batches
@@ -74,9 +74,9 @@ _NO_KERAS = {
 }
 _KERAS = {
     "ChoiceClassifier": "tasks.choice",
-    "Electra": "tasks.pretrained",
+    "Electra": "tasks.pretrained_heads",
     "Encoder": "tasks.encoder",
-    "MaskedLanguageModel": "tasks.pretrained",
+    "MaskedLanguageModel": "tasks.pretrained_heads",
     "Pretrainer": "pretraining.pretrainer",
     "QuestionAnswerer": "tasks.answerer",
     "TextClassifier": "tasks.classifier",

@@ -68,7 +68,7 @@ cli.define(
     batches="With --checkpoint: batches to evaluate, at most. Default: all.",
 )
 flags.DEFINE_enum(
-    "task", None, registry.NAMES, "Task of --predictions.", flag_values=FLAGS
+    "task", None, registry.TASK_NAMES, "Task of --predictions.", flag_values=FLAGS
 )
 cli.define_device_flags(FLAGS)
 

@@ -34,7 +34,11 @@ SETTINGS = {
     "on_error": "data.on_error",
 }
 flags.DEFINE_enum(
-    "task", None, (*registry.NAMES, "glue"), "Required: the task.", flag_values=FLAGS
+    "task",
+    None,
+    (*registry.TASK_NAMES, "glue"),
+    "Required: the task.",
+    flag_values=FLAGS,
 )
 cli.define(
     FLAGS,

@@ -38,7 +38,11 @@ cli.define(
     "those of training.",
 )
 flags.DEFINE_enum(
-    "format", "text", predictions.FORMATS, "Format of the output.", flag_values=FLAGS
+    "format",
+    "text",
+    predictions.OUTPUT_FORMATS,
+    "Format of the output.",
+    flag_values=FLAGS,
 )
 cli.define(
     FLAGS, cli.DEFINE_COUNT, None, nbest="Answers per question with --format=jsonl."

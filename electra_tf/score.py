@@ -28,7 +28,7 @@ cli.define(
     output="A file, which is replaced. Default: standard output.",
 )
 flags.DEFINE_enum(
-    "format", "text", nbest.FORMATS, "Format of the output.", flag_values=FLAGS
+    "format", "text", nbest.NBEST_FORMATS, "Format of the output.", flag_values=FLAGS
 )
 cli.define(
     FLAGS,

@@ -275,7 +275,7 @@ def path_below_encoder(path: str, name: str = "encoder") -> str:
     return path.split(f"{name}/", 1)[1]
 
 
-def find_tokenizer(
+def model_tokenizer(
     name: str | os.PathLike, vocabulary: str | os.PathLike | None = None
 ) -> WordPieceTokenizer:
     """Return the tokenizer of a model, or of the vocabulary at a path."""

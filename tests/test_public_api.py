@@ -85,7 +85,7 @@ def test_classes_have_their_methods_where_they_are_defined():
     """In a process that imports one module, not the package's names."""
     program = """
 from electra_tf.tasks.encoder import Encoder
-from electra_tf.tasks.pretrained import Electra, MaskedLanguageModel
+from electra_tf.tasks.pretrained_heads import Electra, MaskedLanguageModel
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.tokenizer import Tokenizer
 

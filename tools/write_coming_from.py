@@ -38,7 +38,7 @@ def _section(section: old_names.Section) -> str:
     return f"\n## {section.title}\n\n{section.text}\n{head}{rows}"
 
 
-def _row(row: old_names.Row) -> str:
+def _row(row: old_names.OldName) -> str:
     ours = (f"{n.text}={n.value}" if n.value else n.text for n in row.ours)
     cells = _code(row.old), _code(ours) or "none", row.difference
     return f"| {' | '.join(cells)} |\n"

@@ -45,7 +45,7 @@ class OurName(NamedTuple):
         return section in fields and name in fields[section].type.__dataclass_fields__
 
 
-class Row(NamedTuple):
+class OldName(NamedTuple):
     """Names of another library with one meaning."""
 
     old: tuple[str, ...]
@@ -63,7 +63,7 @@ class Section(NamedTuple):
 
     title: str
     text: str
-    rows: tuple[Row, ...]
+    rows: tuple[OldName, ...]
 
 
 @functools.cache
@@ -77,7 +77,7 @@ def sections() -> tuple[Section, ...]:
         for old, ours, difference in table["rows"]:
             names = [ours] if isinstance(ours, str) else ours or ()
             rows.append(
-                Row(tuple(old.split()), tuple(map(_our_name, names)), difference)
+                OldName(tuple(old.split()), tuple(map(_our_name, names)), difference)
             )
         found.append(Section(table["title"], table["text"], tuple(rows)))
     return tuple(found)
@@ -85,7 +85,7 @@ def sections() -> tuple[Section, ...]:
 
 def find(
     name: str, root: type | None, flags: Container[str] | None = None
-) -> tuple[Row, OurName | None] | None:
+) -> tuple[OldName, OurName | None] | None:
     """Return the row of an old name, and the first of our names that applies.
 
     The row has no name of ours if there is nothing to set; None: the name is unknown,

@@ -10,9 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from electra_tf.model.keras_layers import PACKAGE
-
-Tensor = Any
+from electra_tf.model.keras_layers import PACKAGE, Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

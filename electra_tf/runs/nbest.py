@@ -14,7 +14,7 @@ from electra_tf.text.rows import JSON_SUFFIXES, begins_json
 if TYPE_CHECKING:  # `score` needs the formats before TensorFlow
     from electra_tf.runs.scoring import TextScorer
 
-FORMATS = ("text", "jsonl")
+NBEST_FORMATS = ("text", "jsonl")
 _OTHER = (".csv", ".tsv", ".html", ".htm", ".xml", *JSON_SUFFIXES, *COLUMN_SUFFIXES)
 
 

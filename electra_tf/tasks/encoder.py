@@ -21,7 +21,7 @@ from electra_tf.tasks.text_inputs import check_input, to_single_texts
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.encoding import encode_rows, to_rows
 
-Pooling = Literal["mean", "cls"]
+VectorPooling = Literal["mean", "cls"]
 _SMOOTHING = 0.01
 _PRETRAINED_ONLY = (
     "the encoder was only pre-trained, so the cosines of its vectors say little about "
@@ -100,7 +100,7 @@ class Encoder(TransformerEncoder):
     def embed(
         self,
         texts: Sequence[Any],
-        pooling: Pooling = "mean",
+        pooling: VectorPooling = "mean",
         layer: int = -1,
         batch_size: int = 32,
         max_length: int | None = None,
@@ -139,7 +139,7 @@ class Encoder(TransformerEncoder):
             warnings.warn(_PRETRAINED_ONLY, stacklevel=2)
         states = self.shape.depth + 1
         limit = self.shape.max_positions if max_length is None else max_length
-        check_argument("pooling", pooling, get_args(Pooling))
+        check_argument("pooling", pooling, get_args(VectorPooling))
         check_argument("layer", layer, range(-states, states))
         check_argument("max_length", limit, range(5, self.shape.max_positions + 1))
         check_argument("batch_size", batch_size, BATCH_SIZES)

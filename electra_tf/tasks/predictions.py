@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # `predict` needs the formats before TensorFlow
     from electra_tf.tasks.task import Item
     from electra_tf.tasks.text_model import TextModel
 
-FORMATS = ("text", "jsonl", "tsv", "csv")
+OUTPUT_FORMATS = ("text", "jsonl", "tsv", "csv")
 _CHUNK_ITEMS = 1024
 _END = "\r\n"  # of a line of CSV, before it is written
 

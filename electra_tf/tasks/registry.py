@@ -22,7 +22,7 @@ _TASKS = (
     ("choice_classifier", "choice_task.ChoiceTask", ("choice",)),
     ("question_answerer", "question_task.QuestionTask", ("squad1", "squad2")),
 )
-NAMES = tuple(name for *_, names in _TASKS for name in names)
+TASK_NAMES = tuple(name for *_, names in _TASKS for name in names)
 """Values of --task: GLUE, SQuAD, and kinds of files."""
 
 

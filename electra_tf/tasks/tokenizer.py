@@ -59,9 +59,9 @@ class Tokenizer(WordPieceTokenizer):
             InputError: The source is damaged, or its kind is unknown.
         """
         # The readers of models import TensorFlow, which takes seconds.
-        from electra_tf.sources import find_tokenizer
+        from electra_tf.sources import model_tokenizer
 
-        return cls.of(find_tokenizer(path_or_name, vocabulary))
+        return cls.of(model_tokenizer(path_or_name, vocabulary))
 
     @classmethod
     def of(cls, tokenizer: WordPieceTokenizer) -> "Tokenizer":

@@ -15,7 +15,7 @@ from tiny import (
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.encoder import Encoder
-from electra_tf.tasks.pretrained import Electra, MaskedLanguageModel
+from electra_tf.tasks.pretrained_heads import Electra, MaskedLanguageModel
 
 SETTINGS = config(depth=2).model
 SHAPE = SETTINGS.encoder

@@ -10,7 +10,7 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.encoder import Encoder
-from electra_tf.tasks.pretrained import Electra, MaskedLanguageModel
+from electra_tf.tasks.pretrained_heads import Electra, MaskedLanguageModel
 from electra_tf.tasks.tagger import TokenClassifier
 
 CONFIG = tiny.config()

@@ -77,7 +77,7 @@ electra_tf.tasks.__path__.append(folder)
 from electra_tf.tasks import registry
 
 registry._TASKS += (("tone_classifier", "tone_task.ToneTask", ("tone",)),)
-registry.NAMES += ("tone",)
+registry.TASK_NAMES += ("tone",)
 
 
 def call(name, *flags):

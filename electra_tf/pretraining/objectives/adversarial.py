@@ -6,7 +6,7 @@ from electra_tf.batch import CorruptedBatch, MaskedBatch
 from electra_tf.kernels.rng import RngStream
 from electra_tf.model.electra import gather
 from electra_tf.pretraining.losses import WeightedSum, mlm_predictions
-from electra_tf.pretraining.objectives.common import Losses, Share, encoder_inputs
+from electra_tf.pretraining.objectives.common import Losses, Progress, encoder_inputs
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 
 
@@ -31,7 +31,11 @@ class AdversarialObjective(ElectraObjective):
         return counts | dict.fromkeys(("policy", "baseline", "entropy"), num_masked)
 
     def losses(
-        self, masked: MaskedBatch, rng: RngStream, training: bool, progress: Share = 0.0
+        self,
+        masked: MaskedBatch,
+        rng: RngStream,
+        training: bool,
+        progress: Progress = 0.0,
     ) -> Losses:
         """Run generator, sampling and discriminator, and compute all losses."""
         generator, layer_ops = self.model.generator, self.layer_ops(rng, training)

@@ -18,7 +18,7 @@ from electra_tf.pretraining.losses import WeightedSum, masked_lm_loss, mlm_predi
 from electra_tf.pretraining.masking import Masker, SpecialTokens
 from electra_tf.pretraining.metrics import masked_lm_metrics
 
-Share = tf.Tensor | float
+Progress = tf.Tensor | float
 """Completed share of training, for schedules."""
 
 
@@ -94,7 +94,7 @@ def masked_lm_losses(
 
 
 def scheduled(
-    value: float, points: Sequence[tuple[float, float]], progress: Share
+    value: float, points: Sequence[tuple[float, float]], progress: Progress
 ) -> tf.Tensor | float:
     """Multiply a setting by the factor of its schedule at a share of training.
 

@@ -7,7 +7,7 @@ from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.model.electra import gather
 from electra_tf.pretraining.objectives.common import (
     Losses,
-    Share,
+    Progress,
     encoder_inputs,
     masked_lm_losses,
 )
@@ -33,7 +33,7 @@ class CorrectiveObjective(ElectraObjective):
         masked: MaskedBatch,
         corrupted: CorruptedBatch,
         layer_ops: FusedLayerOps,
-        progress: Share,
+        progress: Progress,
     ) -> Losses:
         """Run the discriminator's encoder once, and both heads on its states."""
         network = self.model.discriminator

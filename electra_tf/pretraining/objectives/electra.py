@@ -24,7 +24,7 @@ from electra_tf.pretraining.metrics import (
 from electra_tf.pretraining.objectives.common import (
     Losses,
     Objective,
-    Share,
+    Progress,
     encoder_inputs,
     masked_lm_losses,
     scheduled,
@@ -61,7 +61,11 @@ class ElectraObjective(Objective):
         return masked.input_mask_BL
 
     def losses(
-        self, masked: MaskedBatch, rng: RngStream, training: bool, progress: Share = 0.0
+        self,
+        masked: MaskedBatch,
+        rng: RngStream,
+        training: bool,
+        progress: Progress = 0.0,
     ) -> Losses:
         """Compute the losses of the current stage, as sums over these rows.
 
@@ -87,7 +91,7 @@ class ElectraObjective(Objective):
         masked: MaskedBatch,
         corrupted: CorruptedBatch,
         layer_ops: FusedLayerOps,
-        progress: Share,
+        progress: Progress,
     ) -> Losses:
         """Run the main network, the discriminator, on the generator's samples."""
         logits_BL = self.model.discriminator(
@@ -100,7 +104,7 @@ class ElectraObjective(Objective):
         logits_BL: tf.Tensor,
         masked: MaskedBatch,
         corrupted: CorruptedBatch,
-        progress: Share,
+        progress: Progress,
     ) -> Losses:
         """Return the loss and metrics of replaced-token detection."""
         counted_BL = self.discriminated(masked)
@@ -116,7 +120,7 @@ class ElectraObjective(Objective):
         generator: "ElectraObjective",
         masked: MaskedBatch,
         rng: RngStream,
-        progress: Share,
+        progress: Progress,
     ) -> dict[str, WeightedSum]:
         """Return the metrics of the discriminator on samples of another generator.
 
@@ -151,7 +155,7 @@ class ElectraObjective(Objective):
         masked: MaskedBatch,
         rng: RngStream,
         layer_ops: FusedLayerOps,
-        progress: Share,
+        progress: Progress,
     ) -> tuple[CorruptedBatch, Losses]:
         """Replace the masked tokens by samples; return the generator's loss too.
 
@@ -167,7 +171,7 @@ class ElectraObjective(Objective):
         masked: MaskedBatch,
         logits_BMV: tf.Tensor,
         rng: RngStream,
-        progress: Share,
+        progress: Progress,
     ) -> tuple[CorruptedBatch, Losses]:
         """Replace the masked tokens by samples of logits; return their loss too."""
         predictions = mlm_predictions(logits_BMV, masked.labels_BM)
@@ -191,12 +195,12 @@ class ElectraObjective(Objective):
     def _is_frozen(self) -> bool:
         return self.settings.freeze_generator
 
-    def _scheduled(self, name: str, progress: Share) -> tf.Tensor | float:
+    def _scheduled(self, name: str, progress: Progress) -> tf.Tensor | float:
         """Return the value of a setting that may have a schedule."""
         points = getattr(self.settings, f"{name}_schedule")
         return scheduled(getattr(self.settings, name), points, progress)
 
-    def _schedules(self, progress: Share) -> dict[str, WeightedSum]:
+    def _schedules(self, progress: Progress) -> dict[str, WeightedSum]:
         """Return the settings with a schedule as metrics."""
         return {
             name: WeightedSum(self._scheduled(name, progress), tf.ones([]))
@@ -210,7 +214,7 @@ class ElectraObjective(Objective):
         predictions: MLMPredictions,
         labels_BM: tf.Tensor,
         rng: RngStream,
-        progress: Share = 0.0,
+        progress: Progress = 0.0,
     ) -> tf.Tensor:
         """Sample the tokens that replace the masked ones, as `objective` configures.
 

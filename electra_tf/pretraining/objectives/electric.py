@@ -9,7 +9,7 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.kernels.rng import RngStream
 from electra_tf.pretraining.losses import WeightedSum
 from electra_tf.pretraining.masking import SpecialTokens, mark_masked, maskable
-from electra_tf.pretraining.objectives.common import Losses, Share, encoder_inputs
+from electra_tf.pretraining.objectives.common import Losses, Progress, encoder_inputs
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
 
@@ -43,7 +43,11 @@ class ElectricObjective(ElectraObjective):
         return maskable(masked, self._tokens)
 
     def losses(
-        self, masked: MaskedBatch, rng: RngStream, training: bool, progress: Share = 0.0
+        self,
+        masked: MaskedBatch,
+        rng: RngStream,
+        training: bool,
+        progress: Progress = 0.0,
     ) -> Losses:
         """Run generator, sampling and discriminator, and compute both losses."""
         layer_ops = self.layer_ops(rng, training)

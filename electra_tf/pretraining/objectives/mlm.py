@@ -7,7 +7,7 @@ from electra_tf.kernels.rng import RngStream
 from electra_tf.pretraining.objectives.common import (
     Losses,
     Objective,
-    Share,
+    Progress,
     encoder_inputs,
     masked_lm_losses,
 )
@@ -21,7 +21,11 @@ class MaskedLMObjective(Objective):
         return {"masked_lm": tf.reduce_sum(masked.weights_BM)}
 
     def losses(
-        self, masked: MaskedBatch, rng: RngStream, training: bool, progress: Share = 0.0
+        self,
+        masked: MaskedBatch,
+        rng: RngStream,
+        training: bool,
+        progress: Progress = 0.0,
     ) -> Losses:
         """Predict the masked tokens; return the loss and its metrics."""
         logits_BMV = self.model(
