@@ -4,6 +4,8 @@ The logits of all positions of a batch would be its largest tensor by far: 16,38
 positions of 30,522 entries take 2 GB, and their gradient as much again.
 """
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -42,12 +44,7 @@ def log_probabilities(
     """
     positions, size = hidden_XE.shape[0], table_VE.shape[0]
     chunk = min(positions, chunk or max(1, _CHUNK_VALUES // size))
-    count = -(-positions // chunk)
-
-    def split(x_X: tf.Tensor) -> tf.Tensor:
-        padding = [[0, count * chunk - positions]] + [[0, 0]] * (len(x_X.shape) - 1)
-        return tf.reshape(tf.pad(x_X, padding), [count, chunk, *x_X.shape[1:]])
-
+    split = functools.partial(_chunks, positions=positions, size=chunk)
     labels_KC, others_KC = split(labels_X), split(others_X)
 
     @custom_gradient
@@ -68,33 +65,14 @@ def log_probabilities(
             return label_C - log_sum_C, other_C - log_sum_C, largest_C - log_sum_C
 
         def backward(upstream_X: tf.Tensor, *_) -> tuple[tf.Tensor, ...]:
-            upstream_KC = split(upstream_X)
-
-            def add(index, of_hidden, of_table_VE, of_bias_V):
-                one_hot_CV = tf.one_hot(labels_KC[index], size)
-                of_logits_CV = upstream_KC[index][:, None] * (
-                    one_hot_CV - tf.nn.softmax(logits(index))
-                )
-                return (
-                    index + 1,
-                    of_hidden.write(index, tf.matmul(of_logits_CV, table_VE)),
-                    of_table_VE
-                    + tf.matmul(of_logits_CV, hidden_KCE[index], transpose_a=True),
-                    of_bias_V + tf.reduce_sum(of_logits_CV, 0),
-                )
-
-            empty = tf.TensorArray(
-                tf.float32, count, element_shape=hidden_KCE.shape[1:]
+            grad_hidden_XE, *others = _backward(
+                split(upstream_X), labels_KC, hidden_KCE, table_VE, bias_V, logits
             )
-            start = (0, empty, tf.zeros_like(table_VE), tf.zeros_like(bias_V))
-            _, of_hidden, of_table_VE, of_bias_V = tf.while_loop(
-                lambda index, *_: index < count, add, start, parallel_iterations=1
-            )
-            return of_hidden.concat()[:positions], of_table_VE, of_bias_V
+            return grad_hidden_XE[:positions], *others
 
         results = tf.map_fn(
             forward,
-            tf.range(count),
+            tf.range(labels_KC.shape[0]),
             fn_output_signature=(tf.float32,) * 3,
             parallel_iterations=1,
         )
@@ -104,3 +82,39 @@ def log_probabilities(
     return LogProbabilities(
         label_X, tf.stop_gradient(other_X), tf.stop_gradient(largest_X)
     )
+
+
+def _chunks(x_X: tf.Tensor, positions: int, size: int) -> tf.Tensor:
+    """Return [X, ...] as chunks [K, size, ...], padded with zeros."""
+    count = -(-positions // size)
+    padding = [[0, count * size - positions]] + [[0, 0]] * (len(x_X.shape) - 1)
+    return tf.reshape(tf.pad(x_X, padding), [count, size, *x_X.shape[1:]])
+
+
+def _backward(
+    upstream_KC: tf.Tensor,
+    labels_KC: tf.Tensor,
+    hidden_KCE: tf.Tensor,
+    table_VE: tf.Tensor,
+    bias_V: tf.Tensor,
+    logits: Callable[[tf.Tensor], tf.Tensor],
+) -> tuple[tf.Tensor, ...]:
+    """Return the gradients of hidden states, table and bias, chunk by chunk."""
+    count = labels_KC.shape[0]
+
+    def add(index, of_hidden, of_table_VE, of_bias_V):
+        one_hot_CV = tf.one_hot(labels_KC[index], table_VE.shape[0])
+        of_logits_CV = upstream_KC[index][:, None] * (
+            one_hot_CV - tf.nn.softmax(logits(index))
+        )
+        of_table_VE += tf.matmul(of_logits_CV, hidden_KCE[index], transpose_a=True)
+        of_hidden = of_hidden.write(index, tf.matmul(of_logits_CV, table_VE))
+        of_bias_V += tf.reduce_sum(of_logits_CV, 0)
+        return index + 1, of_hidden, of_table_VE, of_bias_V
+
+    empty = tf.TensorArray(tf.float32, count, element_shape=hidden_KCE.shape[1:])
+    start = 0, empty, tf.zeros_like(table_VE), tf.zeros_like(bias_V)
+    _, of_hidden, of_table_VE, of_bias_V = tf.while_loop(
+        lambda index, *_: index < count, add, start, parallel_iterations=1
+    )
+    return of_hidden.concat(), of_table_VE, of_bias_V

@@ -1,5 +1,6 @@
 """The encoder with its tokenizer, from any source, and vectors of texts."""
 
+import functools
 import itertools
 import numbers
 import os
@@ -154,20 +155,22 @@ class Encoder(TransformerEncoder):
             )
         examples = EncodedExamples(encoded.ids, encoded.segments, limit)
         layer %= states
-
-        def pool(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-            all_states = self.states(**inputs, training=False)
-            x_BLD = next(itertools.islice(all_states, layer, None))
-            x_BLD = tf.cast(x_BLD, tf.float32)
-            if pooling == "cls":
-                return x_BLD[:, 0]
-            real_BL1 = tf.cast(inputs["padding_mask"], tf.float32)[..., None]
-            return tf.reduce_sum(x_BLD * real_BL1, 1) / tf.reduce_sum(real_BL1, 1)
-
+        pool = functools.partial(self._pool, pooling, layer)
         pool = compiled(self, (pooling, layer), pool, INPUTS)
         vectors = outputs_by_row(examples, batch_size, lambda inputs, _: pool(inputs))
         vectors = np.array(vectors, np.float32).reshape(-1, self.shape.width)
         return vectors if whiten is None else _whitened(vectors, whiten)
+
+    def _pool(
+        self, pooling: VectorPooling, layer: int, inputs: Mapping[str, tf.Tensor]
+    ) -> tf.Tensor:
+        """Return the vectors of a batch, float32 [B, D]."""
+        all_states = self.states(**inputs, training=False)
+        x_BLD = tf.cast(next(itertools.islice(all_states, layer, None)), tf.float32)
+        if pooling == "cls":
+            return x_BLD[:, 0]
+        real_BL1 = tf.cast(inputs["padding_mask"], tf.float32)[..., None]
+        return tf.reduce_sum(x_BLD * real_BL1, 1) / tf.reduce_sum(real_BL1, 1)
 
 
 def _whitened(vectors_ND: np.ndarray, sample_MD: np.ndarray) -> np.ndarray:

@@ -149,13 +149,10 @@ class MaskedLanguageModel(MaskedLM):
             [texts] if single else texts,
             lambda text: encode_masked(text, tokenizer),
         )
-        places = [np.flatnonzero(np.equal(ids, mask)) for ids in examples.ids]
-        for index, text in enumerate(rows):
-            if not len(places[index]):
-                raise InputError(
-                    f"The text at index {index}, {text!r:.80}, has no {MASK}, in "
-                    "capitals, in place of a word"
-                )
+        places = [
+            _places(ids, mask, text, index)
+            for index, (ids, text) in enumerate(zip(examples.ids, rows, strict=True))
+        ]
 
         def propose(inputs: Mapping[str, tf.Tensor], positions_BM: tf.Tensor) -> Any:
             logits_BMV = self(**inputs, positions=positions_BM, training=False)
@@ -318,6 +315,16 @@ class Electra(ElectraPair):
 def _load(path_or_name: Any, vocabulary: Any) -> KerasNetworks:
     source = sources.open_pretrained(path_or_name, vocabulary)
     return load_networks(source.run, source.path)
+
+
+def _places(ids: list[int], mask: int, text: str, index: int) -> np.ndarray:
+    """Return the positions of the masks of a text."""
+    if mask not in ids:
+        raise InputError(
+            f"The text at index {index}, {text!r:.80}, has no {MASK}, in capitals, in "
+            "place of a word"
+        )
+    return np.flatnonzero(np.equal(ids, mask))
 
 
 def _fill(text: str, slot: int, token: str) -> str:
