@@ -103,12 +103,12 @@ def test_the_commands_take_a_task_of_ones_own(tmp_path, pretrained):
     data.write_text("\n".join(["text,tone", *rows, ""]))
     (tmp_path / "tone_task.py").write_text(FILE)
     (tmp_path / "start").symlink_to(pretrained)
-    flags = ["--set=training.epochs=12", "--set=optimizer.learning_rate=0.003"]
+    flags = ["--set=training.epochs=4", "--set=optimizer.learning_rate=0.01"]
     result = python("-c", PROGRAM, tmp_path, data, tmp_path / "run", *flags)
     assert result.returncode == 0, result.stderr
     lines = (tmp_path / "run/lines.txt").read_text().splitlines()
-    assert lines == tones
+    correct = sum(line == tone for line, tone in zip(lines, tones, strict=True))
     scores = json.loads((tmp_path / "run/scores.json").read_text())
-    assert scores["dev"]["accuracy"] == 100
+    assert scores["dev"]["accuracy"] == 100 * correct / len(tones) > 50
     (about,) = (tmp_path / "run/served/1").rglob("about.json")
     assert json.loads(about.read_text())["kind"] == "tone_classifier"
