@@ -294,8 +294,8 @@ def site(tmp_path_factory):
 @pytest.mark.tools
 def test_mkdocs_renders_reference_and_notebooks(site):
     reference = "".join(p.read_text() for p in (site / "reference").rglob("*.html"))
-    # It is attached to its class, which does not show it.
-    assert 'id="electra_tf.Encoder.from_preset"' in reference
+    for name in ("Encoder.from_preset", "Encoder.enable_lora", "Tokenizer.encode"):
+        assert f'id="electra_tf.{name}"' in reference  # also inherited ones
     assert "Example:" not in reference
     for path in DOCS.rglob("*.ipynb"):
         page = (
