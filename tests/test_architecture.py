@@ -125,6 +125,14 @@ def test_imports_have_no_circle():
     assert circle == []
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_class_has_its_attributes_where_it_is_defined(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            if isinstance(target, ast.Attribute):
+                assert not re.match("[A-Z]+[a-z]", ast.unparse(target)), node.lineno
+
+
 COMMAND_FILES = [PACKAGE / f"{name}.py" for name in COMMANDS]
 
 
