@@ -17,7 +17,7 @@ from electra_tf.interop.keras_networks import load_networks
 from electra_tf.model.electra import ElectraPair, MaskedLMPair
 from electra_tf.pretraining.objectives.all_tokens_mlm import log_mixture
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
-from electra_tf.text.tokenizer import WordPieceTokenizer
+from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.text.warnings import UnknownCounter
 
@@ -58,7 +58,7 @@ class TextScorer:
 
     rule: Scoring
     """One of `RULES`."""
-    tokenizer: WordPieceTokenizer
+    tokenizer: Tokenizer
     max_tokens: int
     """Wordpieces of a text, at most."""
     token_scores: Callable[..., tf.Tensor]
@@ -92,7 +92,8 @@ class TextScorer:
         source = sources.open_pretrained(path)
         networks = load_networks(source.run, source.path)
         networks.check_discriminator()
-        tokenizer, facts = networks.tokenizer, networks.config.objective.facts
+        tokenizer = Tokenizer.of(networks.tokenizer)
+        facts = networks.config.objective.facts
         mask = tokenizer.vocabulary.ids[MASK]
         scores = _token_scores(networks.model, facts.scoring, mask)
         limit = networks.shapes.max_positions - 2
