@@ -29,7 +29,6 @@ from electra_tf.tasks.defaults import (
 from electra_tf.tasks.registry import named
 from electra_tf.tasks.score import Mistake
 from electra_tf.tasks.task_data import Reading
-from electra_tf.tasks.trial_callbacks import shown_scores
 from electra_tf.tasks.trials import (
     STATISTICS,
     Trial,
@@ -38,6 +37,7 @@ from electra_tf.tasks.trials import (
     format_summary,
     pluralize,
     read_report,
+    shown_scores,
     summary,
     trial_folder,
 )

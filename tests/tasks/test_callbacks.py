@@ -6,7 +6,7 @@ import tiny
 from electra_tf.config.finetuning import FitConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier
-from electra_tf.tasks.trial_callbacks import TrialCheckpoint
+from electra_tf.tasks.trials import TrialCheckpoint
 from electra_tf.training.checkpoint import saved_steps
 
 TEXTS, LABELS = tiny.texts(16, longest=11, shortest=10)  # two steps an epoch

@@ -1,6 +1,5 @@
 """SQuAD tasks: files, official scores, thresholds, prediction files."""
 
-import dataclasses
 import json
 import pathlib
 import shutil
@@ -123,7 +122,7 @@ def test_no_answer_to_any_question(task, model):
     assert nan["exact"] == nan["f1"] == 50
     given = answers(-9.0, -10.0, -11.0, -12.0, text="no answer of any")
     assert task.scorer.tuned(dev, given) == -13
-    tuned = dataclasses.replace(given, threshold=-13)
+    tuned = given._replace(threshold=-13)
     scores = task.scorer.score(dev, tuned)
     assert scores["f1"] == scores["best_f1"] > 0
 
