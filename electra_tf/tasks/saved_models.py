@@ -122,8 +122,9 @@ def _check_head_settings(given: Any, own: Any, path: str) -> None:
     ]
     if differing:
         raise InputError(
-            f"The head of {path!r} was loaded with {', '.join(differing)}; leave these "
-            "settings out, or pass the arguments of a new head, such as labels"
+            f"settings must be those of the head in {path!r}, not "
+            f"{', '.join(differing)}; leave them out, or pass the arguments of a new "
+            "head, such as labels"
         )
 
 
