@@ -106,7 +106,7 @@ def test_a_generator_of_ids_keeps_all_elements():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: check_input(b"good"), "good' alone"),
+        (lambda: check_input(b"good"), "not b'good'"),
         (lambda: to_rows(np.array([b"good", b"caf\xe9"])), "index 1"),
         (lambda: to_weights([[1, 2], [3, 4]], 2), r"shape \[2, 2\] for 2"),
         (lambda: to_weights([np.nan, 1], 2), "nan at index 0"),

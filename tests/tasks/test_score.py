@@ -111,7 +111,7 @@ GLUE_ERRORS = {
     "one label": ("entailment\n", "4 rows and 1 predictions"),
     "another label": (
         "\n".join([*LABELS[:3], "x"]),
-        "row 4: .*'entailment', 'not_.*'x'",
+        r"row 4.*'entailment', 'not_.*'x'",
     ),
     "no number": ("index\tprediction\nx\ta\n", "unknown: x"),
     "no prediction": ("index\tprediction\n1\n", "predictions:2 .*is '1'"),
