@@ -36,10 +36,15 @@ def main() -> None:
     """Run the command named by the first argument, or list all commands."""
     name, *rest = sys.argv[1:] or ["--help"]
     if name in ("--help", "-help", "-h", "help"):
-        print(_overview())
+        width = max(map(len, COMMANDS))
+        lines = [f"  {name:{width}}  {_first_line(name)}" for name in COMMANDS]
+        print("Usage: electra-tf COMMAND --flag=value ...", "", *lines, sep="\n")
+        print(f"\nelectra-tf COMMAND --help lists the flags.\n\n{_START}")
         return
     if name not in COMMANDS:
-        print(_unknown(name), file=sys.stderr)
+        near = difflib.get_close_matches(name.replace("-", "_"), COMMANDS, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Use {', '.join(COMMANDS)}."
+        print(f"error: {name!r} is no command. {hint}", file=sys.stderr)
         sys.exit(2)
     from electra_tf import cli
 
@@ -48,26 +53,10 @@ def main() -> None:
     cli.run(module.main, module.FLAGS, module.__doc__)
 
 
-def _overview() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {_first_line(name)}" for name in COMMANDS]
-    usage = "Usage: electra-tf COMMAND --flag=value ..."
-    help_line = "electra-tf COMMAND --help lists the flags."
-    return "\n".join([usage, "", *lines, "", help_line, "", _START])
-
-
 def _first_line(name: str) -> str:
     """Return the first line of a command's docstring, without importing it."""
     source = pathlib.Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").split("\n")[0]
-
-
-def _unknown(name: str) -> str:
-    matches = difflib.get_close_matches(name.replace("-", "_"), COMMANDS, n=1)
-    hint = f"Use one of: {', '.join(COMMANDS)}."
-    if matches:
-        hint = f"Did you mean {matches[0]!r}?"
-    return f"error: The first argument must be a command. Received: {name!r}. {hint}"
 
 
 if __name__ == "__main__":

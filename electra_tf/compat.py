@@ -20,6 +20,14 @@ def remat_mode(layer: Any) -> Any:
     return layer._remat_mode
 
 
+def sublayers(layer: Any) -> list[Any]:
+    """Return a layer and all layers in it, at any depth.
+
+    Keras: `Layer._flatten_layers`; `Model.layers` has those of the first level alone.
+    """
+    return list(layer._flatten_layers())
+
+
 def variable_index(optimizer: Any, variable: Any) -> int:
     """Return the place of a variable among those that an optimizer was built with.
 

@@ -29,6 +29,13 @@ def test_a_layer_has_the_mode_of_its_remat_scope():
     assert outside is None or outside.mode is None
 
 
+def test_a_layer_has_layers_at_any_depth():
+    inner = keras.layers.Dense(1)
+    outer = keras.Sequential([keras.Sequential([inner])])
+    assert inner in compat.sublayers(outer)
+    assert outer in compat.sublayers(outer)
+
+
 def test_an_optimizer_finds_its_variables():
     variables = [keras.Variable([0.0]), keras.Variable([0.0])]
     optimizer = keras.optimizers.SGD()

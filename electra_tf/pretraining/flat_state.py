@@ -216,10 +216,9 @@ def _low_paths(pretrainer: Pretrainer, dtype: tf.DType) -> set[str]:
     """Return the paths of the matrices that are used in a lower precision alone."""
     if dtype == tf.float32:
         return set()
-    layers = pretrainer._flatten_layers()
     kernels = (
         layer.kernel
-        for layer in layers
+        for layer in compat.sublayers(pretrainer)
         if isinstance(layer, keras.layers.Dense) and layer.compute_dtype == dtype.name
     )
     return {kernel.path for kernel in kernels}

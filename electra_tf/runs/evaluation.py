@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import sys
-from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -79,9 +78,27 @@ def _open(path: str, devices: tf.distribute.Strategy, data: str | None = None) -
         experiment = Experiment.from_checkpoint(own)
     else:
         experiment = Experiment(run.config, run.tokenizer)
-    _check_complete(experiment, run.weights, source.path)
+    config, names = experiment.config, "\n".join(run.weights)
+    if "/head/" not in names:
+        raise InputError(
+            f"{source.path!r} is an encoder without the head that it was pre-trained "
+            "with; fine-tune it, and pass the --output of finetune as --model"
+        )
+    if config.objective.facts.generator and "/generator/" not in names:
+        raise InputError(
+            f"{source.path!r} is a discriminator alone, without the generator that "
+            "fills the masked positions; pass both: DISCRIMINATOR,GENERATOR"
+        )
     if data is not None and own is None:
-        experiment = _with_length_of(experiment, data, source.path)
+        length = record_length(data) or config.records.max_length
+        if length > config.model.max_positions:
+            raise InputError(
+                f"{data}: records of {length} positions are longer than the "
+                f"{config.model.max_positions} of the model {source.path!r}"
+            )
+        shape = dataclasses.replace(config.records, max_length=length)
+        config = dataclasses.replace(config, records=shape)
+        experiment = dataclasses.replace(experiment, config=config)
     pretrainer = experiment.pretrainer(devices)
     name = own.path if own else source.path
     variables = {v.path: v for v in pretrainer.trainable_variables}
@@ -89,21 +106,6 @@ def _open(path: str, devices: tf.distribute.Strategy, data: str | None = None) -
     pretrainer.optimizer.iterations.assign(run.step)
     pretrainer.begin(run.step)
     return _Run(name, run.step, experiment, pretrainer)
-
-
-def _check_complete(experiment: Experiment, names: Collection[str], path: str) -> None:
-    """Reject an encoder, and a discriminator without its generator."""
-    if not any("/head/" in name for name in names):
-        raise InputError(
-            f"{path!r} is an encoder without the head that it was pre-trained with; "
-            "fine-tune it, and pass the --output of finetune as --model"
-        )
-    needed = experiment.config.objective.facts.generator
-    if needed and not any("/generator/" in name for name in names):
-        raise InputError(
-            f"{path!r} is a discriminator alone, without the generator that fills the "
-            "masked positions; pass both: DISCRIMINATOR,GENERATOR"
-        )
 
 
 def _check_generator(run: _Run, other: _Run) -> None:
@@ -137,17 +139,3 @@ def _check_generator(run: _Run, other: _Run) -> None:
             f"--generator must have the {length} positions of the records, not "
             f"model.max_positions: {limit} as {other.name}"
         )
-
-
-def _with_length_of(experiment: Experiment, data: str, path: str) -> Experiment:
-    """Return an experiment of the records' length; other libraries store none."""
-    config = experiment.config
-    length = record_length(data) or config.records.max_length
-    if length > config.model.max_positions:
-        raise InputError(
-            f"{data}: records of {length} positions are longer than the "
-            f"{config.model.max_positions} of the model {path!r}"
-        )
-    shape = dataclasses.replace(config.records, max_length=length)
-    config = dataclasses.replace(config, records=shape)
-    return dataclasses.replace(experiment, config=config)

@@ -7,7 +7,7 @@ import os
 import pathlib
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -143,7 +143,14 @@ def _run_glue(
         )
     missing = ", ".join(task for task in stems if task not in tasks) or "none"
     print(f"tasks with data: {', '.join(tasks)}; without: {missing}")
-    _check_test_sets(data, tasks)
+    log = DataErrorLog("stop")
+    for name, (task, stem, rows) in glue.submission_files().items():
+        is_scored = task in tasks or (task == "ax" and "mnli" in tasks)
+        path = glue.find(data, task, stem) if is_scored else None
+        if path and (number := len(glue.read(path, task, log))) != rows:
+            raise InputError(
+                f"{path}: the test file of {name} must have {rows} rows, not {number}"
+            )
     trials_by_task, predictions = {}, {}
     for task in tasks:
         folder = os.path.join(output, task)
@@ -160,17 +167,6 @@ def _run_glue(
     return trials_by_task
 
 
-def _task_defaults(name: str, pretrained: PretrainedEncoder) -> dict[str, Any]:
-    """Return the defaults of the encoder, with the published ones of the task."""
-    defaults = default_settings(pretrained)
-    if name in _PUBLISHED_LENGTHS:
-        length = longest(pretrained, _PUBLISHED_LENGTHS[name])
-        defaults["data.max_length"] = length
-    if is_published(pretrained) and name in _PUBLISHED_EPOCHS:
-        defaults["training.epochs"] = _PUBLISHED_EPOCHS[name]
-    return defaults
-
-
 def run_task(
     name: str,
     data: str,
@@ -181,7 +177,13 @@ def run_task(
     devices: tf.distribute.Strategy,
 ) -> list[Trial]:
     """Fine-tune and evaluate on one task; write the scores."""
-    settings = make_config(_task_defaults(name, pretrained))
+    defaults = default_settings(pretrained)
+    if name in _PUBLISHED_LENGTHS:
+        length = longest(pretrained, _PUBLISHED_LENGTHS[name])
+        defaults["data.max_length"] = length
+    if is_published(pretrained) and name in _PUBLISHED_EPOCHS:
+        defaults["training.epochs"] = _PUBLISHED_EPOCHS[name]
+    settings = make_config(defaults)
     print(f"{name}: {describe_settings(pretrained, settings)}")
     length, trained = settings.data.max_length, pretrained.trained_length
     # Above `max_positions`, the rows of the position table, an error follows.
@@ -222,18 +224,6 @@ def run_task(
     with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
         json.dump(report, file, indent=1, ensure_ascii=False)
     return done
-
-
-def _check_test_sets(data: str, tasks: Sequence[str]) -> None:
-    """Raise an error for incomplete test files before any task is trained."""
-    log = DataErrorLog("stop")
-    for name, (task, stem, rows) in glue.submission_files().items():
-        is_scored = task in tasks or (task == "ax" and "mnli" in tasks)
-        path = glue.find(data, task, stem) if is_scored else None
-        if path and (number := len(glue.read(path, task, log))) != rows:
-            raise InputError(
-                f"{path}: the test file of {name} must have {rows} rows, not {number}"
-            )
 
 
 def _best_test_predictions(
