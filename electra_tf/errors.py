@@ -1,4 +1,4 @@
-"""Error for invalid user input: what is required, what was received, what to do."""
+"""Error for invalid user input: what must hold, what was received, what to do."""
 
 import contextlib
 import difflib
@@ -17,13 +17,13 @@ _DAMAGE = (
 
 
 class InputError(ValueError):
-    """Invalid file, flag or setting, described in one paragraph.
+    """Invalid file, flag or setting, described in one sentence.
 
     Commands print it without a traceback and exit with status 1.
 
     Args:
-        parts: The message: what must hold, what was received and, where it is not
-            obvious, what to do. Three parts are the rule, the value and the remedy.
+        message: What must hold, what was received and, where it is not obvious, what to
+            do.
 
     Example:
         import electra_tf
@@ -34,39 +34,28 @@ class InputError(ValueError):
             print(error)  # what is required, what was received, what to do
     """
 
-    def __init__(self, *parts: str):
-        super().__init__(*parts)
-        if len(parts) == 3:
-            self.required, self.received, self.remedy = parts
-
-    def __str__(self) -> str:
-        parts = self.args
-        if len(parts) == 3:
-            parts = (parts[0], f"Received: {parts[1]}", parts[2])
-        return " ".join(_sentence(" ".join(part.split())) for part in parts)
+    def __init__(self, message: str):
+        message = " ".join(message.split()).rstrip(". ")
+        super().__init__(message if message.endswith("?") else f"{message}.")
 
 
 setattr(InputError, compat.RAISED_AS_IT_IS, True)
 
 
 @contextlib.contextmanager
-def report_damage(what: str, *kinds: type[Exception] | str) -> Iterator[None]:
+def report_damage(what: str, *kinds: type[Exception]) -> Iterator[None]:
     """Raise an InputError for what a damaged file makes its reader raise.
 
     `what`: the file, such as its path. `kinds`: classes of errors of the reader's
     library.
     """
-    texts = [kind for kind in kinds if isinstance(kind, str)]
-    kinds = tuple(kind for kind in kinds if not isinstance(kind, str))
     try:
         yield
     except InputError:
         raise
     except (*_DAMAGE, *kinds) as error:
-        received = f"{type(error).__name__}: {error!s:.300}"
-        if texts:  # the form of three parts
-            raise InputError(what, received, *texts) from error
-        raise InputError(f"{what} is damaged: {received}") from error
+        cause = f"{type(error).__name__}: {error!s:.300}"
+        raise InputError(f"{what} is damaged: {cause}") from error
 
 
 def format_list(values: Iterable[object], limit: int = 10) -> str:
@@ -105,8 +94,3 @@ def unknown_arguments(
         f"{function} does not take {names}; {'; '.join(dict.fromkeys(hints))}; its "
         f"arguments: {', '.join(known)}"
     )
-
-
-def _sentence(text: str) -> str:
-    text = text.rstrip(". ")
-    return text if text.endswith("?") else f"{text}."

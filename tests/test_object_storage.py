@@ -174,7 +174,7 @@ def test_a_run_whose_upload_failed_resumes_from_its_backup_to_the_same_bits(
     def fail(self, path, name):
         if self.url_of(name) == broken:
             self.write(name, b"the first part")
-            raise electra_tf.InputError("X must", broken, "Retry")
+            raise electra_tf.InputError(f"{broken} must be X")
         original(self, path, name)
 
     with monkeypatch.context() as patch:

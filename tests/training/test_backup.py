@@ -137,7 +137,7 @@ def test_a_failed_upload_is_an_error_and_the_next_start_uploads(
     def fail(self, path, name):
         if "00000002" in self.url and name == "weights.safetensors":
             self.write(name, b"the first part")
-            raise InputError("The store must accept", self.url_of(name), "Retry")
+            raise InputError(f"{self.url_of(name)} is not accepted")
         original(self, path, name)
 
     with monkeypatch.context() as patch:
