@@ -18,7 +18,7 @@ from electra_tf import cli, model_names
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
 from electra_tf.tasks import predictions
-from electra_tf.tasks.data.files import check_input_file
+from electra_tf.tasks.data.files import check_input_file, print_note
 
 FLAGS = flags.FlagValues()
 cli.define(
@@ -63,11 +63,15 @@ def main() -> None:
             from electra_tf import sources
             from electra_tf.tasks import registry
             from electra_tf.tasks.load import load
+            from electra_tf.tasks.task_data import reading_for
         found = sources.open_source(FLAGS.model)
         model = load(found)
         task = registry.of(model)
+        columns = FLAGS.text_columns
+        given = {"text_columns": tuple(columns)} if columns else {}
         stored = task.stored_columns(found.task, model)
-        items = task.inputs(model, source, FLAGS.text_columns or None, stored)
+        reading = reading_for(model, stored, given, print_note)
+        items = task.inputs(model, source, reading)
         lines = predictions.predict_items(model, items, FLAGS.format, FLAGS.nbest)
         cli.write_lines(lines, output)
 

@@ -35,6 +35,7 @@ from electra_tf.tasks import registry
 from electra_tf.tasks.load import load as load_task_model
 from electra_tf.tasks.task_data import Reading
 from electra_tf.text.builder import build
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CONFIG, CheckpointManager
@@ -400,5 +401,8 @@ def read_task(name, data, settings, log, notify=print, tokenizer=None):
 
 def read_items(model, path, columns=None, stored=(), label=None):
     """Return what a model predicts for in a file."""
-    settings = DataConfig(text_columns=tuple(stored), label_column=label)
-    return registry.of(model).inputs(model, path, columns, settings)
+    settings = DataConfig(text_columns=tuple(columns or stored), label_column=label)
+    given = ["text_columns"] if columns else []
+    log = DataErrorLog("stop")
+    reading = Reading(settings, log, print, model.tokenizer, given)
+    return registry.of(model).inputs(model, path, reading)

@@ -1,6 +1,5 @@
 """Multiple choice in files: SWAG, RACE, CommonsenseQA, and columns of other names."""
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +15,6 @@ from electra_tf.tasks.score import LabelScorer
 from electra_tf.tasks.task import Items, Task, probability_cells
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.tasks.text_data import Errors, good_rows
-from electra_tf.text.data_errors import DataErrorLog
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -51,18 +49,11 @@ class ChoiceTask(Task):
         return Labelled(name or "choice", splits, _scorer(model.num_choices))
 
     def inputs(
-        self,
-        model: ChoiceClassifier,
-        path: str | None,
-        columns: Sequence[str] | None = None,
-        stored: DataConfig | None = None,
+        self, model: ChoiceClassifier, path: str | None, reading: Reading
     ) -> Items:
         """Read texts with their choices."""
-        log, settings = DataErrorLog("stop"), stored or DataConfig()
-        if columns:
-            settings = dataclasses.replace(settings, text_columns=tuple(columns))
-        table = read(path, log)
-        split = _read_choices(table, settings, log, is_labelled=False)
+        table = read(path, reading.log)
+        split = _read_choices(table, reading, is_labelled=False)
         for index, item in enumerate(split.items):
             as_choices(item, model.num_choices, index)
         return Items(split.items, table)
@@ -117,15 +108,14 @@ def _read_splits(files: Mapping[str, str], reading: Reading) -> dict[str, Split]
         table = read(path, reading.log, notify=reading.notify)
         label = _label(table, reading.settings)
         is_labelled = split != "test" or table.has_values(label)
-        splits[split] = _read_choices(table, reading.settings, reading.log, is_labelled)
+        splits[split] = _read_choices(table, reading, is_labelled)
     return splits
 
 
-def _read_choices(
-    table: Table, settings: DataConfig, log: DataErrorLog, is_labelled: bool
-) -> Split:
+def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
     """Return the texts with choices of a table, and the numbers of the right ones."""
-    names, label = _columns(table, settings), _label(table, settings)
+    names = _columns(table, reading.settings)
+    label = _label(table, reading.settings)
     if is_labelled and label is None:
         raise InputError(
             f"{table.source} must have a column of the right choice, and has "
@@ -148,7 +138,7 @@ def _read_choices(
             bad[index] = "no choices", detail
         items.append(item)
         targets.append(target)
-    return good_rows(table, items, targets if is_labelled else None, bad, log)
+    return good_rows(table, items, targets if is_labelled else None, bad, reading.log)
 
 
 def _label(table: Table, settings: DataConfig) -> str | None:

@@ -1,6 +1,5 @@
 """Score a fine-tuned model on labelled data of its task."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +12,8 @@ from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.data.files import Notify, print_note
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.score import ScoredSplit, Scorer
-from electra_tf.tasks.task_data import Reading, describe_inputs, text_hashes
+from electra_tf.tasks.task_data import describe_inputs, reading_for, text_hashes
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.data_errors import DataErrorLog
 
 
 def evaluate_model(
@@ -50,9 +48,8 @@ def evaluate_model(
         raise InputError(
             f"{', '.join(wrong)} has no effect on a {type(model).__name__}"
         )
-    settings = declared.stored_columns(task or "csv", model)
-    settings = dataclasses.replace(settings, **given)
-    reading = Reading(settings, DataErrorLog("stop"), log, model.tokenizer, given)
+    stored = declared.stored_columns(task or "csv", model)
+    reading = reading_for(model, stored, given, log)
     found = declared.labelled_data(model, task, data, reading)
     if not found.splits:
         raise InputError(f"{data!r} must have labels, and has none")

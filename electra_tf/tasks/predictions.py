@@ -43,8 +43,7 @@ def predict_items(
         predicted = zip(chunk, _details(model, chunk, log, unknown), strict=True)
         for index, (item, details) in enumerate(predicted, first):
             if output_format in _Table.SEPARATORS:
-                values = item.value, details, item.gold, item.columns
-                yield from table.lines(task.rows(model, index, *values))
+                yield from table.lines(task.rows(model, index, item, details))
             elif output_format == "jsonl":
                 record = task.record(model, item.value, details, nbest)
                 if item.gold is not None and isinstance(record, dict):
@@ -131,14 +130,16 @@ def csv_lines(model: "TextModel", splits: Mapping[str, "ScoredSplit"]) -> Iterat
     Columns are the texts, `gold`, `prediction`, the probabilities, `place` (FILE:LINE)
     if it is known, and `split` if there are several.
     """
+    from electra_tf.tasks.task import Item
+
     task, table = registry.of(model), _Table("csv")
     has_places = any(one.split.places is not None for one in splits.values())
     for name, one in splits.items():
         split = one.split
-        columns = split.items, one.details, split.targets
-        for index, row in enumerate(zip(*columns, strict=True)):
+        columns = split.items, split.targets, one.details
+        for index, (value, gold, details) in enumerate(zip(*columns, strict=True)):
             more = {"split": name} if len(splits) > 1 else {}
             if has_places:
                 more["place"] = split.places[index] if split.places else ""
-            cells = task.rows(model, index, *row)
+            cells = task.rows(model, index, Item(value, gold), details)
             yield from table.lines({**one, **more} for one in cells)

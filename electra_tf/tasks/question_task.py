@@ -99,23 +99,19 @@ class QuestionTask(Task):
         return score_v2(questions, answers, odds, warn=notify)
 
     def inputs(
-        self,
-        model: QuestionAnswerer,
-        path: str | None,
-        columns: Sequence[str] | None = None,
-        stored: DataConfig | None = None,
+        self, model: QuestionAnswerer, path: str | None, reading: Reading
     ) -> Sequence[Item]:
         """Read a file in SQuAD's layout, or columns of questions and contexts."""
-        table = read(path, DataErrorLog("stop"))
+        table = read(path, reading.log)
         if len(table) == 1 and "data" in table.columns:
             found = squad_json.read_squad_ignoring_offsets(path)
             return [Item(q, q.gold, {"id": q.id}) for q in found]
-        return self.rows_as_items(model, table, columns, stored or DataConfig())
+        return self.rows_as_items(model, table, reading)
 
     def _text_columns(
-        self, model: Any, table: Table, given: Sequence[str] | None, stored: DataConfig
+        self, model: Any, table: Table, reading: Reading
     ) -> tuple[str, ...]:
-        names = tuple(given or _COLUMNS)
+        names = reading.settings.text_columns if reading.given else _COLUMNS
         check_count(names, [2], model)
         table.require(names)
         return names

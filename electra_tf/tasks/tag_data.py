@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 from electra_tf.errors import InputError, format_list
@@ -34,7 +33,6 @@ from electra_tf.text.rows import JSON_SUFFIXES
 ENDINGS = (".txt", ".tsv", *COLUMN_SUFFIXES, "", *JSON_SUFFIXES)
 """Endings of files of sentences: columns, or JSON."""
 _KEYS = ("text_columns", "label_column", "spans_column", "tag_names")
-_MARKED = re.compile("[A-Z]-.")
 
 
 def read_tagging(name: str, data: str, reading: Reading) -> TaskData:
@@ -175,8 +173,4 @@ def _describe_tags(tags: Sequence[str], scheme: str) -> str:
             f"spans, predictions are written in {scheme}"
         )
     why = "F1 of spans needs tags such as B-NP, I-NP and O"
-    marked = [tag for tag in tags if _MARKED.match(tag)]
-    odd = [tag for tag in marked if not is_span_scheme({tag})]
-    if odd and {OUTSIDE, *marked} == {OUTSIDE, *tags}:
-        why += f"; {format_list(odd, 3)} have another mark than B, I, E and S"
     return f"{len(tags):,} tags, scored by accuracy ({why})"

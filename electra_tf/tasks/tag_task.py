@@ -1,13 +1,11 @@
 """Tags of words, and the entities that they mark, in columns or JSON."""
 
-import dataclasses
 import itertools
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.conll import (
     COLUMN_SUFFIXES,
@@ -92,19 +90,13 @@ class TagTask(Task):
         return scorer.all_scores(split, [sentence.tags for sentence in predicted])
 
     def inputs(
-        self,
-        model: TokenClassifier,
-        path: str | None,
-        columns: Sequence[str] | None = None,
-        stored: DataConfig | None = None,
+        self, model: TokenClassifier, path: str | None, reading: Reading
     ) -> list[Item]:
         """Read texts, lists of words, or columns of words."""
-        settings = model.settings.data
-        if columns:
-            check_count(columns, [1], model)
-            settings = dataclasses.replace(settings, text_columns=tuple(columns))
+        settings, log, head = reading.settings, reading.log, []
+        if reading.given:
+            check_count(settings.text_columns, [1], model)
         suffix, source = inner_suffix(path or ""), path or STANDARD_INPUT
-        log, head = DataErrorLog("stop"), []
         if path and suffix not in (".csv", ".parquet", *JSON_SUFFIXES):
             head = [line for _, line in itertools.islice(read_lines(path), _HEAD_LINES)]
         names = {*settings.text_columns, "words", "tokens", "text"}
@@ -117,7 +109,7 @@ class TagTask(Task):
         elif suffix in JSON_SUFFIXES:
             values = read_json(path, log)
         elif suffix in COLUMN_SUFFIXES or is_column_file(head, model.tags):
-            return _column_items(model, path, head)
+            return _column_items(model, path, head, reading)
         else:
             values = read_lines_or_objects(path, log)
         return _items(
@@ -161,35 +153,30 @@ class TagTask(Task):
         return {}
 
     def rows(
-        self,
-        model: TokenClassifier,
-        index: int,
-        item: Any,
-        prediction: TaggedWords,
-        gold: Any = None,
-        columns: Mapping[str, Any] | None = None,
+        self, model: TokenClassifier, index: int, item: Item, prediction: TaggedWords
     ) -> list[dict[str, Any]]:
         """Return a row for each word, with the probabilities of the learned tags."""
-        sentence, rows = as_sentence(item), []
-        more = {ID: columns[ID]} if ID in (columns or {}) else {}
+        sentence, rows = as_sentence(item.value), []
+        more = {} if item.id is None else {ID: item.id}
         for number, word in enumerate(sentence.words):
             row: dict[str, Any] = {**more, "sentence": index, "word": word}
             if sentence.offsets:
                 row["start"], row["end"] = sentence.offsets[number]
-            if gold is not None:
-                row["gold"] = gold[number]
+            if item.gold is not None:
+                row["gold"] = item.gold[number]
             row["prediction"] = prediction.tags[number]
             probabilities_C = prediction.probabilities[number]
             rows.append(row | probability_cells(model.tags, probabilities_C))
         return rows
 
 
-def _column_items(model: TokenClassifier, path: str, head: Sequence[str]) -> list[Item]:
-    """Return the sentences of a column file."""
+def _column_items(
+    model: TokenClassifier, path: str, head: Sequence[str], reading: Reading
+) -> list[Item]:
     columns: tuple[int, int | None] = 0, None
     if any(len(line.split()) > 1 for line in head):
-        columns = model.settings.data.word_column, model.settings.data.tag_column
-    sentences = read_conll(path, *columns, DataErrorLog("stop"), print_note)
+        columns = reading.settings.word_column, reading.settings.tag_column
+    sentences = read_conll(path, *columns, reading.log, print_note)
     print_note(
         f"{path}: read as columns, word {columns[0]}; its tags are not used, but "
         "copied as gold with --format=csv and jsonl"

@@ -15,7 +15,6 @@ from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.splits import texts_of
 from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
-from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 
 if TYPE_CHECKING:
@@ -101,56 +100,43 @@ class Task:
         return model.settings.data
 
     def inputs(
-        self,
-        model: "TextModel",
-        path: str | None,
-        columns: Sequence[str] | None = None,
-        stored: DataConfig | None = None,
+        self, model: "TextModel", path: str | None, reading: Reading
     ) -> Sequence[Item]:
         """Read what a model is to predict for: lines, or columns of a table.
 
-        `columns` are those of the texts; without them those that it was trained with.
+        Columns are those of training, or those that are given.
         """
         if path and inner_suffix(path) in COLUMN_SUFFIXES:
             raise InputError(
                 f"{path} must be texts for a {type(model).__name__}, one on each line "
                 "of a .txt, and not columns of words"
             )
-        table = read(path, DataErrorLog("stop"))
-        return self.rows_as_items(model, table, columns, stored or DataConfig())
+        return self.rows_as_items(model, read(path, reading.log), reading)
 
     def rows_as_items(
-        self,
-        model: "TextModel",
-        table: Table,
-        columns: Sequence[str] | None,
-        stored: DataConfig,
+        self, model: "TextModel", table: Table, reading: Reading
     ) -> Items:
         """Return the rows of a table as inputs."""
-        names = self._text_columns(model, table, columns, stored)
+        names = self._text_columns(model, table, reading)
         values = []
         for index, cells in enumerate(zip(*map(table.columns.get, names), strict=True)):
             try:
                 values.append(self.parse(model, _texts(names, cells)))
             except ValueError as error:
                 raise InputError(f"{table.place(index)}: {error}") from error
-        return Items(values, table, stored.label_column)
+        return Items(values, table, reading.settings.label_column)
 
     def _text_columns(
-        self,
-        model: "TextModel",
-        table: Table,
-        given: Sequence[str] | None,
-        stored: DataConfig,
+        self, model: "TextModel", table: Table, reading: Reading
     ) -> tuple[str, ...]:
         """Return the columns of the texts: given, of training, or usual ones."""
+        names, given = reading.settings.text_columns, "text_columns" in reading.given
         usual = [LINE_OF_PAIR, ("text",)]
         if model.pairs is not None:
             usual = usual[:1] if model.pairs else usual[1:]
         if given:
-            check_count(given, [len(names) for names in usual], model)
-        choices = [tuple(given)] if given else [tuple(stored.text_columns), *usual]
-        choices = [names for names in choices if names]
+            check_count(names, list(map(len, usual)), model)
+        choices = list(filter(None, [names, *([] if given else usual)]))
         for names in choices:
             if set(names) <= table.columns.keys():
                 return names
@@ -207,22 +193,18 @@ class Task:
         return gold
 
     def rows(
-        self,
-        model: "TextModel",
-        index: int,
-        item: Any,
-        prediction: Any,
-        gold: Any = None,
-        columns: Mapping[str, Any] | None = None,
+        self, model: "TextModel", index: int, item: Item, prediction: Any
     ) -> list[dict[str, Any]]:
         """Return the rows of a table for an item, the prediction at their end.
 
-        `columns`: those of its row in a file; without them its texts, and `gold`.
+        An item without the columns of a file has those of its texts, and `gold`.
         """
+        columns = item.columns
         if columns is None:
-            columns = self.text_cells(item)
-            if gold is not None:
-                columns |= {"gold": self.gold_cell(model, item, gold)}
+            columns = self.text_cells(item.value)
+            if item.gold is not None:
+                gold = self.gold_cell(model, item.value, item.gold)
+                columns |= {"gold": gold}
         cells = self.cells(model, prediction)
         if both := columns.keys() & cells.keys():
             raise InputError(

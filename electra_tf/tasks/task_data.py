@@ -35,6 +35,17 @@ class Reading:
     """Settings of columns that replace those of a trained model."""
 
 
+def reading_for(
+    model: TextModel, stored: DataConfig, given: Mapping[str, Any], notify: Notify
+) -> Reading:
+    """Return how files are read for a trained model.
+
+    `given` settings replace those that were stored.
+    """
+    settings, log = dataclasses.replace(stored, **given), DataErrorLog("stop")
+    return Reading(settings, log, notify, model.tokenizer, given)
+
+
 @dataclasses.dataclass(frozen=True)
 class Labelled:
     """Labelled data to score a model on."""

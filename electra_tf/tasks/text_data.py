@@ -253,23 +253,14 @@ def _with_separator(columns: Columns, rows: Table, reading: Reading) -> Columns:
     """Return the columns for sets of classes if all cells of the target are lists."""
     if columns.bounds is not None or columns.separator is not None:
         return columns
-    counts = collections.Counter(map(cell_text, rows.columns.get(columns.target, ())))
-    cells = {cell: n for cell, n in counts.items() if cell.strip()}
-    lists = {c: n for c, n in cells.items() if label_names.parse_list(c) is not None}
-    if lists and len(lists) == len(cells):
-        reading.notify(
-            f"csv: the cells of {columns.target!r} are lists: a text has any number of "
-            "classes"
-        )
-        return dataclasses.replace(columns, separator=label_names.SEPARATOR)
-    if lists:
-        reading.notify(
-            f"csv: warning: {sum(lists.values()):,} of {sum(cells.values()):,} cells "
-            f"of {columns.target!r} are lists, such as {next(iter(lists))!r:.60}; as "
-            "others are not, each cell is one class: write all as lists, or pass "
-            "--label_separator"
-        )
-    return columns
+    cells = set(filter(str.strip, map(cell_text, rows.columns.get(columns.target, ()))))
+    if not cells or any(label_names.parse_list(cell) is None for cell in cells):
+        return columns
+    reading.notify(
+        f"csv: the cells of {columns.target!r} are lists: a text has any number of "
+        "classes"
+    )
+    return dataclasses.replace(columns, separator=label_names.SEPARATOR)
 
 
 def _with_labels(columns: Columns, train: Split, reading: Reading) -> Columns:
@@ -277,20 +268,8 @@ def _with_labels(columns: Columns, train: Split, reading: Reading) -> Columns:
     if columns.bounds is not None:
         return columns
     counts = _classes(train.targets)
-    start = f"csv: warning: {train.places.source}: "
-    if columns.separator is not None:
-        if all(len(names) < 2 for names in train.targets):
-            reading.notify(
-                f"{start}no row has two classes or more in {columns.target!r}, "
-                f"separated by {columns.separator!r}"
-            )
-        if counts.keys() == {"0", "1"}:
-            reading.notify(
-                f"{start}the classes of {columns.target!r} are '0' and '1': write "
-                "names of classes instead of rows of zeros and ones"
-            )
     for line in label_names.suspicious_labels(counts):
-        reading.notify(start + line)
+        reading.notify(f"csv: warning: {train.places.source}: {line}")
     return dataclasses.replace(columns, labels=sorted(counts))
 
 

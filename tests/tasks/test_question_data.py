@@ -172,28 +172,3 @@ ERRORS = {  # files, words of the error
 def test_data_that_is_an_error(read, files, words):
     with pytest.raises(InputError, match=words):
         read(files)
-
-
-def test_questions_of_tfds(tmp_path, log, monkeypatch):
-    import tensorflow_datasets as tfds
-
-    builder = tfds.builder("squad/v2.0", data_dir=tmp_path, try_gcs=False)
-
-    def examples():
-        for number, texts in enumerate((["John"], [])):
-            yield number, {
-                "id": str(number), "title": "t", "context": "It was John.",
-                "question": "Who?", "is_impossible": not texts,
-                "answers": {"text": texts, "answer_start": [7] * len(texts)},
-                "plausible_answers": {"text": [], "answer_start": []},
-            }  # fmt: skip
-
-    made = {split: examples() for split in ("train", "validation")}
-    monkeypatch.setattr(type(builder), "_split_generators", lambda self, _: made)
-    builder.download_and_prepare()
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    task = tiny.read_task("squad2", "tfds:squad/v2.0", DataConfig(), log)
-    by_id = {question.id: question for question in task.splits["dev"].items}
-    assert [a.text for a in by_id["0"].located] == ["John"]
-    assert by_id["1"].impossible
-    assert by_id["0"].context == "It was John."

@@ -68,25 +68,18 @@ def respelled(counts: Mapping[str, int], max_strays: float = 0) -> dict[str, str
     inside = {tag: count for tag, count in counts.items() if tag != OUTSIDE}
     best, most = {}, 0
     for spelling, letters in itertools.product(_SPELLINGS, _LETTERS):
-        new = _respell(inside, spelling, letters)
+        matches = {tag: spelling.fullmatch(tag) for tag in inside}
+        new = {
+            tag: f"{_BIOES_MARK[match['mark']]}-{match['kind']}"
+            for tag, match in matches.items()
+            if match and match["mark"] in letters
+        }
         fitting = sum(inside[tag] for tag in new)
         if fitting > most:
             best, most = new, fitting
     if sum(inside.values()) - most > min(max_strays, most):
         return {}
     return {tag: new for tag, new in best.items() if tag != new}
-
-
-def _respell(
-    tags: Iterable[str], spelling: re.Pattern[str], letters: str
-) -> dict[str, str]:
-    """Return the BIOES tags of the tags in a spelling."""
-    matches = {tag: spelling.fullmatch(tag) for tag in tags}
-    return {
-        tag: f"{_BIOES_MARK[match['mark']]}-{match['kind']}"
-        for tag, match in matches.items()
-        if match and match["mark"] in letters
-    }
 
 
 def as_span_tags(tags: Sequence[str]) -> list[str]:

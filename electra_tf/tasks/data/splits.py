@@ -11,7 +11,7 @@ import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.files import TFDS, Notify, has_tfds
+from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.table import Table
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import SUFFIXES
@@ -21,7 +21,6 @@ _STEMS = {
     "dev": ("dev", "valid", "validation"),
     "test": ("test",),
 }
-_TFDS_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 _WORDS = {"train": "train", "test": "test"}
 _WORDS |= dict.fromkeys(["dev", "valid", "validation", "val"], "dev")
 
@@ -99,20 +98,13 @@ def find_splits(
     endings: Sequence[str],
     published: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the files of a folder by split, or the splits of a data set of TFDS.
+    """Return the files of a folder by split.
 
     A file itself is the first split. One of a published name comes before those of
-    usual names. TFDS must have the first split, and may have others.
+    usual names.
     """
     if os.path.isfile(data):
         return {splits[0]: data}
-    if data.startswith(TFDS):
-        names = {split: _TFDS_SPLITS[split] for split in splits}
-        return {
-            split: f"{data}@{name}"
-            for split, name in names.items()
-            if split == splits[0] or has_tfds(data.removeprefix(TFDS), name)
-        }
     paths = {}
     for split in splits:
         names = [f"{stem}{end}" for stem in _STEMS[split] for end in endings]
@@ -141,8 +133,8 @@ def find_training(
 def find_labelled(
     data: str, endings: Sequence[str], published: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the file as `data`, or dev and test of a folder or of TFDS, by split."""
-    if os.path.isfile(data) or (data.startswith(TFDS) and "@" in data):
+    """Return the file as `data`, or dev and test of a folder, by split."""
+    if os.path.isfile(data):
         return {"data": data}
     if files := find_splits(data, ("dev", "test"), endings, published):
         return files

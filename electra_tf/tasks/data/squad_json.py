@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.files import TFDS
-from electra_tf.tasks.data.records import read_json, tfds_records
+from electra_tf.tasks.data.records import read_json
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import describe_json
@@ -100,8 +99,7 @@ def read_squad(
             f"{path} must be .json or .jsonl, with an object of id, question, context "
             "and answers for each question"
         )
-    read = tfds_records(path) if path.startswith(TFDS) else read_json(path, log)
-    values = [value for _, value in read]
+    values = [value for _, value in read_json(path, log)]
     if len(values) == 1 and isinstance(values[0], dict) and "data" in values[0]:
         values = values[0]["data"]
     first = values[0] if isinstance(values, list) and values else None

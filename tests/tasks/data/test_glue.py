@@ -3,9 +3,7 @@
 import zipfile
 
 import pytest
-import tiny
 
-from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data import glue
 from electra_tf.tasks.data.table import read
@@ -190,15 +188,6 @@ def test_unprepared_tfds_data_is_missing_or_an_error(prepared, log):
     ):
         with pytest.raises(InputError, match=words):
             read(f"tfds:{name}@{split}", log)
-
-
-def test_csv_task_reads_tfds(prepared, log):
-    columns = DataConfig(text_columns=("sentence1",), label_column="label")
-    task = tiny.read_task("csv", "tfds:glue/mrpc", columns, log)
-    assert task.scorer.labels == ("equivalent", "not_equivalent")
-    assert set(task.splits) == {"train", "dev", "test"}
-    assert set(task.splits["train"].items) == {f"sentence1 {i}" for i in range(4)}
-    assert len(task.splits["dev"]) == 4
 
 
 # The leaderboard's zip.

@@ -10,7 +10,6 @@ import os
 import pathlib
 import tracemalloc
 
-import numpy as np
 import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
@@ -54,9 +53,9 @@ GOOD = {  # content, name, rows, numbers
         [('"good" film', "1"), ('"good"', "2"), ('"good film', "1"), ('bad"', '"2"')],
         [2, 3, 4, 5],
     ),
-    "a doubled quote beside a single one": (
-        't\n"say ""x"""\n"good" film\n', "a.tsv",
-        [('"say ""x"""',), ('"good" film',)], [2, 3],
+    "a doubled quote beside a single one, and equal names": (
+        't\tx\tx\n"say ""x"""\t1\t2\n"good" film\t3\t4\n', "a.tsv",
+        [('"say ""x"""', "1", "2"), ('"good" film', "3", "4")], [2, 3],
     ),
     "quoting in .csv": (CSV, "a.csv", CSV_VALUES, [2, 3, 4]),
     "gzip": (CSV, "a.csv.gz", CSV_VALUES, [2, 3, 4]),
@@ -142,24 +141,14 @@ def test_a_table_gives_places_parts_and_texts():
 def test_columns_are_chosen_and_must_exist(rows_of, name):
     content = {"a.csv": "a,b,c\n1,2,3\n", "a.jsonl": '{"a": "1", "b": "2", "c": "3"}'}
     assert rows_of(content[name], name, ["c", "a"])[0] == [("3", "1")]
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=f"{name} .*'x', 'y', .*'a', 'b', 'c'"):
         rows_of(content[name], name, ["a", "x", "y"])
-    message = str(caught.value)
-    assert all(word in message for word in (name, "columns 'x', 'y'", "'a', 'b', 'c'"))
 
 
 def test_the_caller_may_name_the_columns(write, log):
     table = read(write("a.tsv", "a\tb\nc\td\n"), log, ["y"], names=("x", "y"))
     assert dict(table.columns) == {"y": ["b", "d"]}
     assert list(table.lines) == [1, 2]
-
-
-def test_equal_names_are_refused_only_if_they_are_asked_for(rows_of):
-    content = "x,text,x\n1,2,3\n"
-    assert rows_of(content, "a.csv")[0] == [("1", "2", "3")]
-    assert rows_of(content, "a.csv", ["text"])[0] == [("2",)]
-    with pytest.raises(InputError, match=r"a\.csv .*'x \(column 1\)'"):
-        rows_of(content, "a.csv", ["x"])
 
 
 BAD = {  # content, name, words of the error, rows that are left
@@ -345,15 +334,6 @@ def test_rows_take_little_memory(write, log):
     assert gc.isenabled()
 
 
-def test_the_files_of_glue_are_tables_without_quoting(data):
-    for path in sorted(data.glob("glue/**/*.tsv*")):
-        has_header = path.parent.name != "CoLA" or path.name.startswith("test")
-        errors = DataErrorLog("report", os.devnull)
-        table = read(str(path), errors, names=None if has_header else list("abcd"))
-        assert errors.counts.keys() <= {"another number of columns"}
-        assert len(table) > errors.counts.total()
-
-
 def test_published_cases(data):
     def first(name, column):
         (path,) = data.glob(f"cases/{name}")
@@ -383,7 +363,7 @@ def test_a_format_is_a_reader_of_a_suffix(write, log, monkeypatch):
         read(write("a.pairs", "a=1 b=2"), log, ["z"], ["x", "y"])
 
 
-# Parquet and TFDS.
+# Parquet.
 
 
 @pytest.fixture
@@ -427,45 +407,3 @@ def test_values_that_json_has_not_are_texts(tmp_path, log):
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
     table = read(str(path), log)
     assert (table.texts("day"), table.texts("raw")) == (["2020-01-02"], ["é"])
-
-
-def test_rows_of_tfds_have_values_of_json(tmp_path, monkeypatch, log):
-    import tensorflow_datasets as tfds
-
-    class TinyTable(tfds.core.GeneratorBasedBuilder):
-        VERSION = tfds.core.Version("1.0.0")
-
-        def _info(self):
-            label = tfds.features.ClassLabel(names=["no", "yes"])
-            features = {
-                "text": tfds.features.Text(), "label": label, "score": np.float32,
-                "tags": tfds.features.Sequence(label), "flag": np.bool_,
-                "answers": tfds.features.Sequence({"start": np.int32}),
-            }  # fmt: skip
-            return self.dataset_info_from_configs(
-                features=tfds.features.FeaturesDict(features)
-            )
-
-        def _split_generators(self, dl_manager):
-            return {"train": self._generate_examples()}
-
-        def _generate_examples(self):
-            for label in (1, -1):
-                yield label, {
-                    "text": "é", "label": label, "score": 3.8, "tags": [1, 0],
-                    "flag": True, "answers": [{"start": 7}],
-                }  # fmt: skip
-
-    TinyTable(data_dir=tmp_path).download_and_prepare()
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    table = read("tfds:tiny_table@train", log)
-    assert sorted(table.texts("label")) == ["", "yes"]
-    del table.columns["label"]
-    assert [values[0] for _, values in sorted(table.columns.items())] == [
-        {"start": [7]}, True, 3.8, ["yes", "no"], "é",
-    ]  # fmt: skip
-    assert table.place(1) == "tfds:tiny_table@train:2"
-    with pytest.raises(InputError, match=r"tiny_table@train .*'x'"):
-        read("tfds:tiny_table@train", log, ["x"])
-    with pytest.raises(InputError, match="'dev' of the data set 'tiny_table'"):
-        read("tfds:tiny_table@dev", log)
