@@ -50,7 +50,7 @@ def main() -> None:
     cli.require(FLAGS, "input", "output")
     settings = cli.resolve(FLAGS, SETTINGS)
     if not FLAGS.overwrite:
-        check_new(FLAGS.output, "--output", "Pass --overwrite, or another --output")
+        check_new(FLAGS.output, "--output", "pass --overwrite, or another --output")
     with staged(FLAGS.output) as output:
         output = pathlib.Path(output)
         try:

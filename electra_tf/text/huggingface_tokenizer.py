@@ -85,13 +85,21 @@ def open_text(
     """Return a `vocab.txt` with the settings and added tokens beside it."""
     path = os.path.join(folder, TOKENIZER_CONFIG)
     check_values(path, config, _CONFIG)
-    with report_damage(f"{ADDED}, {SPECIAL} or {TOKENIZER_CONFIG} of {folder}"):
+    files = f"{ADDED}, {SPECIAL} or {TOKENIZER_CONFIG} of {folder}"
+    with report_damage(files):
         added = _added_files(folder, config)
         if not config and not added:
             return StoredTokenizer(vocabulary, None, vocabulary.source)
-        tokens, settings = _add_tokens(
-            vocabulary.file_tokens, _settings(path, config), added, folder
-        )
+        ids = {token: n for n, token in enumerate(vocabulary.file_tokens)}
+        for one in added:
+            if ids.setdefault(one["content"], one["id"]) != one["id"]:
+                name, own = one["content"], ids[one["content"]]
+                raise InputError(
+                    f"The added token {name!r} of {files} must have the id {own}, not "
+                    f"{one['id']}"
+                )
+        tokens = _entries(files, ids)
+        settings = _keep_whole(_settings(path, config), added, files)
     if len(tokens) > len(vocabulary):
         vocabulary = Vocabulary.pad_first(tokens, vocabulary.source)
     return StoredTokenizer(vocabulary, settings, path)
@@ -139,21 +147,17 @@ def open_json(path: str, vocabulary: Vocabulary | None) -> StoredTokenizer:
     for name, required in _JSON.items():
         document[name] = _single(document[name])
         check_values(path, document[name], required, f"{name}.")
-    model = document["model"]
-    limit = model["max_input_chars_per_word"]
+    limit = document["model"]["max_input_chars_per_word"]
     if not 0 < limit <= 1000:
         raise InputError(
             f"model.max_input_chars_per_word of {path} must be from 1 to 1000, not "
             f"{limit}"
         )
-    entries = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    for number, token in enumerate(entries):
-        if model["vocab"][token] != number:
-            received = f"{token!r} with id {model['vocab'][token]}"
-            raise other_tokenizer(path, f"{received} after {number} entries")
+    tokens = _entries(path, theirs.get_vocab())
     settings = _settings(path, document["normalizer"], "lowercase", limit=limit)
-    tokens, settings = _add_tokens(entries, settings, document["added_tokens"], path)
-    _check_files(folder, tokens, len(entries), vocabulary)
+    settings = _keep_whole(settings, document["added_tokens"], path)
+    size = theirs.get_vocab_size(with_added_tokens=False)
+    _check_files(folder, tokens, size, vocabulary)
     if not is_generic:
         _check_config(os.path.join(folder, TOKENIZER_CONFIG), config, settings)
     if vocabulary is None or len(vocabulary) < len(tokens):
@@ -194,37 +198,33 @@ def _single(part: dict[str, Any] | None) -> dict[str, Any]:
     return inner[0] if len(inner) == 1 else part
 
 
-def _add_tokens(
-    tokens: Sequence[str],
-    settings: TokenizationConfig,
-    added: Iterable[Mapping[str, Any]],
-    path: str,
-) -> tuple[list[str], TokenizationConfig]:
-    """Return a vocabulary's entries and settings with added tokens.
+def _entries(path: str, ids: Mapping[str, int]) -> list[str]:
+    """Return entries in the order of their ids, which must have no gaps."""
+    entries = sorted(ids, key=ids.__getitem__)
+    for number, token in enumerate(entries):
+        if ids[token] != number:
+            found = f"{token!r} with id {ids[token]} after {number} entries"
+            raise other_tokenizer(path, found)
+    return entries
 
-    Special tokens are not kept whole, because texts do not produce them.
-    """
-    tokens, ids = list(tokens), {token: number for number, token in enumerate(tokens)}
+
+def _keep_whole(
+    settings: TokenizationConfig, added: Iterable[Mapping[str, Any]], path: str
+) -> TokenizationConfig:
+    """Return settings with added tokens; no text produces the special ones."""
     changes_text = settings.lower_case or settings.strips_accents
     whole: dict[bool, list[str]] = {False: [], True: []}
     for one in sorted(added, key=lambda one: one["id"]):
-        content, number = one["content"], one["id"]
+        content = one["content"]
         if one.get("single_word"):
             raise InputError(
                 f"The added token {content!r} of {path} must not have single_word; set "
                 "it to false, and the token is found within words too"
             )
-        if ids.setdefault(content, len(tokens)) != number:
-            raise InputError(
-                f"The added token {content!r} of {path}, {ADDED} or {TOKENIZER_CONFIG} "
-                f"must have the id {ids[content]}, not {number}"
-            )
-        if number == len(tokens):
-            tokens.append(content)
         if content not in SPECIAL_TOKENS:
             whole[bool(one.get("normalized")) and changes_text].append(content)
     exact, normalized = map(tuple, whole.values())
-    return tokens, dataclasses.replace(
+    return dataclasses.replace(
         settings, keep_whole=exact, keep_whole_normalized=normalized
     )
 

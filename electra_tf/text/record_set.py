@@ -103,6 +103,17 @@ def open_records(
         raise InputError(
             f"{data} has no manifest, so tokenizer or vocabulary_size must be set"
         )
+    return _count(data, max_length, tokenizer, size, is_strict)
+
+
+def _count(
+    data: str,
+    max_length: int,
+    tokenizer: WordPieceTokenizer | None,
+    size: int,
+    is_strict: bool,
+) -> RecordSet:
+    """Find and count records without a manifest, and check the first one."""
     paths = tuple(record_files(data))
     for folder in dict.fromkeys(map(os.path.dirname, paths)):
         _read_manifest(folder, max_length, tokenizer)  # globs of records with one
@@ -116,9 +127,8 @@ def open_records(
         )
     if is_strict:
         path = next(p for p, n in zip(paths, counts, strict=True) if n)
-        found = next(read_frames(path))
-        if defect := _payload_defect(found.payload, record_set):
-            raise _record_error(path, 0, found.offset, defect)
+        if defect := _payload_defect(next(read_frames(path)).payload, record_set):
+            raise _record_error(path, 0, 0, defect)
     return record_set
 
 

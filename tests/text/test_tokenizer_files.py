@@ -85,7 +85,7 @@ ADDED_TOKEN = {
         ({"model": {"vocab": 3}}, ["tokenizers", "tokenizer.json"]),
         ({"model": {"unk_token": "<unk>"}}, ["unk_token", "'<unk>'"]),
         ({"model": {"continuing_subword_prefix": "@@"}}, ["'@@'"]),
-        ({"model": {"vocab": {"[PAD]": 0, "a": 2}}}, ["'a' with id 2"]),
+        ({"model": {"vocab": {"[PAD]": 0, "a": 2}}}, ["with id 2 after"]),
         ({"model": {"max_input_chars_per_word": 0}}, ["max_input_chars_per_word"]),
         ({"normalizer": None}, ["normalizer", "BertNormalizer"]),
         ({"normalizer": {"type": "Lowercase"}}, ["normalizer", "'Lowercase'"]),
