@@ -398,17 +398,14 @@ def _drop(element: tuple[tuple, dict[str, Iterable]]) -> Iterator[Any]:
 
 
 def _counts_of(summary: dict[str, Any], prefix: str) -> collections.Counter[str]:
-    """Return the counts whose names have a prefix, without it."""
+    """Return the counts whose names have a prefix, or none, without it."""
     counts: collections.Counter[str] = collections.Counter()
     for values in summary[_COUNTS]:
-        counts.update(values)
-    return collections.Counter(
-        {
-            name.removeprefix(prefix): count
-            for name, count in sorted(counts.items())
-            if name.startswith(prefix) and count
-        }
-    )
+        for name, count in sorted(values.items()):
+            kind = name.removeprefix(prefix)
+            if count and name.startswith(prefix) and ": " not in kind:
+                counts[kind] += count
+    return counts
 
 
 def _accent_loss(summary: dict[str, Any], is_allowed: bool) -> AccentLoss:
