@@ -401,11 +401,11 @@ def _counts_of(summary: dict[str, Any], prefix: str) -> collections.Counter[str]
     """Return the counts whose names have a prefix, or none, without it."""
     counts: collections.Counter[str] = collections.Counter()
     for values in summary[_COUNTS]:
-        for name, count in sorted(values.items()):
+        for name, count in values.items():
             kind = name.removeprefix(prefix)
             if count and name.startswith(prefix) and ": " not in kind:
                 counts[kind] += count
-    return counts
+    return collections.Counter(dict(sorted(counts.items())))
 
 
 def _accent_loss(summary: dict[str, Any], is_allowed: bool) -> AccentLoss:
