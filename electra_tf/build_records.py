@@ -72,13 +72,9 @@ def main() -> None:
         + (" (set --order=document to keep all)" if manifest.discarded_tokens else "")
     )
     tokenizer = WordPieceTokenizer(vocabulary, settings.tokenization)
-    for line in warnings.text_lines(
-        manifest.stripped_share,
-        manifest.stripped_example,
-        manifest.too_long_words,
-        manifest.too_long_characters,
-        tokenizer,
-    ):
+    loss = manifest.stripped_share, manifest.stripped_example
+    long = manifest.too_long_words, manifest.too_long_characters
+    for line in warnings.text_lines(*loss, *long, tokenizer):
         print(line)
     cli.warn(warnings.record_warnings(manifest, tokenizer))
     for kind, count in manifest.duplicates.items():

@@ -31,6 +31,8 @@ VOCABULARY, TOKENIZER, TOKENIZER_CONFIG, CONFIG = (
     "config.json",
 )
 ADDED, SPECIAL = "added_tokens.json", "special_tokens_map.json"
+SETTINGS = (TOKENIZER, TOKENIZER_CONFIG, CONFIG, ADDED, SPECIAL)
+"""Files that may be beside a `vocab.txt`."""
 STRIP_ACCENTS = {None: "lowered", True: "always", False: "never"}
 """`strip_accents` of Hugging Face's tokenizers, as `tokenization.strip_accents`."""
 WORD_LIMIT = 100

@@ -20,15 +20,7 @@ from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 from electra_tf.untrusted_files import read_json
 
 KERAS_HUB_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
-SETTINGS = (
-    TOKENIZER,
-    huggingface.TOKENIZER_CONFIG,
-    huggingface.CONFIG,
-    huggingface.ADDED,
-    huggingface.SPECIAL,
-)
-"""Files of Hugging Face that may be beside a `vocab.txt`."""
-FILES = (VOCABULARY, *SETTINGS, KERAS_HUB_VOCABULARY)
+FILES = (VOCABULARY, *huggingface.SETTINGS, KERAS_HUB_VOCABULARY)
 """Files of a tokenizer in a folder, beside those of `Tokenizer.save`."""
 _OTHER_FILES = {
     "SentencePiece": (".model", ".spm"),
@@ -47,7 +39,10 @@ def local_vocabulary(path: str | None) -> str | None:
         folder = preset_folder(path) if path else None
         return os.path.join(folder, VOCABULARY) if folder else path
     parent, name = split_url(path)
-    source, names = ObjectFolder(parent), {name, settings_path(name).name, *SETTINGS}
+    source, names = (
+        ObjectFolder(parent),
+        {name, settings_path(name).name, *huggingface.SETTINGS},
+    )
     if source.info(name) is None:
         source, name = ObjectFolder(path), ""
         names = {*FILES, settings_path(VOCABULARY).name}

@@ -5,7 +5,6 @@ pass, then Hugging Face's `tokenizers` trains the vocabulary on the counts.
 """
 
 import collections
-import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -206,13 +205,11 @@ def _repeat_words(words: dict[str, int]) -> Iterator[str]:
         yield text * rest
 
 
-@dataclasses.dataclass
 class VocabStats:
     """Numbers of words, wordpieces and [UNK] of a tokenized text."""
 
-    words: int = 0
-    wordpieces: int = 0
-    unknown: int = 0
+    def __init__(self) -> None:
+        self.words = self.wordpieces = self.unknown = 0
 
     def add(self, tokenizer: WordPieceTokenizer, lines: Iterable[str]) -> None:
         """Count the words, wordpieces and [UNK] of lines."""
