@@ -12,8 +12,8 @@ import tensorflow as tf
 from conftest import ROOT, python
 from serving.exports import exported, write_version
 
+from electra_tf.serving.export import warmup_requests, write_warmup
 from electra_tf.serving.export_options import IDS
-from electra_tf.serving.formats.saved_model import warmup_requests, write_warmup
 
 pytestmark = pytest.mark.tools
 TOOLS = ROOT / "tools" / "serving_checks"

@@ -8,7 +8,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -71,8 +70,7 @@ _BERT_NAMES = {
     f"{_SHARED}.dense": "bert.pooler.dense",
     f"{_SHARED}.out_proj": _SHARED,
 }
-# Name of one of the outputs that a tensor of transformers stacks.
-_OUTPUT = re.compile(r"(?P<layer>.+)\[(?P<number>\d+)\](?P<end>\..+)")
+_SPANS, _ENDS = "qa_outputs", (".weight", ".bias")
 _POSITIONS = "encoder/embeddings/position_embeddings"
 _SEGMENTS = "encoder/embeddings/segment_embeddings"
 _CARD = """\
@@ -251,19 +249,11 @@ def read_head(
 
 
 def _split_outputs(tensors: dict[str, np.ndarray]) -> None:
-    """Add the outputs that tensors stack, where they are as many as in a head."""
-    forms = (form for kind in TASK_HEADS.values() for form in kind.forms)
-    names = {row.huggingface for form in forms for row in form.rows} - {None}
-    layers: dict[str, list[re.Match]] = {}
-    for match in filter(None, map(_OUTPUT.fullmatch, names)):
-        layers.setdefault(match["layer"], []).append(match)
-    for layer, matches in layers.items():
-        count = 1 + max(int(match["number"]) for match in matches)
-        wholes = {match["end"]: tensors.get(layer + match["end"]) for match in matches}
-        if all(a is not None and a.shape[:1] == (count,) for a in wholes.values()):
-            for match in matches:
-                number = int(match["number"])
-                tensors[match[0]] = wholes[match["end"]][number : number + 1]
+    """Add the logits of start and end, which transformers stacks, as two outputs."""
+    for end in _ENDS:
+        whole = tensors.get(_SPANS + end)
+        if whole is not None and whole.shape[:1] == (2,):
+            tensors |= {f"{_SPANS}[{n}]{end}": whole[n : n + 1] for n in range(2)}
 
 
 def _possible_heads(
@@ -315,8 +305,10 @@ def _left_out(network: Network, words: str) -> dict[str, str]:
             f"{network.source}: {_TIED} differs from the token table, which it is tied "
             "to; tie the weights in transformers and save the model again"
         )
-    surplus = tensors.keys() - network.names
-    surplus -= {_OUTPUT.sub(r"\g<layer>\g<end>", name) for name in network.names}
+    used = network.names
+    if f"{_SPANS}[0]{_ENDS[0]}" in used:
+        used |= {_SPANS + end for end in _ENDS}
+    surplus = {n for n in tensors.keys() - used if not n.startswith(f"{_SPANS}[")}
     return explain_left_out(surplus, _NOT_READ, network.source)
 
 
@@ -352,12 +344,16 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
 
 
 def _stacked(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the tensors with the outputs of a layer in one, as transformers has it."""
-    groups: dict[str, list[np.ndarray]] = {}
-    for name, array in tensors.items():
-        whole = _OUTPUT.sub(r"\g<layer>\g<end>", name)
-        groups.setdefault(whole, []).append(array)
-    return {n: np.concatenate(a) if len(a) > 1 else a[0] for n, a in groups.items()}
+    """Return the tensors with the logits of start and end in one."""
+    stacked = {n: a for n, a in tensors.items() if not n.startswith(f"{_SPANS}[")}
+    for end in _ENDS:
+        parts = [
+            tensors[n]
+            for n in tensors
+            if n in (f"{_SPANS}[0]{end}", f"{_SPANS}[1]{end}")
+        ]
+        stacked |= {_SPANS + end: np.concatenate(parts)} if parts else {}
+    return stacked
 
 
 def _cast(array: np.ndarray, dtype: str | None) -> np.ndarray:

@@ -39,8 +39,6 @@ class HeadForm:
     rows: tuple[Row, ...]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of `TaskHead`, and settings below `model`, which choose this form."""
-    note: str = ""
-    """Description of the form in messages, such as "has no hidden layer"."""
     library: str = "electra"
     """The model in transformers: `electra` or `bert`."""
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -98,12 +96,11 @@ def text_forms(pooler: str, output: str) -> tuple[HeadForm, ...]:
 
     `pooler` and `output` are the names of its layers in transformers' ELECTRA.
     """
-    hidden = "has a hidden layer before the output"
     tanh = pooler_head("bert.pooler.dense", "classifier")
     return (
-        HeadForm(TEXT_HEAD, {"pooler": "none"}, "has no hidden layer"),
-        HeadForm(pooler_head(pooler, output), {"pooler": "gelu"}, hidden),
-        HeadForm(tanh, {"pooler": "tanh"}, hidden, library="bert"),
+        HeadForm(TEXT_HEAD, {"pooler": "none"}),
+        HeadForm(pooler_head(pooler, output), {"pooler": "gelu"}),
+        HeadForm(tanh, {"pooler": "tanh"}, library="bert"),
     )
 
 
@@ -112,9 +109,6 @@ def _span_form(joint_prediction: bool, answerable: bool) -> HeadForm:
     return HeadForm(
         (*SPAN_HEAD, *hidden, *(ANSWERABLE if answerable else ())),
         {"joint_prediction": joint_prediction, "answerable": answerable},
-        "predicts the start and end of an answer "
-        + ("jointly" if joint_prediction else "independently")
-        + ", with a logit of no answer" * answerable,
         # The original's `qa_na_threshold`.
         arguments={"null_threshold": -2.75} if answerable else {},
     )

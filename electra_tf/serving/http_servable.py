@@ -12,8 +12,8 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  (its operations)
 
 from electra_tf.errors import InputError
+from electra_tf.serving.export import ABOUT, ASSETS_EXTRA, warmup_requests
 from electra_tf.serving.export_options import SIGNATURES
-from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA, warmup_requests
 from electra_tf.serving.signatures import ExportSpec, select_signatures
 
 _GRAPH = "saved_model.pb"

@@ -3,19 +3,13 @@
 For a short text, reading weights and starting operations takes most of the time.
 Therefore matmuls are 2-D where positions are rows, so that TensorFlow's optimizer fuses
 them with what follows; query, key and value are one matmul; and the weights of all
-layers are stacked, so that the graph reads six variables instead of sixteen per layer.
+layers are stacked.
 
-oneDNN packs the right operand of a matmul on every call. It is the kernel if positions
-are rows, and the text if positions are columns. Packing the kernels takes a quarter of
-a short text's time, so short texts use columns. Kernels are stored as [out, in], which
-both forms can use. TensorFlow's optimizer replaces a layer norm by oneDNN's only in one
-form, that of a batch norm.
-
-Two forms are for the target `cpu` only: `onednn_graph` and `call_transposed`. The plain
-form is right on every device, and that of LiteRT and ONNX files. The layer is written
-twice, as each order of the axes needs its own attention and matmuls.
-
-Large requests are computed in chunks of rows, so that their memory is bounded.
+oneDNN packs the right operand of a matmul on every call: the kernel if positions are
+rows, the text if they are columns. Packing the kernels takes a quarter of a short
+text's time, so short texts use columns; kernels [out, in] serve both. TensorFlow's
+optimizer replaces a layer norm by oneDNN's only in the form of a batch norm. These two
+forms are for the target `cpu`; the plain one is right on every device.
 """
 
 import functools

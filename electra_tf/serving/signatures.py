@@ -78,14 +78,10 @@ def text_signature(
     inputs: Mapping[str, int],
     limits: RequestLimits = LIMITS,
 ) -> Any:
-    """Return a function of strings with an input signature and limits.
+    """Return a function of strings that checks the limits before it runs.
 
     `inputs`: their names, each with its number of axes, 1 or 2: strings [B, N] are a
     row each, for which the strings [B] are repeated.
-
-    It raises `InvalidArgumentError` at run time, before the function's operations run,
-    if the inputs' numbers of items differ, if there are more rows than `limits.rows`,
-    or if the strings of all rows exceed `limits.bytes`.
     """
     names, shapes = [*inputs], [[None] * axes for axes in inputs.values()]
     spec = [tf.TensorSpec(shapes[n], tf.string, names[n]) for n in range(len(names))]
@@ -113,11 +109,9 @@ def token_signature(
     shape: EncoderConfig,
     limits: RequestLimits = LIMITS,
 ) -> Any:
-    """Return a function of ids with an input signature and limits.
+    """Return a function of ids that checks shapes, limits, and ids before it runs.
 
-    It raises `InvalidArgumentError` at run time if shapes differ, ids are outside the
-    tables of the encoder's `shape`, or there are too many positions. A lookup beyond
-    the end of a table would return zeros on a GPU.
+    A lookup beyond the end of a table would return zeros on a GPU.
     """
     spec = [tf.TensorSpec([None, None], tf.int32, name=name) for name in IDS]
     entries = shape.vocabulary_size - shape.spare_rows

@@ -14,8 +14,8 @@ from conftest import failure
 from electra_tf.errors import InputError
 from electra_tf.runs import exporting
 from electra_tf.serving import export
+from electra_tf.serving.export import ABOUT, ASSETS_EXTRA, WARMUP
 from electra_tf.serving.export_options import IDS
-from electra_tf.serving.formats.saved_model import ABOUT, ASSETS_EXTRA, WARMUP
 from electra_tf.serving.signatures import select_signatures
 from electra_tf.serving.validate import TEXT_OPERATIONS
 from electra_tf.tasks.tokenizer import Tokenizer

@@ -12,9 +12,9 @@ import tokenizers
 import electra_tf
 from electra_tf.errors import InputError
 from electra_tf.serving import export
+from electra_tf.serving.export import ASSETS_EXTRA
 from electra_tf.serving.export_options import FORMATS_OF_IDS, IDS, check_arguments
 from electra_tf.serving.formats import litert, onnx
-from electra_tf.serving.formats.saved_model import ASSETS_EXTRA
 from electra_tf.serving.validate import max_difference
 from serving.exports import exported, model
 

@@ -9,7 +9,7 @@ from google.protobuf import (
     text_format,
 )
 
-from electra_tf.serving.formats.saved_model import write_server_files
+from electra_tf.serving.export import write_server_files
 
 TYPES = descriptor_pb2.FieldDescriptorProto
 
