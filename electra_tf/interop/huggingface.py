@@ -347,12 +347,9 @@ def _stacked(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the tensors with the logits of start and end in one."""
     stacked = {n: a for n, a in tensors.items() if not n.startswith(f"{_SPANS}[")}
     for end in _ENDS:
-        parts = [
-            tensors[n]
-            for n in tensors
-            if n in (f"{_SPANS}[0]{end}", f"{_SPANS}[1]{end}")
-        ]
-        stacked |= {_SPANS + end: np.concatenate(parts)} if parts else {}
+        names = [f"{_SPANS}[{number}]{end}" for number in range(2)]
+        if names[0] in tensors:
+            stacked[_SPANS + end] = np.concatenate([tensors[name] for name in names])
     return stacked
 
 
