@@ -35,11 +35,7 @@ class Choices:
         return self.text, self.question, *self.choices
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return the text with each of its continuations.
-
-        The first blank of a question, an underscore, is filled by the choice, as in
-        RACE's cloze questions.
-        """
+        """Return the text with each continuation, in a blank (RACE) or at the end."""
         if "_" in self.question:
             before, _, after = self.question.partition("_")
             return [(self.text, f"{before}{c}{after}") for c in self.choices]

@@ -40,8 +40,8 @@ class EncodedExamples:
     max_length: int
     """Largest number of positions of an example."""
     targets: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None
-    """A number for each example or each position, or a dictionary of such sequences; a
-    float32 array with a row for each example; None: unlabelled."""
+    """A number for each example or position, or a dictionary of such; a float32 array
+    with a row for each example; None: unlabelled."""
     truncated: int = 0
     """Number of examples that were truncated to `max_length`."""
     origins: Sequence[Any] = ()
@@ -82,11 +82,10 @@ class EncodedExamples:
         return _column(self.ids, self.targets)
 
     def batch(self, rows: Sequence[int], size: int) -> tuple[Inputs, Any, np.ndarray]:
-        """Pad examples to a batch.
+        """Return padded inputs, targets and weights.
 
-        Returns:
-            Inputs, targets (numbers [B], [B, L] padded with `IGNORE_LABEL`, or rows
-            [B, C]; zeros if there are none) and weights, float32 [B].
+        Targets are numbers [B], or [B, L] padded with `IGNORE_LABEL`, or rows [B, C];
+        without any, zeros. Weights are float32 [B], 0 in padding rows.
         """
         longest = max(len(self.ids[row]) for row in rows)
         length = min(padded_length(longest), max(self.max_length, longest))
@@ -241,7 +240,7 @@ def _column(ids: Sequence[Sequence[int]], values: Any) -> np.ndarray | list[Any]
 
 
 def _padded(values: Any, rows: Sequence[int], size: int, length: int) -> np.ndarray:
-    """Return the targets of a batch as `EncodedExamples.batch` does."""
+    """Return the targets of a batch, as `EncodedExamples.batch` does."""
     if isinstance(values, np.ndarray):
         padded = np.zeros((size, *values.shape[1:]), values.dtype)
         padded[: len(rows)] = values[list(rows)]

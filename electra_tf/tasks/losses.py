@@ -100,8 +100,8 @@ def span_loss(
 ) -> tf.Tensor:
     """Compute the loss of each row, float32 [B]; the original sums it over the batch.
 
-    (start + end) / 2 + answerable_weight * impossible, each a cross-entropy. The end's
-    logits are conditioned on the correct start. Without an answer both positions are 0.
+    (start + end) / 2 + answerable_weight * impossible, each a cross-entropy. Without an
+    answer both positions are 0.
     """
     cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
     start_B, end_B = (

@@ -72,9 +72,8 @@ def decode_answers(
     it is the smallest score of position 0 minus the score of the best span. In joint
     prediction the score of position 0 is that of the start only.
 
-    The original's qa_metrics.py does the same, with two differences. It returns the
-    word `empty` where no span is valid. It maps wordpieces to text by string matching,
-    and returns whole words where that fails; here each wordpiece has exact characters.
+    The original's qa_metrics.py returns the word `empty` where no span is valid, and
+    whole words where it cannot match wordpieces; here each one has exact characters.
     """
     offsets = _PieceOffsets(question.context, tokenizer)
     best_spans: dict[str, _Span] = {}

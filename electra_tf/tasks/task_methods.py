@@ -89,8 +89,7 @@ class TaskMethods(abc.ABC):
     def row_texts(self, *texts_R: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Return the text, or the two texts, of each row of a served graph.
 
-        `texts_R` are the `served_inputs`, strings [B], or [B * N] if an input has two
-        axes; the strings of one axis are then repeated. It also runs without a graph.
+        `texts_R`: the `served_inputs`, [B], or [B * N] if an input has two axes.
         """
         return texts_R
 

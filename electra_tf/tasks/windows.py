@@ -32,11 +32,9 @@ class QAFeature:
     first_piece: int
     """Index of that wordpiece in the whole context."""
     max_context: list[bool]
-    """For each position, whether it is a wordpiece of the context and this window is
-    the one with the most text around it."""
+    """Whether the window has the most text around the wordpiece at each position."""
     spans: list[tuple[int, int]]
-    """Characters (start, end) of the word of each wordpiece of the whole context. All
-    windows of a question share this list."""
+    """Characters of the word of each wordpiece of the context, for all windows."""
     start: int
     """Position of the answer's first wordpiece; 0 if the window lacks the answer."""
     end: int
@@ -137,10 +135,9 @@ def _answer_pieces(
     """Return the first and last wordpiece of an answer; None if it has none.
 
     These are the answer's own wordpieces if its words contain them ("1895" within
-    "(1895-1943)."), else all wordpieces of its words. If the words contain them more
-    than once, the ones nearest to the answer's offset are used. The original uses the
-    first ones, which are often wrong in a script without spaces, where a word is a
-    whole paragraph.
+    "(1895-1943)."), else all wordpieces of its words. Of several, those nearest to the
+    answer's offset are used, not the first as in the original: in a script without
+    spaces a word is a whole paragraph.
     """
     text = answer.text.strip()
     start = answer.start + answer.text.index(text)
