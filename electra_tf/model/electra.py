@@ -90,12 +90,7 @@ class MaskedLM(keras.layers.Layer):
         return self.logits(gather(x_BLD, positions), layer_ops)
 
     def logits(self, x_BMD: Tensor, layer_ops: LayerOps | None = None) -> Tensor:
-        """Return the logits of hidden states, float32 [B, M, V].
-
-        Args:
-            x_BMD: Hidden states of the encoder at some positions.
-            layer_ops: Implementation of the operations; None uses Keras operations.
-        """
+        """Return the logits of hidden states at some positions, float32 [B, M, V]."""
         table_VE = self.encoder.embeddings.word_embeddings
         return self.head(x_BMD, table_VE, layer_ops=layer_ops)
 

@@ -217,15 +217,9 @@ class SpanHead(keras.layers.Layer):
     """Extractive question answering head: start, end and answerability logits.
 
     An answer is in segment 1; position 0 represents no answer. The logits of all other
-    positions are lowered by 1000, as in the original.
-
-    Args:
-        width: Width of the hidden states.
-        seeds: Seeds of the initial values.
-        start_n_top: Candidates for the start, and for the end given each start.
-        joint_prediction: Whether the end logits depend on the start.
-        answerable: Whether the head also returns an answerability logit.
-        dtype: Keras dtype policy of the hidden layers; the head's is float32.
+    positions are lowered by 1000, as in the original. There are `start_n_top`
+    candidates for the start, and for the end given each start. With `joint_prediction`
+    the end logits depend on the start; with `answerable` there is a logit of no answer.
     """
 
     def __init__(

@@ -26,12 +26,7 @@ class LayerOps:
         self._training = training
 
     def recompute(self, call: Callable[..., Tensor], x: Tensor) -> Tensor:
-        """Call a layer now, and again in the backward pass to save its states' memory.
-
-        Args:
-            call: Function of `x` and `layer_ops`.
-            x: Input of the layer.
-        """
+        """Call a layer now, and again in the backward pass to save memory."""
         repeated = self.repeatable()
         return keras.remat(lambda x: call(x, layer_ops=repeated()))(x)
 

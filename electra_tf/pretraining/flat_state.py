@@ -40,11 +40,7 @@ class Region(NamedTuple):
 
 
 class FlatState:
-    """Weights and slots of a pretrainer in buffers, with one update for all.
-
-    Args:
-        pretrainer: A compiled pretrainer of Adam or AdamW.
-    """
+    """Weights and slots of a compiled pretrainer in buffers, with one update."""
 
     def __init__(self, pretrainer: Pretrainer):
         optimizer = pretrainer.optimizer

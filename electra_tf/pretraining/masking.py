@@ -157,15 +157,8 @@ def sample_whole_words(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Select whole words in random order, skipping those that exceed the count.
 
-    Args:
-        keys_BL: int32 random sort keys; the first piece's key is that of its word.
-        starts_BL: bool, positions where words begin.
-        maskable_BL: bool; other positions are never selected.
-        count_B: int32, maximum number of masked positions of a row.
-        max_predictions: M.
-
-    Returns:
-        Positions and weights as `first_positions` returns them.
+    The random key, int32, of a word's first piece is that of the word. Return positions
+    and weights as `first_positions` does.
     """
     rows, length = keys_BL.shape
     word_BL = tf.cumsum(tf.cast(starts_BL, tf.int32), 1) - 1

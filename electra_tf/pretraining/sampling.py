@@ -18,18 +18,10 @@ def sample_gumbel(
 ) -> tf.Tensor:
     """Sample a token from softmax(logits / temperature) with the Gumbel-max trick.
 
-    The released ELECTRA code samples this way. It needs a random number for each token
-    of the vocabulary; `sample_inverse_cdf` needs two.
-
-    Args:
-        logits_BMV: float32.
-        uniform_BMV: float32 in [0, 1).
-        labels_BM: int32, the original tokens.
-        temperature: Values below 1 favour likely tokens.
-        disallow_correct: Never sample the original token.
-
-    Returns:
-        int32 [B, M], without gradient.
+    The released ELECTRA code samples this way. It needs a random number in [0, 1) for
+    each token of the vocabulary; `sample_inverse_cdf` needs two. With
+    `disallow_correct` the original tokens, `labels_BM`, are never sampled. Return int32
+    [B, M], without gradient.
     """
     logits_BMV = _adjusted_logits(logits_BMV, labels_BM, temperature, disallow_correct)
     gumbel_BMV = -tf.math.log(-tf.math.log(uniform_BMV + 1e-9) + 1e-9)

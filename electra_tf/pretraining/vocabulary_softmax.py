@@ -37,10 +37,9 @@ def log_probabilities(
     """Compute log softmax(hidden table^T + bias) of two tokens at each position.
 
     Logits are computed chunk by chunk, and again in the backward pass: 4/3 of the FLOPs
-    in exchange for memory that does not grow with the number of positions.
-
-    Only the log-probabilities of the labels have a gradient. `chunk` is the number of
-    positions of a chunk; None: those of 64 MiB of logits.
+    in exchange for memory that does not grow with the number of positions. Only the
+    log-probabilities of the labels have a gradient. `chunk` is the number of positions
+    of a chunk; None: those of 64 MiB of logits.
     """
     positions, size = hidden_XE.shape[0], table_VE.shape[0]
     chunk = min(positions, chunk or max(1, _CHUNK_VALUES // size))

@@ -67,13 +67,8 @@ class Losses(NamedTuple):
     def combined(self, weights: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Return the total loss: the sum of factor * total / weight of each part.
 
-        Args:
-            weights: float32 scalars by the name of the part, summed over the global
-                batch. The results of all replicas then add up to the loss of the
-                global batch.
-
-        Returns:
-            float32 scalar. A part of weight 0 contributes 0.
+        `weights` are those of the global batch by name, so that the results of all
+        replicas add up to its loss. A part of weight 0 contributes 0.
         """
         return tf.add_n(
             [

@@ -69,11 +69,7 @@ class ElectraObjective(Objective):
     ) -> Losses:
         """Compute the losses of the current stage, as sums over these rows.
 
-        Args:
-            masked: Rows with masked positions.
-            rng: Random numbers of the step, for sampling and dropout.
-            training: Whether dropout is applied.
-            progress: Completed share of training, for schedules.
+        `rng` has the random numbers of the step, for sampling and dropout.
         """
         layer_ops = self.layer_ops(rng, training)
         if self.stage == 1:
@@ -122,13 +118,9 @@ class ElectraObjective(Objective):
         rng: RngStream,
         progress: Progress,
     ) -> dict[str, WeightedSum]:
-        """Return the metrics of the discriminator on samples of another generator.
+        """Return the discriminator's metrics on samples of another run's generator.
 
-        Args:
-            generator: Objective of the other run, which samples by its own settings.
-            masked: Rows with masked positions.
-            rng: Random numbers of the step, for sampling.
-            progress: Completed share of the other run's training, for its schedules.
+        It samples by the settings of its own objective and at its own `progress`.
         """
         layer_ops = self.layer_ops(rng, False)
         corrupted, generated = generator._corrupt(masked, rng, layer_ops, progress)
