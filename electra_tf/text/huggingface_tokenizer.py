@@ -24,12 +24,8 @@ from electra_tf.text.vocab import (
 )
 from electra_tf.untrusted_files import read_json
 
-VOCABULARY, TOKENIZER, TOKENIZER_CONFIG, CONFIG = (
-    "vocab.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "config.json",
-)
+VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer.json"
+TOKENIZER_CONFIG, CONFIG = "tokenizer_config.json", "config.json"
 ADDED, SPECIAL = "added_tokens.json", "special_tokens_map.json"
 SETTINGS = (TOKENIZER, TOKENIZER_CONFIG, CONFIG, ADDED, SPECIAL)
 """Files that may be beside a `vocab.txt`."""

@@ -11,13 +11,8 @@ from electra_tf.errors import InputError
 from electra_tf.text.files import HEAD_BYTES, check_format
 from electra_tf.untrusted_files import read_small_file
 
-PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = (
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-)
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS
 CONTINUATION = "##"
 # First characters of entries that begin a word, in other kinds of vocabularies.
 _OTHER_KINDS = {"\u2581": "SentencePiece", "\u0120": "byte-level BPE"}
