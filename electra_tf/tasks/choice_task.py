@@ -10,7 +10,13 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.choice import ChoiceClassifier, Choices, as_choices
 from electra_tf.tasks.data.splits import Split, find_labelled, find_training, with_dev
-from electra_tf.tasks.data.table import READERS, Table, cell_text, read
+from electra_tf.tasks.data.table import (
+    READERS,
+    Table,
+    cell_text,
+    read,
+    without_collections,
+)
 from electra_tf.tasks.score import LabelScorer
 from electra_tf.tasks.task import Items, Task, probability_cells
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
@@ -54,8 +60,7 @@ class ChoiceTask(Task):
         """Read texts with their choices."""
         table = read(path, reading.log)
         split = _read_choices(table, reading, is_labelled=False)
-        for index, item in enumerate(split.items):
-            as_choices(item, model.num_choices, index)
+        as_choices(split.items[0], model.num_choices)  # all have its number of choices
         return Items(split.items, table)
 
     def line(self, model: ChoiceClassifier, item: Choices, prediction: Any) -> str:
@@ -112,6 +117,7 @@ def _read_splits(files: Mapping[str, str], reading: Reading) -> dict[str, Split]
     return splits
 
 
+@without_collections()
 def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
     """Return the texts with choices of a table, and the numbers of the right ones."""
     names = _columns(table, reading.settings)
@@ -121,14 +127,19 @@ def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
             f"{table.source} must have a column of the right choice, and has "
             f"{format_list(table.columns, 30)}; name it with --label_column"
         )
-    items, targets, bad, count = [], [], Errors(), 0
+    targets, bad, count = [], Errors(), 0
     columns = [table.columns[name] for name in names]
-    for index, cells in enumerate(zip(*columns, strict=True)):
-        item, target = _item(cells, has_context=len(names) > 2), None
-        detail = item if isinstance(item, str) else ""
+    has_context = len(names) > 2
+    if len(names) > 3 and {type(c) for column in columns for c in column} == {str}:
+        choices = zip(*columns[2:], strict=True)
+        items = list(map(Choices, columns[0], choices, columns[1]))
+    else:
+        items = [_item(cells, has_context) for cells in zip(*columns, strict=True)]
+    for index, item in enumerate(items):
+        detail, target = item if isinstance(item, str) else "", None
         if not detail and is_labelled:
             value = table.columns[label][index]
-            target = _target(value, item.choices, cells[-1])
+            target = _target(value, item.choices, columns[-1][index])
             detail = f"{label!r} is {value!r:.60}, no choice" * (target is None)
         if not detail:
             count = count or len(item.choices)
@@ -136,7 +147,6 @@ def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
                 detail = f"{len(item.choices)} choices, not {count}"
         if detail:
             bad[index] = "no choices", detail
-        items.append(item)
         targets.append(target)
     return good_rows(table, items, targets if is_labelled else None, bad, reading.log)
 

@@ -97,7 +97,7 @@ def read(
     files.refuse_spreadsheet(source)
     builder = Builder(source, columns)
     reader = READERS.get(inner_suffix(source), _read_lines)
-    with _without_collections():
+    with without_collections():
         (_read_tfds if source.startswith(TFDS) else reader)(path, builder, log, names)
     if builder.lines or path:
         return builder.table()
@@ -211,7 +211,7 @@ def _share(values: Sequence, known: dict[str, str]) -> Sequence:
 
 
 @contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
+def without_collections() -> Iterator[None]:
     """Stop garbage collections, which would visit all rows again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
