@@ -24,7 +24,7 @@ def check_exists(name: str | os.PathLike | None) -> None:
 def no_model(name: str, state: str) -> InputError:
     """Return the error of a name that is none of a model."""
     return InputError(
-        "a model must be a checkpoint or run of pretrain, the --output of finetune or "
+        "A model must be a checkpoint or run of pretrain, the --output of finetune or "
         "a .keras file, a Hugging Face folder (config.json with model.safetensors or "
         "pytorch_model.bin) or hub id OWNER/NAME, a prefix of a TensorFlow 1 or Model "
         "Garden checkpoint, a KerasHub preset, a URL of one of these, a preset "

@@ -105,7 +105,7 @@ def checked_config(path: str) -> dict[str, Any]:
 def report_damaged_model(path: str) -> contextlib.AbstractContextManager[None]:
     """Return a context that raises an InputError where a .keras file is damaged."""
     # Keras raises errors of many classes.
-    return report_damage(path, Exception)
+    return report_damage(f"{path} has classes that are not imported, or", Exception)
 
 
 def read(path: str, *_: Any) -> PretrainedModel:
@@ -153,12 +153,10 @@ def _network(config: Mapping[str, Any]) -> Network:
         shape = EncoderConfig(**arguments["shape"])
     except pydantic.ValidationError as error:
         raise ValueError(f"shape: {error.errors()[0]['msg']}") from error
+    if shape.depth > _MAX_DEPTH:
+        raise ValueError(f"a depth of {shape.depth}")
     counts = {name: getattr(shape, name) for name in COUNTS}
-    if (
-        not 0 < shape.depth <= _MAX_DEPTH
-        or min(counts.values()) < 1
-        or shape.width % shape.heads
-    ):
+    if min(counts.values()) < 1 or shape.width % shape.heads:
         raise ValueError(f"shape: {counts} are not the sizes of an encoder")
     return Network(head.role if head else "encoder", shape, {}, head)
 
