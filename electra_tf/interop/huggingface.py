@@ -250,9 +250,9 @@ def read_head(
 
 def _split_outputs(tensors: dict[str, np.ndarray]) -> None:
     """Add the logits of start and end, which transformers stacks, as two outputs."""
-    for end in _ENDS:
-        whole = tensors.get(_SPANS + end)
-        if whole is not None and whole.shape[:1] == (2,):
+    wholes = {end: tensors.get(_SPANS + end) for end in _ENDS}
+    if all(whole is not None and whole.shape[:1] == (2,) for whole in wholes.values()):
+        for end, whole in wholes.items():
             tensors |= {f"{_SPANS}[{n}]{end}": whole[n : n + 1] for n in range(2)}
 
 

@@ -250,6 +250,6 @@ def test_an_encoder_without_a_head_is_named(tmp_path):
         lambda: TextScorer.from_preset(name),
         lambda: load_exportable(name, "electra"),
     ):
-        with pytest.raises(InputError, match="encoder without a head") as error:
+        with pytest.raises(InputError, match=r"without (a|the) head") as error:
             call()
         assert repr(name) in str(error.value)
