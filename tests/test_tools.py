@@ -242,11 +242,11 @@ def test_a_new_run_trains_elsewhere_and_is_fine_tuned_here(folder, tmp_path):
     assert f"warmup_steps: {steps // 10}\n" in text
     data.mkdir()
     for name in ("train", "dev"):
-        (data / f"{name}.csv").write_text("text,label\n" + "a b,0\nb a,1\n" * 8)
+        (data / f"{name}.csv").write_text("text,label\n" + "a b,no\nb a,yes\n" * 8)
     result = python(
         *("-m", "electra_tf.finetune", "--task=csv", f"--data={data}"),
         *(f"--checkpoint={run}", f"--output={tmp_path / 'model'}"),
-        "--set=training.epochs=1",
+        *("--text_columns=text", "--label_column=label", "--set=training.epochs=1"),
     )
     assert result.returncode == 0, result.stderr
 
