@@ -61,8 +61,8 @@ def test_predictions_are_scored(here, tmp_path):
     assert json.loads(result.stdout) == {"accuracy": pytest.approx(200 / 3)}
     assert json.loads(output.read_text()) == json.loads(result.stdout)
     assert "--predictions" in failure(here("evaluate", *given))
-    assert "Remove --task" in failure(here("evaluate", *given, "--model=y"))
+    assert "--task must not" in failure(here("evaluate", *given, "--model=y"))
     message = failure(here("evaluate", *given, "--predictions=x", "--checkpoint=y"))
-    assert "--checkpoint with --task" in message
+    assert "--checkpoint must not be used with --task" in message
     message = failure(here("evaluate", "--model=m", "--data=d", "--na_prob=x"))
-    assert "--na_prob with --model" in message
+    assert "--na_prob must not be used with --model" in message
