@@ -169,12 +169,12 @@ def test_replaced_tokens_are_coloured(browser):
         {},
         ["text"],
         {
-            "tokens": tf.constant([["[CLS]", "cat", "", ""]]),
-            "replaced_probability": tf.constant([[0.0, 1.0, 0.0, 0.0]]),
+            "tokens": tf.constant([["[CLS]", "the", "cat", "[SEP]", ""]]),
+            "replaced_probability": tf.constant([[0.9, 0.0, 1.0, 0.9, 0.0]]),
         },
     )
     with running(servable) as client:
-        predict(browser, client, text="cat")
+        predict(browser, client, text="the cat")
         colours = browser.script(
             "return [...document.querySelectorAll('.token')]"
             ".map((token) => getComputedStyle(token).backgroundColor)"
