@@ -24,7 +24,9 @@ PREFIX = "electra_tf."
 """Start of the names of calls."""
 
 _SHORTEST = 16  # rows and columns of a matmul within a kernel
-
+_MOST_SUMS = 128  # partial sums of a kernel
+_BLOCK_VALUES = 4096  # of a program at a time, for norms and GELU
+_ATTENTION_BLOCK = 64  # queries or keys at a time
 
 # The `FlatState` of `pretraining/flat_state.py`, which has the weights in flat buffers.
 _weights = contextvars.ContextVar("weights", default=None)
@@ -84,20 +86,27 @@ class DeviceLayerOps(FusedLayerOps):
             return super().bias_gelu(x, bias)
         (buffer,), (start,) = places
         scope, shape = _scope(), x.shape
+        columns = _divisor(shape[-1], 128)
+        rows = math.prod(shape[:-1])
+        block = _divisor(rows, _BLOCK_VALUES // columns)
+        programs = _divisor(rows // block, _MOST_SUMS)
 
         @custom_gradient
         def fused(x_XF: tf.Tensor, bias_F: tf.Tensor):
             def gradient(upstream_XF: tf.Tensor):
                 with tf.name_scope(f"{scope}/gelu_backward/"):
-                    return _call(
+                    grad_x, sums_GF = _call(
                         "gelu_backward",
                         [upstream_XF, x_XF, buffer, place],
-                        [like_x, (tf.float32, bias_F.shape)],
+                        [like_x, (tf.float32, [programs, shape[-1]])],
+                        block=block,
                     )
+                    return grad_x, *self._weights.summed([bias], sums_GF)
 
             place, like_x = tf.constant([start]), (x_XF.dtype, x_XF.shape)
             with tf.name_scope("gelu"):
-                return _call("gelu", [x_XF, buffer, place], [like_x])[0], gradient
+                operands = [x_XF, buffer, place]
+                return _call("gelu", operands, [like_x], block=block)[0], gradient
 
         x_XF = tf.reshape(x, [-1, shape[-1]])
         return tf.reshape(fused(x_XF, self._weights.tensor(bias)), shape)
@@ -119,11 +128,14 @@ class DeviceLayerOps(FusedLayerOps):
         seeds, number = self._dropout.place(x)
         places, rate = tf.constant([*starts, number]), {"rate": float(dropout.rate)}
         scope, width = _scope(), x.shape[-1]
-        rows = tf.TensorShape([math.prod(x.shape[:-1])])
+        rows = math.prod(x.shape[:-1])
+        padded = 1 << (width - 1).bit_length()
+        block = _divisor(x.shape[1], max(1, _BLOCK_VALUES // padded))
+        programs, rate["block"] = _divisor(rows // block, _MOST_SUMS), block
 
         @custom_gradient
         def fused(x_XD, residual_XD, *_):
-            like_x, each = (x_XD.dtype, x_XD.shape), (tf.float32, rows)
+            like_x, each = (x_XD.dtype, x_XD.shape), (tf.float32, [rows])
             with tf.name_scope("norm"):
                 normed_XD, *sums = _call(
                     "add_norm",
@@ -135,13 +147,14 @@ class DeviceLayerOps(FusedLayerOps):
 
             def gradient(upstream_XD, of_residual_XD):
                 with tf.name_scope(f"{scope}/norm_backward/"):
-                    grad_x, grad_total, grads_3D = _call(
+                    grad_x, grad_total, sums_GN = _call(
                         "add_norm_backward",
                         [upstream_XD, of_residual_XD, *sums, buffers[1], seeds, places],
-                        [like_x, like_x, (tf.float32, [3, width])],
+                        [like_x, like_x, (tf.float32, [programs, 3 * width])],
                         **rate,
                     )
-                    return grad_x, grad_total, *tf.unstack(grads_3D)
+                    grads = self._weights.summed(weights, sums_GN)
+                    return grad_x, grad_total, *grads
 
             return (normed_XD, tf.identity(normed_XD)), gradient
 
@@ -181,11 +194,12 @@ class DeviceLayerOps(FusedLayerOps):
 
             def gradient(upstream_XD):
                 with tf.name_scope(f"{scope}/attention_backward/"):
-                    grad_XE, grad_bias_E = attend_backward(upstream_XD)
+                    grad_XE, sums_GE = attend_backward(upstream_XD)
+                    biases = self._weights.summed([one.bias for one in dense], sums_GE)
                 with tf.name_scope(f"{scope}/query/"):
                     grad_x = tf.matmul(grad_XE, kernel_DE, transpose_b=True)
                     kernels = tf.split(_transposed_matmul(x_XD, grad_XE), 3, 1)
-                    return grad_x, *kernels, *tf.split(grad_bias_E, 3)
+                    return grad_x, *kernels, *biases
 
             return context_XD, gradient
 
@@ -202,6 +216,11 @@ class DeviceLayerOps(FusedLayerOps):
             return None
         pairs = [self._weights.place(variable) for variable in variables]
         return [buffer for buffer, _ in pairs], [start for _, start in pairs]
+
+
+def _divisor(size: int, largest: int) -> int:
+    """Return the largest power of 2 that divides a size, at most `largest`."""
+    return min(size & -size, largest)
 
 
 def _scope() -> str:
@@ -224,13 +243,14 @@ def _attention(
     """Return a function of queries, keys and values, [X, 3 * N * H] without their bias.
 
     It returns the context [X, N * H] and a function of its gradient, which returns the
-    gradients of the argument and of the bias.
+    gradient of the argument and partial sums of that of the bias.
     """
     batch, length, heads, size = shape_BLNH
     shape_BL3NH = [batch, length, 3, heads, size]
 
     def attend(qkv_XE: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         dtype, rates = qkv_XE.dtype, {"rate": float(rate)}
+        rates["block"] = _divisor(length, _ATTENTION_BLOCK)
         inputs = [tf.reshape(qkv_XE, shape_BL3NH), *operands]
         shape_BNL = [batch, heads, length]
         results = [(dtype, shape_BLNH), (tf.float32, shape_BNL)]
@@ -238,13 +258,15 @@ def _attention(
 
         def backward(upstream_XD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             upstream_BLNH = tf.reshape(upstream_XD, shape_BLNH)
-            grad_qkv, grad_bias = _call(
+            programs = batch * (length // rates["block"])
+            shape_GE = [programs, 3 * heads * size]
+            grad_qkv, sums_GE = _call(
                 "attention_backward",
                 [*inputs, *outputs, upstream_BLNH],
-                [(dtype, shape_BL3NH), (tf.float32, [3, heads, size])],
+                [(dtype, shape_BL3NH), (tf.float32, shape_GE)],
                 **rates,
             )
-            return tf.reshape(grad_qkv, qkv_XE.shape), tf.reshape(grad_bias, [-1])
+            return tf.reshape(grad_qkv, qkv_XE.shape), sums_GE
 
         return tf.reshape(outputs[0], [-1, heads * size]), backward
 

@@ -67,6 +67,7 @@ class FlatState:
         """Variables by name: of each group weights and slots, float32."""
         self._regions = {path: r for r in self.regions for path in r.paths}
         self._tensors: dict[str, tf.Tensor] = {}
+        self._sums: dict[int, list[tuple[list[str], tf.Tensor]]] = {}
 
     def _layout(self) -> tuple[list[Region], dict[str, int]]:
         regions, sizes = [], {}
@@ -124,6 +125,19 @@ class FlatState:
         part = region.paths.index(variable.path) * math.prod(region.shape)
         return self._flat[region.group], region.start + part
 
+    def summed(
+        self, variables: Sequence[keras.Variable], sums_GN: tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Return zeros, and sum up in `update`: all vectors in one kernel."""
+        shapes = [variable.shape for variable in variables]
+        if self._pretrainer.config.training.accumulation > 1:  # within a loop
+            sizes = [math.prod(shape) for shape in shapes]
+            parts = tf.split(tf.reduce_sum(sums_GN, 0), sizes)
+            return [tf.reshape(p, s) for p, s in zip(parts, shapes, strict=True)]
+        paths = [variable.path for variable in variables]
+        self._sums.setdefault(sums_GN.shape[0], []).append((paths, sums_GN))
+        return [tf.zeros(shape) for shape in shapes]
+
     def merged(self, variables: Sequence[keras.Variable], dtype: Any) -> tf.Tensor:
         """Return the matrices [D, F] of a region as [D, parts * F]."""
         region = self._regions[variables[0].path]
@@ -159,6 +173,7 @@ class FlatState:
             self._optimizer.flat_state = None
             self._pretrainer.compute_gradients = compute
             self._tensors = {}
+            self._sums = {}
 
     def update(self, gradients: Sequence[tf.Tensor | None]) -> tf.Tensor:
         """Clip the gradients and update the buffers; return the gradients' norm."""
@@ -169,6 +184,13 @@ class FlatState:
                 "pass --kernels=any"
             )
         with tf.name_scope("update"):
+            for parts in self._sums.values():
+                paths = [path for several, _ in parts for path in several]
+                sums_N = tf.reduce_sum(tf.concat([s for _, s in parts], 1), 0)
+                sizes = [math.prod(self._variables[path].shape) for path in paths]
+                for path, part in zip(paths, tf.split(sums_N, sizes), strict=True):
+                    shape = self._variables[path].shape
+                    by_path[path] += tf.reshape(part, shape)
             flat = {g: self._flat_gradient(g, by_path) for g in self._scales}
             norm = tf.linalg.global_norm(list(flat.values()))
             scalars = self._optimizer.scalars(norm)

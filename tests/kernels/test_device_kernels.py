@@ -51,22 +51,26 @@ class Seeds:
 
 def norm_kernels(kernels):
     places = np.array([*PLACES.values(), NUMBER], np.int32)
+    settings = {"rate": RATE, "block": 16}
 
     def forward(x, residual, *vectors):
         buffer = jnp.asarray(BUFFER)
         for name, values in zip(PLACES, vectors, strict=True):
             buffer = jax.lax.dynamic_update_slice(buffer, values, (PLACES[name],))
         return kernels.add_norm(
-            x, residual, *[buffer] * 3, SEEDS, places, rate=RATE, epsilon=EPSILON
+            *(x, residual, *[buffer] * 3, SEEDS, places),
+            **settings,
+            epsilon=EPSILON,
         )
 
     def backward(tensors, upstream):
         _, total, mean, scale = forward(*tensors)
         halves = upstream * 0.25, upstream * 0.75
         grad_x, grad_residual, grads = kernels.add_norm_backward(
-            *halves, total, mean, scale, jnp.asarray(BUFFER), SEEDS, places, rate=RATE
+            *(*halves, total, mean, scale, jnp.asarray(BUFFER), SEEDS, places),
+            **settings,
         )
-        return grad_x, grad_residual, *grads
+        return grad_x, grad_residual, *jnp.split(grads.sum(0), 3)
 
     def plain(x, residual, bias, gamma, beta):
         norm = types.SimpleNamespace(gamma=gamma, beta=beta, epsilon=EPSILON)
@@ -91,10 +95,12 @@ def gelu_kernels(kernels):
     def forward(x, bias):
         start = (PLACES["bias"],)
         buffer = jax.lax.dynamic_update_slice(jnp.asarray(BUFFER), bias, start)
-        return kernels.gelu(x, buffer, places)
+        return kernels.gelu(x, buffer, places, block=8)
 
     def backward(tensors, upstream):
-        return kernels.gelu_backward(upstream, tensors[0], jnp.asarray(BUFFER), places)
+        operands = upstream, tensors[0], jnp.asarray(BUFFER), places
+        grad, sums = kernels.gelu_backward(*operands, block=8)
+        return grad, sums.sum(0)
 
     tensors = 2 * normal(BATCH * LENGTH, INNER), vector("bias", INNER)
     return forward, backward, plain, tensors
@@ -111,14 +117,14 @@ def attention_kernels(kernels):
         start = (PLACES["bias"],)
         buffer = jax.lax.dynamic_update_slice(jnp.asarray(BUFFER), bias, start)
         operands = qkv, buffer, mask, SEEDS, places
-        return operands, kernels.attention(*operands, rate=RATE)
+        return operands, kernels.attention(*operands, rate=RATE, block=16)
 
     def backward(tensors, upstream):
         operands, results = call(*tensors)
         grad, grad_bias = kernels.attention_backward(
-            *operands, *results, upstream, rate=RATE
+            *operands, *results, upstream, rate=RATE, block=16
         )
-        return grad, grad_bias.ravel()
+        return grad, grad_bias.sum(0)
 
     def plain(qkv, bias):
         qkv += tf.cast(tf.reshape(bias, [3, HEADS, SIZE]), qkv.dtype)

@@ -21,9 +21,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
 
-_BLOCK_VALUES = 4096  # of a program at a time, for norms and GELU
-_ATTENTION_BLOCK = 64  # queries or keys at a time
-_MAX_PROGRAMS = 256  # whose partial sums are added afterwards
+_MAX_PROGRAMS = 128  # whose partial sums are added afterwards
 _ALIGNED = 64  # places of vectors are multiples of it
 
 # Factors of the powers of x^2 above and below the fraction, from the highest.
@@ -127,6 +125,7 @@ def add_norm(
     *,
     rate: float,
     epsilon: float,
+    block: int,
 ) -> tuple[Array, ...]:
     """Add bias, dropout and residual, and normalise.
 
@@ -137,7 +136,6 @@ def add_norm(
     """
     (rows, width), length = x_XD.shape, x_XD.shape[0] // seeds_BS2.shape[0]
     padded = _power_of_2(width)
-    block = _divisor(length, max(1, _BLOCK_VALUES // padded))
 
     def kernel(x, residual, bias, gamma, beta, seeds, places, normed, total, mean, inv):
         first = pl.program_id(0) * block
@@ -189,15 +187,16 @@ def add_norm_backward(
     places_4: Array,
     *,
     rate: float,
+    block: int,
 ) -> tuple[Array, ...]:
     """Return the gradients of `add_norm` for the sum of two upstream gradients.
 
     Returns:
-        Gradients of x and of the residual; of bias, gamma and beta [3, D], float32.
+        Gradients of x and of the residual; partial sums of those of bias, gamma and
+        beta, side by side [G, 3 * D], float32.
     """
     (rows, width), length = total_XD.shape, total_XD.shape[0] // seeds_BS2.shape[0]
     padded = _power_of_2(width)
-    block = _divisor(length, max(1, _BLOCK_VALUES // padded))
     programs = _divisor(rows // block, _MAX_PROGRAMS)
     steps = rows // block // programs
 
@@ -236,18 +235,17 @@ def add_norm_backward(
     call = _call(kernel, grid=(programs,), results=results)
     operands = upstream_XD, other_XD, total_XD, mean_X, scale_X, gamma_P
     dx_XD, dtotal_XD, sums_G3D = call(*operands, seeds_BS2, places_4)
-    return dx_XD, dtotal_XD, jnp.sum(sums_G3D, 0)
+    return dx_XD, dtotal_XD, sums_G3D.reshape(programs, -1)
 
 
 def _cdf(y: Array) -> Array:
     return 0.5 * (1.0 + _erf(y * np.float32(math.sqrt(0.5))))
 
 
-def gelu(x_XF: Array, bias_P: Array, places_1: Array) -> Array:
+def gelu(x_XF: Array, bias_P: Array, places_1: Array, *, block: int) -> Array:
     """Return GELU(x + bias)."""
     rows, width = x_XF.shape
     columns = _divisor(width, 128)
-    block = _divisor(rows, _BLOCK_VALUES // columns)
 
     def kernel(x, bias, places, result):
         start = pl.program_id(1) * columns
@@ -262,13 +260,12 @@ def gelu(x_XF: Array, bias_P: Array, places_1: Array) -> Array:
 
 
 def gelu_backward(
-    upstream_XF: Array, x_XF: Array, bias_P: Array, places_1: Array
+    upstream_XF: Array, x_XF: Array, bias_P: Array, places_1: Array, *, block: int
 ) -> tuple[Array, ...]:
-    """Return the gradients of GELU(x + bias): of x, and of the bias in float32 [F]."""
+    """Return the gradient of GELU(x + bias), and partial sums of the bias's [G, F]."""
     rows, width = x_XF.shape
     columns = _divisor(width, 128)
-    block = _divisor(rows, _BLOCK_VALUES // columns)
-    programs = _divisor(rows // block, _MAX_PROGRAMS // 2)
+    programs = _divisor(rows // block, _MAX_PROGRAMS)
     steps = rows // block // programs
 
     def kernel(upstream, x, bias, places, dx, sums):
@@ -290,8 +287,7 @@ def gelu_backward(
 
     results = [(x_XF.shape, x_XF.dtype), ((programs, width), jnp.float32)]
     call = _call(kernel, grid=(programs, width // columns), results=results)
-    dx_XF, sums_GF = call(upstream_XF, x_XF, bias_P, places_1)
-    return dx_XF, jnp.sum(sums_GF, 0)
+    return tuple(call(upstream_XF, x_XF, bias_P, places_1))
 
 
 def _dot(x: Array, y: Array) -> Array:
@@ -365,6 +361,7 @@ def attention(
     places_2: Array,
     *,
     rate: float,
+    block: int,
 ) -> tuple[Array, Array]:
     """Compute attention from queries, keys and values without their bias.
 
@@ -374,7 +371,7 @@ def attention(
         The context [B, L, N, H], and log sum exp of the scores [B, N, L], float32.
     """
     batch, length, _, heads, width = qkv_BL3NH.shape
-    block, dtype = _divisor(length, _ATTENTION_BLOCK), qkv_BL3NH.dtype
+    dtype = qkv_BL3NH.dtype
 
     def kernel(qkv, bias, mask, seeds, places, context, log_sums):
         head = _Heads(qkv, bias, mask, seeds, places, rate)
@@ -416,13 +413,14 @@ def attention_backward(
     upstream_BLNH: Array,
     *,
     rate: float,
+    block: int,
 ) -> tuple[Array, Array]:
-    """Return the gradients of `attention`: of qkv, and of the bias, float32 [3, N, H].
+    """Return the gradient of `attention`; partial sums of the bias's [G, 3 * N * H].
 
     A program computes the gradients of some keys and values, then of as many queries.
     """
     batch, length, _, heads, width = qkv_BL3NH.shape
-    block, dtype = _divisor(length, _ATTENTION_BLOCK), qkv_BL3NH.dtype
+    dtype = qkv_BL3NH.dtype
     blocks = length // block
 
     def kernel(qkv, bias, mask, seeds, places, context, log_sums, upstream, dqkv, sums):
@@ -457,7 +455,7 @@ def attention_backward(
     call = _call(kernel, grid=(batch, heads, blocks), results=results)
     operands = qkv_BL3NH, bias_P, mask_BL, seeds_BS2, places_2
     dqkv, sums_G3NH = call(*operands, context_BLNH, log_sums_BNL, upstream_BLNH)
-    return dqkv, jnp.sum(sums_G3NH, 0)
+    return dqkv, sums_G3NH.reshape(batch * blocks, -1)
 
 
 def transposed_matmul(x_XD: Array, y_XF: Array) -> Array:
