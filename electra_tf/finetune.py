@@ -44,7 +44,7 @@ cli.define(
     FLAGS,
     flags.DEFINE_string,
     None,
-    data="Required: file or folder of the task, or tfds:NAME.",
+    data="Required: file or folder of the task; for GLUE also tfds:glue.",
     checkpoint="Required: a checkpoint or run of pretrain, a name of `electra-tf "
     "presets`, or a model of another library (Hugging Face folder or hub id, "
     "TensorFlow 1, KerasHub, Model Garden).",

@@ -162,7 +162,7 @@ def test_pad_anywhere_survives_training_of_a_classifier(theirs, tmp_path):
 
 def test_a_vocabulary_alone_must_begin_with_pad(theirs):
     file = str(theirs / "discriminator" / "vocab.txt")
-    with pytest.raises(InputError, match=r"\[PAD\] on line 5.*convert --from"):
+    with pytest.raises(InputError, match=r"\[PAD\].*line 5.*electra-tf convert"):
         electra_tf.TextClassifier.from_preset("tiny", 2, vocabulary=file)
 
 

@@ -32,10 +32,10 @@ def test_learning_rates_by_hand(share, steps, expected):
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        (0, "unknown cardinality"),
-        (-2, "unknown cardinality"),
-        (-1, "unknown cardinality"),
-        (1, r"one update.*warmup_share=0"),
+        (0, "cardinality"),
+        (-2, "cardinality"),
+        (-1, "cardinality"),
+        (1, "warmup_share=0"),
     ],
 )
 def test_numbers_of_updates_that_are_rejected(steps, words):

@@ -64,7 +64,7 @@ with_shape = functools.partial(updating, "config", "shape")
     [
         (with_shape(width=2**14, feed_forward=2**16), "bytes for a model of"),
         (with_shape(depth=9_999), "bytes for a model of"),
-        (with_shape(depth=10**9), "'depth': 1000000000"),
+        (with_shape(depth=10**9), "a depth of 1000000000"),
         (with_shape(vocabulary_size=10**9), "bytes for a model of"),
         (with_shape(depth=-1), "shape: "),
         (with_shape(heads="many"), "shape: "),
