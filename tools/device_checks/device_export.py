@@ -253,6 +253,15 @@ def write_run(options: argparse.Namespace) -> None:
     (folder / "initial.hlo").write_bytes(_program(_initial_values(variables), seed))
     bits = _order_bits(record_set, config.input)
     (folder / "order.hlo").write_bytes(_program(bits, tf.constant(0, tf.int64)))
+    if checkpoint:  # XLA draws other bits than the run before
+        per_epoch = record_set.total // config.input.batch_size
+        last = (config.training.steps - 1) // per_epoch
+        drawn = {
+            f"{epoch} {kind}": values.numpy()
+            for epoch in range(checkpoint.step // per_epoch, last + 1)
+            for kind, values in enumerate(bits(tf.constant(epoch, tf.int64)))
+        }
+        np.savez(folder / "order.npz", **drawn)
     write_records(record_set, folder)
     fields = np.zeros((3, config.input.batch_size, record_set.max_length), np.int32)
     flat = FlatState(pretrainer) if options.kernels == "gpu" else None
