@@ -182,7 +182,7 @@ def test_copies_have_the_configured_scheme():
     ("words", "tags", "message"),
     [
         (["the of"], [["A"]], "'the of' at index 0"),
-        ([["the", "of"]], [["A"]], "2 words and 1 tags at index 0"),
+        ([["the", "of"]], [["A"]], "index 0 has 2 words and 1 tags"),
         ([Sentence(("the", "of"), None, "f", 1)], [["A"]], "2 words and 1 tags"),
         ([["the"], ["of"]], [["A"]], "2 sentences and 1 targets"),
         ([["the"]], [["X"]], "'X'"),
