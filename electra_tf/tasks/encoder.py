@@ -121,18 +121,16 @@ class Encoder(TransformerEncoder):
             batch_size: Texts that are computed together.
             max_length: Positions of a text, at most; None: those of the encoder. Longer
                 texts are truncated, with a warning.
-            whiten: Vectors [M, D] of other texts of the kind, with the same `pooling`
-                and `layer`: their mean is removed, and all directions in which they
-                vary get about the same length. It improves the cosines of an encoder
-                that was only pre-trained. More texts than D are needed.
+            whiten: Vectors [M, D] of other texts of the kind, M > D, with the same
+                `pooling` and `layer`: their mean is removed, and all directions in
+                which they vary get about the same length. Without them an encoder that
+                was only pre-trained gives a warning, as its cosines are poor.
 
         Returns:
             float32 [N, D], in the order of the texts.
 
         Raises:
             InputError: An argument is not valid, or the encoder has no tokenizer.
-
-        A warning is given for an encoder that was only pre-trained, without `whiten`.
         """
         if whiten is not None:
             _check_sample(whiten, self.shape.width)

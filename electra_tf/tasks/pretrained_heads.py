@@ -125,8 +125,7 @@ class MaskedLanguageModel(MaskedLM):
         """Return the most likely tokens for each [MASK] of texts.
 
         Args:
-            texts: A text with one or more `[MASK]`, or a list, array or column of
-                these.
+            texts: A text with one or more `[MASK]`, or several such texts.
             top_k: Tokens for each [MASK].
             batch_size: Texts that are computed together.
 
@@ -136,8 +135,7 @@ class MaskedLanguageModel(MaskedLM):
             a list of these.
 
         Raises:
-            InputError: A text has no [MASK], or more tokens than the model has
-                positions.
+            InputError: A text has no [MASK], or more tokens than positions.
         """
         tokenizer = require_tokenizer(self.encoder)
         entries, mask = tokenizer.vocabulary.tokens, tokenizer.vocabulary.ids[MASK]
@@ -245,7 +243,7 @@ class Electra(ElectraPair):
             trainable: Whether the weights are trained.
 
         Returns:
-            A built layer, whose encoder has its tokenizer.
+            A built layer, whose encoders have their tokenizer.
 
         Raises:
             InputError: The source has no discriminator, or its kind is unknown.
@@ -265,9 +263,10 @@ class Electra(ElectraPair):
             electra = cls(networks.shapes, 0, has_generator, dtype, name, trainable)
         electra.build()
         electra.discriminator.set_weights(model.discriminator.get_weights())
+        electra.encoder.tokenizer = tokenizer = Tokenizer.of(networks.tokenizer)
         if has_generator:
             electra.generator.set_weights(model.generator.get_weights())
-        electra.encoder.tokenizer = Tokenizer.of(networks.tokenizer)
+            electra.generator.encoder.tokenizer = tokenizer
         return electra
 
     def replaced_tokens(

@@ -188,6 +188,7 @@ def test_networks_load_from_a_run_and_from_other_libraries(electra, masked_lm):
     generator = [weight.numpy() for weight in electra.generator.weights]
     for weight, expected in zip(masked_lm.weights, generator, strict=True):
         np.testing.assert_array_equal(weight, expected)
+    assert electra.generator.fill_mask("[MASK]") == masked_lm.fill_mask("[MASK]")
     assert masked_lm.from_config(masked_lm.get_config()).name == masked_lm.name
     pair = electra_tf.Electra.from_preset(f"{DISCRIMINATOR},{GENERATOR}", name="pair")
     alone = electra_tf.Electra.from_preset(
