@@ -233,7 +233,7 @@ def test_fit_learns_a_simple_task():
 
 
 def test_inputs_longer_than_the_positions_are_errors(no_dropout):
-    words = r"64 positions.*data.max_length=65.*in Python max_length=64"
+    words = r"data.max_length=65.*64 positions.*in Python max_length=64"
     with pytest.raises(InputError, match=words):
         classifier(data_max_length=65)
     longer = TextClassifier(tiny.start(128), "ab", tiny.settings(data_max_length=128))
