@@ -253,15 +253,6 @@ def write_run(options: argparse.Namespace) -> None:
     (folder / "initial.hlo").write_bytes(_program(_initial_values(variables), seed))
     bits = _order_bits(record_set, config.input)
     (folder / "order.hlo").write_bytes(_program(bits, tf.constant(0, tf.int64)))
-    if checkpoint:  # XLA draws other bits than the run before
-        per_epoch = record_set.total // config.input.batch_size
-        last = (config.training.steps - 1) // per_epoch
-        drawn = {
-            f"{epoch} {kind}": values.numpy()
-            for epoch in range(checkpoint.step // per_epoch, last + 1)
-            for kind, values in enumerate(bits(tf.constant(epoch, tf.int64)))
-        }
-        np.savez(folder / "order.npz", **drawn)
     write_records(record_set, folder)
     fields = np.zeros((3, config.input.batch_size, record_set.max_length), np.int32)
     flat = FlatState(pretrainer) if options.kernels == "gpu" else None
@@ -329,7 +320,7 @@ def _order_bits(record_set: RecordSet, settings: Any) -> Callable:
     records of each window.
     """
 
-    def draw(size: int, epoch: tf.Tensor, purpose: int, number: int) -> tf.Tensor:
+    def draw(size: int, epoch: tf.Tensor, purpose: int, number: Any) -> tf.Tensor:
         seed = tf.stack([tf.constant(settings.seed, tf.int64), epoch])
         for part in (purpose, number):
             seed = tf.random.fold_in(seed, part, alg="philox")
@@ -342,7 +333,8 @@ def _order_bits(record_set: RecordSet, settings: Any) -> Callable:
         sizes = [min(settings.shuffle_window, record_set.total - s) for s in starts]
         shards = draw(len(record_set.counts), epoch, pipeline._SHARD_ORDER, 0)
         windows = [
-            draw(size, epoch, pipeline._WINDOW_ORDER, number)
+            # The bits depend on the number's type, which is that of a data set.
+            draw(size, epoch, pipeline._WINDOW_ORDER, tf.constant(number, tf.int64))
             for number, size in enumerate(sizes)
         ]
         return [shards, tf.concat(windows, 0)]

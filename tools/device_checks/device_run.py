@@ -156,12 +156,7 @@ class Trainer:
     def _order(self, epoch: int) -> np.ndarray:
         """Return the numbers of the records of an epoch."""
         description = self._description
-        path = self._folder / "order.npz"
-        if path.exists():
-            with np.load(path) as file:
-                shards, windows = file[f"{epoch} 0"], file[f"{epoch} 1"]
-        else:
-            shards, windows = map(np.asarray, self._bits(np.int64(epoch)))
+        shards, windows = map(np.asarray, self._bits(np.int64(epoch)))
         counts, size = description["counts"], description["window"]
         starts = np.cumsum([0, *counts])
         order = np.argsort(shards, kind="stable")
