@@ -179,7 +179,7 @@ def test_a_command_opens_its_model_once(command, here, opened, tmp_path, monkeyp
     monkeypatch.setattr(export, "export", lambda *_: None)
     monkeypatch.setattr(finetuning, "run_task", lambda *_, **more: None)
     monkeypatch.setattr(
-        dry_run, "describe", lambda run, where, load: load(run.pretrainer(where))
+        dry_run, "describe", lambda run, where, _, load: load(run.pretrainer(where))
     )
     arguments = COMMANDS[command]
     for word, name in places.items():
