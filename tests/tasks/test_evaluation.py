@@ -128,7 +128,7 @@ def test_a_glue_task_is_scored_by_its_metrics(write, tmp_path):
     task, model = sources.open_source(tmp_path).task, tiny.load(tmp_path)
     settings = model.settings
     model.settings = dataclasses.replace(settings, data=type(settings.data)())
-    model.labels = ("0", "1", *model.labels[2:])
+    model.labels = model.output_names = ("0", "1", *model.labels[2:])
     rows = zip(TEXTS, np.argmax(model.predict(TEXTS), -1), strict=True)
     lines = [f"{text}\t{model.labels[n]}\n" for text, n in rows]
     write("dev.tsv", "sentence\tlabel\n" + "".join(lines))
