@@ -192,12 +192,14 @@ class TransformerEncoder(keras.layers.Layer):
         layers = [layer for block in self.blocks for layer in block.dense_layers()]
         known = {layer.name for layer in layers}
         chosen = [layer for layer in layers if layer.name in names]
-        if rank < 1 or not names or names - known or chosen[0].lora_enabled:
+        if rank < 1 or not names or names - known:
             raise InputError(
-                "enable_lora must be called once, with a rank of 1 or more and some of "
-                f"the layers {', '.join(sorted(known))}, not with rank={rank!r} and "
+                "enable_lora must have a rank of 1 or more and some of the layers "
+                f"{', '.join(sorted(known))}, not rank={rank!r} and "
                 f"target_layer_names={target_layer_names!r}"
             )
+        if chosen[0].lora_enabled:
+            raise InputError("the encoder has LoRA already; load it again for another")
         for weight in self.weights:
             weight.trainable = False
         for number, layer in enumerate(chosen):
