@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import lzma
 import os
 import re
 import signal
@@ -207,6 +208,34 @@ def test_an_interrupted_build_removes_its_files(big, tmp_path, send, signal_numb
     assert b"Traceback" not in stderr
     assert stderr.strip().endswith(b"interrupted; nothing was overwritten")
     assert not output.exists()
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_corpus(data, tmp_path):
+    """Compare the peak memory of all processes at 25 and at 200 MB of text."""
+    with lzma.open(data / "corpus" / "wiki_en.train-00.txt.xz") as file:
+        text = file.read() * 2
+    vocab, peaks = data / "vocab" / "bert_uncased_en.txt", []
+    for megabytes in (25, 200):
+        path, output = tmp_path / f"{megabytes}.txt", tmp_path / f"out_{megabytes}"
+        path.write_bytes(text[: megabytes * 1_000_000].rsplit(b"\n", 1)[0])
+        process, peak = start(*arguments(path, output, vocab=vocab, workers=2)), 0
+        while process.poll() is None:
+            peak = max(peak, resident(process.pid))
+            time.sleep(0.1)
+        assert process.returncode == 0
+        peaks.append(peak)
+    assert peaks[1] < peaks[0] + 300e6, peaks
+
+
+def resident(pid):
+    """Return the resident bytes of a process and its children."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            own = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return own + sum(map(resident, children(pid)))
+    except OSError:  # it has ended
+        return 0
 
 
 def test_published_vocabularies_fit_real_text(build, data, tmp_path):
