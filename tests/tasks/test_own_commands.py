@@ -48,7 +48,7 @@ class ToneTask(Task):
     models = (ToneClassifier,)
 
     def read(self, path, notify):
-        log = DataErrorLog("stop", "", "Each row must have text and tone")
+        log = DataErrorLog("stop")
         rows = table.read(path, log, ("text", "tone"), notify=notify)
         return Split(rows.texts("text"), rows.texts("tone"))
 
@@ -57,8 +57,9 @@ class ToneTask(Task):
         splits = {"train": split, "dev": split}
         return TaskData(name, splits, self.scorer(), ToneClassifier)
 
-    def labelled_data(self, model, name, data, given, notify):
-        return Labelled("tone", {"dev": self.read(data, notify)}, self.scorer())
+    def labelled_data(self, model, name, data, reading):
+        splits = {"dev": self.read(data, reading.notify)}
+        return Labelled("tone", splits, self.scorer())
 
     def scorer(self):
         return LabelScorer(("accuracy",), ToneClassifier.labels)
