@@ -281,7 +281,8 @@ def test_schedules_and_muon_are_those_of_the_settings(variant):
 def test_steps_of_two_stages_may_not_change(folder, variant, here):
     sets = [*SHORT, *VARIANTS["two_stage"][0], "training.steps=14"]
     message = failure(here("pretrain", *arguments(folder, variant("two_stage"), *sets)))
-    assert "`training.steps` must not change" in message
+    assert "`training.steps` is 14" in message
+    assert "must not change" in message
 
 
 def assert_encoder_of(path, weights, prefix):
@@ -334,7 +335,7 @@ def test_every_kind_of_run_is_converted_and_continued(
         assert "logits, which are energies" in result.stdout + result.stderr
         served = f"--model={source}", f"--output={tmp_path / 'served'}"
         message = failure(here("export", *served, "--output_kind=electra"))
-        assert "whose scores are energies" in message
+        assert "energies" in message
 
 
 @contextlib.contextmanager
@@ -506,4 +507,4 @@ def test_a_frozen_generator_must_be_given(folder, whole, tmp_path, here):
     result = here("convert", f"--from={whole}", f"--to={half}", *convert)
     assert result.returncode == 0, result.stderr
     message = failure(here("pretrain", *given, f"--init_checkpoint={half}"))
-    assert "must have the generator with its head" in message
+    assert "has not the whole generator" in message

@@ -470,7 +470,7 @@ def pretrained_export(
     if config.objective.facts.towers == 2:
         raise InputError(
             f"{source.path!r} of objective.name={config.objective.name} has scores "
-            "that are energies, no probabilities; pass --output_kind=encoder"
+            "that are energies and not probabilities; pass --output_kind=encoder"
         )
     return _export_spec(output_kind, _served(source, target, encoding), encoding)
 
