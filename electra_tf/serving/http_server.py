@@ -228,9 +228,13 @@ def serve(servable: Servable, listener: socket.socket, limits: ServerLimits) -> 
             file=sys.stderr,
         )
     url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
-    inputs = servable.signatures[http_json.DEFAULT].inputs
+    signatures = servable.signatures
+    # A tagger's default signature takes words that spaces divide.
+    name = "entities" if "entities" in signatures else http_json.DEFAULT
+    inputs = signatures[name].inputs
     row = {n: "A text." if len(s.shape) == 1 else ["a", "b"] for n, s in inputs.items()}
-    body = json.dumps({"instances": [row]})
+    other = {} if name == http_json.DEFAULT else {"signature_name": name}
+    body = json.dumps(other | {"instances": [row]})
     print(
         f"Serving {servable.name}, version {servable.version}, for one machine; for "
         "more, export the model for TF Serving, Triton or KServe.\n"
