@@ -75,7 +75,7 @@ _TABLE = (
     ("serving limits", "serving/signatures.py", "serving/test_signatures.py",
      ("size <= limits.bytes", "size <= 2 * limits.bytes")),
     ("label order", "tasks/text_data.py", "tasks/test_text_data.py",
-     ("sorted(set(targets))", "list(dict.fromkeys(targets))")),
+     ("labels=sorted(counts)", "labels=list(counts)")),
     ("label order", "interop/huggingface.py", "interop/test_task_heads.py",
      ("[stored.get(str(n)) for n in range(count)]", "[*stored.values()]"),
      ("{str(n): label for n, label in enumerate(labels)}",
