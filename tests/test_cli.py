@@ -141,7 +141,7 @@ def test_a_reader_that_ends_early_is_no_error():
         ("predict", "--checkpoint=m", "pass --model=m"),
         ("predict", "--data=lines.txt", "pass --input=lines.txt"),
         ("export", "--epochs=3", "run with --help"),
-        ("pretrain", "--use_tpu", "the TPU of this machine; pass --tpu=local"),
+        ("pretrain", "--use_tpu", "on this machine, `local`; pass --tpu=local"),
         ("pretrain", "--num_train_steps=9", "set it with --set training.steps=9"),
         ("pretrain", "--mask_prob=0.2", "set it with --set masking.rate=0.2"),
         ("pretrain", "--model_size=base", "pass --config=base"),
