@@ -213,7 +213,7 @@ def test_a_new_run_trains_elsewhere_and_is_fine_tuned_here(folder, tmp_path):
 
     pytest.importorskip("jax", reason="needs the extra tpu-check or gpu-check")
     step, run, data = tmp_path / "step", tmp_path / "run", tmp_path / "data"
-    sets = (*SETS, "training.log_every=20", "training.steps=1000")
+    sets = (*SETS, "training.log_every=2", "training.steps=1000")
     result = device_train(
         *("export", "--config=tiny", f"--data={folder}", f"--folder={step}"),
         *("--device=cpu", "--set=optimizer.warmup_steps=100"),
@@ -229,7 +229,8 @@ def test_a_new_run_trains_elsewhere_and_is_fine_tuned_here(folder, tmp_path):
     lines = (step / "metrics.jsonl").read_text().splitlines()
     lines = [json.loads(line) for line in lines]
     assert lines[-1]["step"] == steps
-    assert lines[-1]["learning_rate"] < lines[len(lines) // 5]["learning_rate"]
+    rates = [line["learning_rate"] for line in lines]
+    assert rates[-1] < max(rates)
     assert lines[-1]["loss"] < lines[0]["loss"]
     (step / "state.npz").unlink()
     arrays = np.load(step / "weights.npz")
@@ -239,7 +240,7 @@ def test_a_new_run_trains_elsewhere_and_is_fine_tuned_here(folder, tmp_path):
     assert result.returncode == 0, result.stderr
     text = (run / f"checkpoints/step_{steps:08}/config.yaml").read_text()
     assert f"steps: {steps}\n" in text
-    assert f"warmup_steps: {steps // 10}\n" in text
+    assert f"warmup_steps: {round(steps / 10)}\n" in text
     data.mkdir()
     for name in ("train", "dev"):
         (data / f"{name}.csv").write_text("text,label\n" + "a b,no\nb a,yes\n" * 8)
