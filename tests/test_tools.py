@@ -247,7 +247,7 @@ def test_a_new_run_trains_elsewhere_and_is_fine_tuned_here(folder, tmp_path):
     result = python(
         *("-m", "electra_tf.finetune", "--task=csv", f"--data={data}"),
         *(f"--checkpoint={run}", f"--output={tmp_path / 'model'}"),
-        *("--text_columns=text", "--label_column=label", "--set=training.epochs=1"),
+        *("--text_columns=text", "--label_column=label", "--set=training.epochs=3"),
     )
     assert result.returncode == 0, result.stderr
 
