@@ -88,3 +88,17 @@ def kill(process, condition, period=0.02):
     wait_for(process, condition, period)
     process.kill()
     process.communicate()
+
+
+def resume(here, folder, run, *given, **flags):
+    """Run the command in this process and return what it prints."""
+    done = here("pretrain", *arguments(folder, run, *given, **flags))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("training completed")
+    return done
+
+
+def assert_equal_runs(run, other):
+    assert file_contents(run) == file_contents(other)
+    # As text, so that NaN equals NaN.
+    assert repr(metric_lines(run)) == repr(metric_lines(other))

@@ -28,9 +28,9 @@ class Layout(NamedTuple):
     column: str
     """Field of `Row` with the names."""
     transposed: bool = False
-    """Whether kernels are [out, in]."""
+    """True if kernels are [out, in]."""
     split_heads: bool = False
-    """Whether the kernels of attention have an axis for the heads."""
+    """True if kernels of attention have an axis for the heads."""
     number: Callable[[int, bool], str] = lambda layer, projection: str(layer)
     """Return a layer's number in names; with a projection of the tables or not."""
 

@@ -32,7 +32,7 @@ class Comparison:
     differences: tuple[str, ...]
     """Weights and settings that differ."""
     gelu: str = ""
-    """How source and target compute gelu, if they differ in it."""
+    """Forms of gelu of the source and of the target; empty: equal."""
 
     @classmethod
     def of(cls, source: Network, target: Network) -> "Comparison":

@@ -19,7 +19,8 @@ from electra_tf.serving.http_servable import (
     open_export,
     servable_of,
 )
-from electra_tf.serving.served_models import pretrained_export, task_export
+from electra_tf.serving.served_checkpoints import pretrained_export
+from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import ExportSpec
 from electra_tf.tasks.load import load
 from electra_tf.tasks.text_model import TextModel

@@ -33,7 +33,7 @@ from electra_tf.serving.export_options import (
     check_export,
     converter,
 )
-from electra_tf.serving.served_models import task_export
+from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import (
     ExportSpec,
     Request,

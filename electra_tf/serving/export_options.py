@@ -130,6 +130,10 @@ class RequestLimits:
         """Rows times words of the longest text in a tagger's response."""
         return _WORDS * self.positions
 
+    def metadata(self, max_length: int) -> dict[str, Any]:
+        """Return what `about.json` says about lengths and limits."""
+        return {"max_length": max_length, "limits": dataclasses.asdict(self)}
+
 
 class ServerLimits(NamedTuple):
     """Limits of the local server, in addition to those in the graph."""

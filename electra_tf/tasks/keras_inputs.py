@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
     sample_weight: Any = None
     class_weight: Any = None
     pairs: bool | None = None
-    """As `EncodedExamples.pairs`."""
+    """True for pairs of texts, False for single texts; None: unknown."""
 
 
 def prepare(

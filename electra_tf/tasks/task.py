@@ -14,7 +14,7 @@ from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
 from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.splits import texts_of
 from electra_tf.tasks.data.table import Table, cell_text, read
-from electra_tf.tasks.task_data import Labelled, Reading, TaskData
+from electra_tf.tasks.task_data import Labelled, Reading
 from electra_tf.text.files import inner_suffix
 
 if TYPE_CHECKING:
@@ -60,7 +60,11 @@ class Items(Sequence[Item]):
 
 
 class Task:
-    """Declaration of a kind of model, with defaults for one text or pair as input."""
+    """Declaration of a kind of model, with defaults for one text or pair as input.
+
+    A task that `finetune --task` names has `training_data(name, data, reading)`, which
+    returns a `TaskData`: the training data, labelled data, and the model.
+    """
 
     models: tuple[type["TextModel"], ...] = ()
     """Classes of its models."""
@@ -72,10 +76,6 @@ class Task:
     def columns_of(self, name: str) -> tuple[str, ...]:
         """Return the settings of columns that a value of --task has."""
         return self.columns
-
-    def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
-        """Read training data and labelled data of a task, with its model."""
-        raise NotImplementedError
 
     def labelled_data(
         self, model: "TextModel", name: str | None, data: str, reading: Reading

@@ -23,7 +23,7 @@ _SHOWN = 20  # classes or tags per message
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How the files of a task are read."""
+    """Settings, error log and messages of the readers of a task."""
 
     settings: DataConfig
     log: DataErrorLog

@@ -53,7 +53,7 @@ class TaskMethods(abc.ABC):
     """True for pairs of texts, False for single texts; None: not trained yet."""
 
     required_argument = ""
-    """What a new model needs for the first of `own_arguments`, in words."""
+    """Name of the argument that a new model requires, for an error; empty: none."""
 
     @classmethod
     def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:

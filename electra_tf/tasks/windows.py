@@ -32,7 +32,7 @@ class QAFeature:
     first_piece: int
     """Index of that wordpiece in the whole context."""
     max_context: list[bool]
-    """Whether the window has the most text around the wordpiece at each position."""
+    """True where the window has more text around the wordpiece than the others."""
     spans: list[tuple[int, int]]
     """Characters of the word of each wordpiece of the context, for all windows."""
     start: int

@@ -121,7 +121,7 @@ class Frame(NamedTuple):
     """None for a corrupt record."""
     defect: str = ""
     is_complete: bool = True
-    """Whether the record after it can be found."""
+    """False if the next record cannot be found."""
 
 
 def read_frames(path: str) -> Iterator[Frame]:

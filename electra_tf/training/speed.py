@@ -26,7 +26,7 @@ class MetricWindow:
     ):
         self.metrics = metrics or {}
         self.is_after_save = False
-        """Whether the other workers begin the next steps while the chief saves."""
+        """True if the other workers begin the next steps while the chief saves."""
         self._timed_steps = 0
         self._seconds = self._waited = 0.0
         # None before the first call; 0 until a call is timed.

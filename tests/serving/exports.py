@@ -8,7 +8,7 @@ import tiny
 
 from electra_tf.serving.export import ASSETS_EXTRA, write_metadata
 from electra_tf.serving.export_options import SIGNATURES
-from electra_tf.serving.served_models import task_export
+from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import select_signatures
 from electra_tf.serving.validate import max_difference
 from electra_tf.tasks.answerer import QuestionAnswerer

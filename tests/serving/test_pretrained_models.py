@@ -9,7 +9,7 @@ from electra_tf import sources
 from electra_tf.config.pretraining import ObjectiveConfig, PretrainingConfig
 from electra_tf.model.electra import ElectraPair, bert
 from electra_tf.serving.export_options import IDS
-from electra_tf.serving.served_models import (
+from electra_tf.serving.served_checkpoints import (
     MAX_MASKS,
     NUM_PROPOSALS,
     pretrained_export,

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.serving.export_options import IDS
-from electra_tf.serving.served_models import task_export, to_float32
+from electra_tf.serving.served_tasks import task_export, to_float32
 from electra_tf.serving.signatures import encode_texts
 from electra_tf.tasks.text_model import TextModel
 from serving.exports import (

@@ -14,7 +14,7 @@ import electra_tf
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.runs.conversion import convert_checkpoint
-from electra_tf.serving.served_models import task_export
+from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import encode_texts as encode
 from electra_tf.tasks.choice import ChoiceClassifier, Choices
 from electra_tf.tasks.classifier import encode_texts

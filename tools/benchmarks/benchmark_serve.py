@@ -75,7 +75,7 @@ def export(options: argparse.Namespace, names: list[str]) -> None:
     from electra_tf.config.finetuning import FinetuningConfig
     from electra_tf.config.loader import load_config
     from electra_tf.serving.export import export as write
-    from electra_tf.serving.served_models import task_export
+    from electra_tf.serving.served_tasks import task_export
     from electra_tf.sources import PretrainedEncoder
     from electra_tf.tasks.classifier import TextClassifier
     from electra_tf.text.tokenizer import WordPieceTokenizer

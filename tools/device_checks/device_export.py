@@ -224,9 +224,9 @@ class LateSchedule(WarmupPolynomialDecay):
 def write_run(options: argparse.Namespace) -> None:
     """Write the step, the records, and programs of their order and the first state.
 
-    `options` are `run`, whose newest checkpoint goes on, or `config` and `set` of a new
-    run; `data`, `folder` and `kernels`: with `gpu` the step calls those for GPUs, and
-    the state has buffers.
+    `options` are `run`, which continues from its newest checkpoint, or `config` and
+    `set` of a new run; `data`, `folder` and `kernels`: with `gpu` the step calls those
+    for GPUs, and the state has buffers.
     """
     folder, checkpoint = options.folder, None
     if options.config:

@@ -7,7 +7,7 @@
 
 `export` writes the whole train step as one program, the records as ranks of their
 frequency in parts of an xz file, and programs of their order and of the first state,
-which are made there from the seed. With `--run` instead of `--config` the run goes on
+which are made there from the seed. `--run`, in place of `--config`, continues a run
 from its newest checkpoint, as if it had stayed. With `--kernels=gpu` the step has
 kernels for GPUs, which a CPU interprets with `--device=cpu`.
 

@@ -1,0 +1,270 @@
+"""Served functions of pre-trained checkpoints."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf.errors import InputError
+from electra_tf.interop.keras_networks import load_networks
+from electra_tf.model.electra import Discriminator, ElectraPair, MaskedLMPair
+from electra_tf.serving.export_options import LIMITS, TARGETS, RequestLimits
+from electra_tf.serving.inference_encoder import InferenceEncoder
+from electra_tf.serving.signatures import (
+    ExportSpec,
+    Inputs,
+    Outputs,
+    Request,
+    Response,
+    ServedModel,
+    arrays,
+)
+from electra_tf.serving.text_graph import (
+    GraphInputs,
+    GraphMasks,
+)
+from electra_tf.sources import PretrainedEncoder, Source
+from electra_tf.text.encoding import encode_masked, encode_rows, pad_rows
+from electra_tf.text.vocab import MASK
+
+MAX_MASKS = 1024
+"""Masks of a request. Each needs memory for a logit of every vocabulary entry."""
+NUM_PROPOSALS = 10
+"""Tokens that are proposed for a mask."""
+_SPECIAL = 2  # [CLS] and [SEP]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Encoding:
+    """Pre-trained encoder with its tokenizer, positions of a text, and limits."""
+
+    pretrained: PretrainedEncoder
+    max_length: int
+    limits: RequestLimits
+
+
+class _Pretrained(ServedModel):
+    """Outputs for each position of a text. Subclasses add a head."""
+
+    graph_inputs: Callable[..., tf.Module] = GraphInputs
+
+    def __init__(self, model: Any, network: InferenceEncoder, encoding: _Encoding):
+        super().__init__(network, encoding.pretrained.shape, encoding.limits)
+        self.model, self._max_length = model, encoding.max_length
+        self._tokenizer = encoding.pretrained.tokenizer
+        self._pack = self.module.inputs = self.graph_inputs(
+            self._tokenizer, encoding.max_length, encoding.limits
+        )
+        self._tokens = [*self._tokenizer.vocabulary.tokens, ""]
+
+    def from_texts(self, *texts: tf.Tensor) -> Outputs:
+        """Return the head's outputs, `pieces_cut`, and tokens as strings."""
+        tokens_V = tf.constant(self._tokens)
+
+        def to_tokens(ids: tf.Tensor, valid: tf.Tensor) -> tf.Tensor:
+            return tf.gather(tokens_V, tf.where(valid, ids, len(self._tokens) - 1))
+
+        inputs, cut_B = self._pack(*texts)
+        outputs = {**self.outputs(inputs), "pieces_cut": cut_B}
+        outputs["tokens"] = to_tokens(inputs["token_ids"], inputs["padding_mask"] > 0)
+        if "ids" in outputs:
+            outputs["proposals"] = to_tokens(outputs["ids"], outputs["ids"] >= 0)
+        return outputs
+
+    def ids(self, rows: Sequence[str]) -> Request:
+        vocabulary = self._tokenizer.vocabulary
+        encoded = encode_rows(self.pieces, vocabulary, rows, self._max_length)
+        shape = len(rows), max(map(len, encoded.ids))
+        return pad_rows(encoded.ids, encoded.segments, shape)
+
+    def pieces(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text)
+
+    def expected(self, rows: Sequence[str]) -> Response:
+        ids = self.ids(rows)
+        tokens_V = np.array([token.encode() for token in self._tokens], object)
+        indices = np.where(ids["padding_mask"], ids["token_ids"], -1)
+        return {**arrays(self.keras_head(ids)), "tokens": tokens_V[indices]}
+
+
+class _HiddenStates(_Pretrained):
+    """Hidden states of each token, and vectors of the whole text."""
+
+    def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+        """Return `token_vectors` [B, L, D], 0 at padding, and two vectors [B, D]:
+        `sentence_vector` of [CLS] and `mean_vector` of all real tokens."""
+        real_BL = tf.cast(inputs["padding_mask"], tf.float32)
+        token_BLD = hidden_BLD * tf.expand_dims(real_BL, -1)
+        count_B = tf.reduce_sum(real_BL, axis=1)
+        total_BD = tf.reduce_sum(token_BLD, axis=1)
+        return {
+            "token_vectors": token_BLD,
+            "sentence_vector": hidden_BLD[:, 0],
+            "mean_vector": tf.math.divide_no_nan(total_BD, count_B[:, None]),
+        }
+
+    def keras_head(self, ids: Request) -> Outputs:
+        return self.head(self.model(**ids), ids)
+
+
+class _ReplacedTokenDetection(_Pretrained):
+    """Probabilities that tokens were replaced."""
+
+    def __init__(self, model: Discriminator, *more: Any):
+        super().__init__(model, *more)
+        self.module.head = [weight.value for weight in model.head.weights]
+
+    def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+        """Return `replaced_logits` and `replaced_probability`, [B, L], 0 at padding."""
+        return self._by_name(self.model.head(hidden_BLD), inputs)
+
+    def keras_head(self, ids: Request) -> Outputs:
+        return self._by_name(self.model(**ids), ids)
+
+    def _by_name(self, logits_BL: tf.Tensor, inputs: Inputs) -> Outputs:
+        real_BL = tf.cast(inputs["padding_mask"], tf.float32)
+        return {
+            "replaced_logits": logits_BL * real_BL,
+            "replaced_probability": tf.sigmoid(logits_BL) * real_BL,
+        }
+
+
+class _FillMask(_Pretrained):
+    """Most likely tokens for each [MASK] of a text."""
+
+    graph_inputs = GraphMasks
+
+    def __init__(self, model: Any, *more: Any):
+        super().__init__(model, *more)
+        self._table_VE = model.encoder.embeddings.word_embeddings
+        weights = (*model.head.weights, self._table_VE)
+        self.module.head = [weight.value for weight in weights]
+
+    def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+        """Return the outputs of `top_proposals`."""
+
+        def vocab_logits(vectors_XD: tf.Tensor) -> tf.Tensor:
+            return self.model.head(vectors_XD[:, None, :], self._table_VE)[:, 0]
+
+        ids_BL, mask = inputs["token_ids"], self._tokenizer.vocabulary.ids[MASK]
+        return top_proposals(ids_BL, hidden_BLD, mask, vocab_logits, NUM_PROPOSALS)
+
+    def keras_head(self, ids: Request) -> Outputs:
+        return self.head(self.model.encoder(**ids), ids)
+
+    def probes(self) -> Sequence[str]:
+        sentence = f"The {MASK} sat on the {MASK}."
+        return (sentence, MASK, "No mask.", f"巴黎是{MASK}国的首都")
+
+    def pieces(self, text: str) -> list[int]:
+        return encode_masked(text, self._tokenizer)
+
+
+def top_proposals(
+    ids_BL: tf.Tensor,
+    hidden_BLD: tf.Tensor,
+    mask: int,
+    vocab_logits: Callable[[tf.Tensor], tf.Tensor],
+    count: int,
+) -> Outputs:
+    """Return the `count` most likely tokens for each position with the id `mask`.
+
+    `vocab_logits` maps vectors [X, D] to logits [X, V].
+
+    Returns:
+        `positions` int32 [B, M] of the masks, padded with -1; `ids` int32
+        [B, M, count], best first, padded with -1; `probabilities` float32
+        [B, M, count], padded with 0. `InvalidArgumentError` at run time if there are
+        more than `MAX_MASKS`.
+    """
+    is_mask_BL = tf.equal(ids_BL, mask)
+    masks_B = tf.reduce_sum(tf.cast(is_mask_BL, tf.int32), axis=1)
+    masks = tf.reduce_sum(masks_B)
+    check = tf.debugging.Assert(
+        masks <= MAX_MASKS,
+        [f"A request must have at most {MAX_MASKS} masks. Received:", masks,
+         "Send it in parts."],
+    )  # fmt: skip
+    with tf.control_dependencies([check]):
+        is_mask_BL = tf.identity(is_mask_BL)
+    logits_XV = vocab_logits(tf.boolean_mask(hidden_BLD, is_mask_BL))
+    best_XK, index_XK = tf.math.top_k(tf.nn.softmax(logits_XV), count)
+    positions_X = tf.cast(tf.where(is_mask_BL)[:, 1], tf.int32)
+
+    def by_row(values: tf.Tensor, padding: float) -> tf.Tensor:
+        return tf.RaggedTensor.from_row_lengths(values, masks_B).to_tensor(padding)
+
+    return {
+        "positions": by_row(positions_X, -1),
+        "ids": by_row(index_XK, -1),
+        "probabilities": by_row(best_XK, 0.0),
+    }
+
+
+def pretrained_export(
+    source: Source,
+    output_kind: str,
+    target: str = TARGETS[0],
+    max_length: int | None = None,
+    limits: RequestLimits = LIMITS,
+) -> ExportSpec:
+    """Return the functions of a pre-trained checkpoint, which compute in float32."""
+    pretrained, config = source.encoder, source.run.config
+    max_length = max_length or config.records.max_length
+    positions = pretrained.shape.max_positions
+    if not _SPECIAL < max_length <= positions:
+        raise InputError(
+            f"--max_length must be from {_SPECIAL + 1} to the {positions} positions of "
+            f"the model, not {max_length}"
+        )
+    encoding = _Encoding(pretrained, max_length, limits)
+    if output_kind == "encoder":
+        encoder = pretrained.build_encoder()
+        served = [_HiddenStates(encoder, InferenceEncoder(encoder, target), encoding)]
+        return _export_spec(output_kind, served, encoding)
+    if config.objective.facts.towers == 2:
+        raise InputError(
+            f"{source.path!r} of objective.name={config.objective.name} has scores "
+            "that are energies and not probabilities; pass --output_kind=encoder"
+        )
+    return _export_spec(output_kind, _served(source, target, encoding), encoding)
+
+
+def _served(source: Source, target: str, encoding: _Encoding) -> list[ServedModel]:
+    """Return the heads of a source, that of its discriminator first."""
+    try:
+        model = load_networks(source.run, source.path).model
+    except InputError as error:
+        raise InputError(
+            f"{error} For its vectors pass --output_kind=encoder."
+        ) from error
+    discriminator = model.discriminator if isinstance(model, ElectraPair) else None
+    generator = model.generator if discriminator else model
+    if isinstance(model, MaskedLMPair):
+        generator = model.main
+    owners = {_ReplacedTokenDetection: discriminator, _FillMask: generator}
+    networks: dict[int, InferenceEncoder] = {}
+    served = []
+    for served_class, owner in owners.items():
+        if owner:
+            encoder = owner.encoder
+            if id(encoder) not in networks:  # the same of both models if all is shared
+                networks[id(encoder)] = InferenceEncoder(encoder, target)
+            served.append(served_class(owner, networks[id(encoder)], encoding))
+    return served
+
+
+def _export_spec(
+    kind: str, served: Sequence[ServedModel], encoding: _Encoding
+) -> ExportSpec:
+    """Return the signatures; those of the first have the default names."""
+    text, ids, module = {}, {}, tf.Module()
+    module.served = [one.module for one in served]
+    for one in served:
+        text["masked_text" if text else "serving_default"] = one.text()
+        ids["masked_tokens" if ids else "tokens"] = one.tokens()
+    metadata = encoding.limits.metadata(encoding.max_length)
+    tokenizer = encoding.pretrained.tokenizer
+    return ExportSpec(kind, module, text, ids, tokenizer, metadata)
