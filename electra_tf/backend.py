@@ -22,7 +22,10 @@ def check() -> None:
     if name == "tensorflow":
         return
     if imported:
-        cause = f"keras is already imported with {name!r}; set {_VARIABLE}=tensorflow"
+        cause = (
+            f"{name!r}, and keras is already imported; set {_VARIABLE}=tensorflow "
+            "before its first import"
+        )
     elif name == variable:
         cause = f"{_VARIABLE}={name}; run `unset {_VARIABLE}`"
     else:

@@ -87,10 +87,10 @@ def unknown_arguments(
     known, hints = list(known), []
     for name in given:
         near = difflib.get_close_matches(name, known, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"Leave {name} out"
+        hint = f"did you mean {near[0]}?" if near else f"leave {name} out"
         hints.append(remedies.get(name, hint))
     names = ", ".join(f"{name}={value!r:.40}" for name, value in given.items())
     return InputError(
-        f"{function} does not take {names}; {'; '.join(dict.fromkeys(hints))}; its "
+        f"{function} does not take {names} ({'; '.join(dict.fromkeys(hints))}); its "
         f"arguments: {', '.join(known)}"
     )

@@ -77,6 +77,10 @@ def _pretrain() -> None:
     _check_folders()
     cli.check_paths(FLAGS, "data", "evaluation_data")
     cli.check_output("report", FLAGS.report)
+    if FLAGS.dry_run and FLAGS.report:
+        raise InputError(
+            "--report must not be used with --dry_run, which trains nothing"
+        )
     # A run that may be resumed does not read initial weights.
     if not (FLAGS.backup or os.path.exists(FLAGS.model_dir or "")):
         model_names.check_exists(FLAGS.init_checkpoint)
@@ -103,13 +107,14 @@ def _pretrain() -> None:
         print(run.describe())
         return
     stop_signal, checkpoint = run.train()
+    if not stop_signal:
+        print(f"training completed; checkpoint: {checkpoint}", flush=True)
     if FLAGS.report and strategy.is_chief(devices):
         with staged(FLAGS.report) as path:
-            shown = evaluation_records or record_set
+            shown = evaluation_records or run.readable_records()
             write_pretraining_report(path, FLAGS.model_dir, shown)
     if stop_signal:
         cli.exit_on_signal(stop_signal, f"from {checkpoint}")
-    print(f"training completed; checkpoint: {checkpoint}")
 
 
 def _check_folders() -> None:

@@ -226,16 +226,18 @@ def test_settings_of_from_preset():
 @pytest.mark.parametrize(
     ("name", "argument", "words"),
     [
-        ("TextClassifier", "max_len", "Did you mean max_length"),
+        ("TextClassifier", "max_len", "did you mean max_length"),
+        ("TextClassifier", "num_labels", "pass num_classes or labels"),
+        ("TokenClassifier", "num_labels", "pass tags"),
         ("TextClassifier", "learning_rate", r'settings={"optimizer.learning_rate": 3}'),
-        ("TextClassifier", "cache_dir", "Leave cache_dir out"),
+        ("TextClassifier", "cache_dir", "leave cache_dir out"),
         ("QuestionAnswerer", "epochs", r'settings={"training.epochs": 3}'),
     ],
 )
 def test_unknown_arguments_of_from_preset_get_a_suggestion(name, argument, words):
     with pytest.raises(electra_tf.InputError, match=words) as caught:
         getattr(electra_tf, name).from_preset("anything", **{argument: 3})
-    assert f" {argument}=3; " in str(caught.value)
+    assert f" {argument}=3 (" in str(caught.value)
 
 
 def test_a_model_of_another_task_is_an_error():

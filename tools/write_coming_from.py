@@ -18,8 +18,8 @@ What a flag, argument or class of another library is called here. The commands a
 these names too, as `pretrain` an unknown `use_tpu`:
 
 ```
-error: `--use_tpu` is `--tpu`. Without a value: the TPU of this machine; pass
---tpu=local.
+error: `--use_tpu` is `--tpu`. Without a TPU leave it out; with one on this
+machine, `local`; pass --tpu=local.
 ```
 
 A name with two dashes is a flag. A name with a dot is a [setting](configuration.md):

@@ -298,6 +298,8 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
         if os.path.exists(local):  # False for a name that is too long
             near = [str(local)]
         hint = f"did you mean {near[0]!r}?" if near else ", ".join(installed())
+        if os.path.exists(path):
+            raise InputError(f"{path} must be a YAML file in UTF-8: {error}") from error
         raise InputError(
             f"{str(path)!r} must be a YAML file in UTF-8 or the name of an installed "
             f"config ({error}): {hint}"

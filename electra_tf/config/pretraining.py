@@ -138,7 +138,8 @@ class ObjectiveConfig:
         cause = f"name: {self.name}"
         for name, why in self.facts.unused.items():
             yield name, cause, why
-        for name in {n for f in FACTS.values() for n in f.own} - {*self.facts.own}:
+        others = {n for facts in FACTS.values() for n in facts.own} - {*self.facts.own}
+        for name in sorted(others):
             owners = " or ".join(n for n, facts in FACTS.items() if name in facts.own)
             yield name, cause, f"only `name: {owners}` has it"
         if not self.facts.generator or self.facts.generator_loss == "reward":
@@ -344,14 +345,14 @@ class PretrainingConfig:
                 "model.sharing must not be gdes without a generator network, whose "
                 "tables the discriminator would use"
             )
+        is_shared = objective.has_generator and sharing == "all"
         if self.optimizer.generator_learning_rate is not None and (
-            objective.freeze_generator
-            or not objective.has_generator
-            or sharing == "all"
+            objective.freeze_generator or not objective.has_generator or is_shared
         ):
+            cause = "model.sharing: all" if is_shared else cause
             yield (
-                "optimizer.generator_learning_rate must be null where the generator "
-                "has no weights of its own that are trained"
+                f"optimizer.generator_learning_rate must be null with `{cause}`: the "
+                "generator has no weights of its own that are trained"
             )
         if facts.towers > 1 and self.masking.rate >= 1:
             yield (

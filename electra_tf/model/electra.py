@@ -48,7 +48,7 @@ class MaskedLM(keras.layers.Layer):
     ):
         super().__init__(name=name, dtype="float32")
         check_type(
-            "encoder", encoder, TransformerEncoder, "Pass Encoder.from_preset(...)"
+            "encoder", encoder, TransformerEncoder, "pass Encoder.from_preset(...)"
         )
         self.encoder, self._seed = encoder, seed
         self._policy = policy_config(dtype)
@@ -168,7 +168,7 @@ class ElectraPair(keras.layers.Layer):
     ):
         super().__init__(name=name, dtype="float32")
         self._policy = policy_config(dtype)
-        remedy = "Pass config.model, or call Electra.from_preset"
+        remedy = "pass config.model, or call Electra.from_preset"
         check_type("settings", settings, ModelConfig, remedy)
         self.settings, self.seed = settings, seed
         has_one_tower = generator and not two_towers

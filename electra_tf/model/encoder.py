@@ -38,7 +38,7 @@ class TransformerEncoder(keras.layers.Layer):
         trainable: bool = True,
     ):
         super().__init__(name=name, dtype=dtype)
-        remedy = "Pass config.model.encoder, or call Encoder.from_preset"
+        remedy = "pass config.model.encoder, or call Encoder.from_preset"
         check_type("shape", shape, EncoderConfig, remedy)
         self.shape, self.seed = shape, seed
         seeds = InitializerFactory(seed, shape.initializer_range)

@@ -50,7 +50,8 @@ def unpack_inputs(
     if {*inputs} != {*names} or any(x is None for x in inputs.values()):
         raise InputError(
             f"An encoder must be called with {', '.join(names)}, or with one "
-            f"dictionary of these from a tokenizer, not with {', '.join(inputs)}"
+            f"dictionary of these from a tokenizer, not with "
+            f"{', '.join(n for n, x in inputs.items() if x is not None) or 'none'}"
         )
     return tuple(inputs[name] for name in names)
 

@@ -324,5 +324,5 @@ def _sum_over_replicas(values: Weights) -> Weights:
 
 
 def _check_config(config: Any) -> None:
-    remedy = 'Pass for example load_config("small")'
+    remedy = 'pass for example load_config("small")'
     check_type("config", config, PretrainingConfig, remedy)

@@ -153,7 +153,8 @@ def _write(
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         written = write(ordered, unfinished)
-        comparisons = tuple(map(Comparison.of, ordered.networks, written))
+        pairs = zip(ordered.networks, written, strict=True)
+        comparisons = tuple(Comparison.of(*pair) for pair in pairs)
         if any(one.differences for one in comparisons) and not force:
             raise InputError(
                 f"{target!r} would not be the source: "
@@ -176,7 +177,7 @@ def _reject_lost_heads(model: PretrainedModel, format: str) -> None:
     remedies = _other_heads(model.main, format)
     if remedies is not None:
         own = {"pooling": head.pooling} if head.pooling != "cls" else head.form.options
-        form = f" with {_settings(own)}" if remedies else ""
+        form = f" with {_settings(own)}" if remedies and own else ""
         raise InputError(
             f"{format} has no head like that of {model.path!r}, a {head.role}{form}; "
             f"{', or '.join([*remedies, drop])}"
@@ -198,7 +199,11 @@ def _other_heads(network: Network, format: str) -> list[str] | None:
     if head.pooling != "cls":
         return [f"fine-tune with {_settings({'pooling': 'cls'})}"]
     fitting = [form for form in head.kind.forms if form.exists_in(format)]
-    remedies = [f"fine-tune with {_settings(form.options)}" for form in fitting[:1]]
+    remedies = [
+        f"fine-tune with {_settings(form.options)}"
+        for form in fitting[:1]
+        if form.options
+    ]
     if not head.form.exists_in(format):
         others = [name for name in with_heads if head.form.exists_in(name)]
         return [*remedies, *(f"pass --format={name}" for name in others)]

@@ -80,6 +80,15 @@ class Run:
         with run_lock(self.model_dir) if is_locked else contextlib.nullcontext():
             return self._train()
 
+    def readable_records(
+        self, log: Callable[[str], None] = lambda line: None
+    ) -> RecordSet:
+        """Return the records; with `input.on_error: skip` bad ones are empty."""
+        if self.experiment.config.input.on_error != "skip":
+            return self.record_set
+        folder = os.path.join(self.model_dir, _INTACT)
+        return replace_bad_records(self.record_set, folder, log)
+
     def describe(self) -> str:
         """Describe the run: time, memory, passes and sizes; write nothing."""
         with contextlib.ExitStack() as stack:
@@ -171,11 +180,10 @@ class Run:
             with expect("the start of the other workers"):
                 workers.check(first_step, lock_token(self.model_dir))
             if experiment.config.input.on_error == "skip":
-                folder = os.path.join(self.model_dir, _INTACT)
                 if chief:
-                    replace_bad_records(record_set, folder, notes.append)
+                    self.readable_records(notes.append)
                 workers.all_gather(0)  # the chief has written the copies
-                record_set = replace_bad_records(record_set, folder, lambda line: None)
+                record_set = self.readable_records()
             stack.enter_context(reraise_bad_records(record_set))
             notes.append(self._load_weights(pretrainer, newest, source, record_set))
             outputs = None

@@ -11,7 +11,7 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.runs.html_report import Points, charts, table, write_page
 from electra_tf.text.pipeline import evaluation_batches
-from electra_tf.text.record_set import RecordSet
+from electra_tf.text.record_set import RecordSet, reraise_bad_records
 from electra_tf.training.checkpoint import assign, open_checkpoint
 from electra_tf.training.metric_logger import EVALUATION as HELD_OUT
 from electra_tf.training.metric_logger import TRAIN, read_metrics
@@ -70,7 +70,8 @@ def _replaced_tokens(
     experiment: Experiment, pretrainer: Pretrainer, records: RecordSet
 ) -> Iterator[str]:
     """Yield rows with the generator's samples, coloured by the discriminator."""
-    batch = next(iter(evaluation_batches(records, min(_ROWS, records.total))))
+    with reraise_bad_records(records):
+        batch = next(iter(evaluation_batches(records, min(_ROWS, records.total))))
     objective = pretrainer.objective
     rng = make_rng(experiment.config.evaluation.seed, EVALUATION, 0, 0)
     masked = objective.mask(batch, rng)

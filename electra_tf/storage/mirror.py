@@ -53,7 +53,9 @@ def pull(source: ObjectFolder, files: Mapping[str, Expected], folder: Path) -> N
             source.download(name, partial)
             if (size := partial.stat().st_size) != expected.size:
                 damage = f"{size:,} bytes in place of {expected.size:,}"
-            elif expected.sha256 in (None, durable_files.sha256(partial)):
+            elif not expected.sha256 or expected.sha256 == durable_files.sha256(
+                partial
+            ):
                 os.replace(partial, path)
                 continue
             else:

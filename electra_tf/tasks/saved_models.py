@@ -222,10 +222,12 @@ def reject_unknown_arguments(kind: Any, base: Any, head: Mapping[str, Any]) -> N
             if parameter.kind != parameter.VAR_KEYWORD
         )
         remedies = {
-            name: f'Pass settings={{"{setting}": {value!r}}}'
+            name: f'pass settings={{"{setting}": {value!r}}}'
             for name, value in unknown.items()
             if (setting := loader.setting_named(name, FinetuningConfig))
         }
+        if "num_labels" in unknown and kind.required_argument:
+            remedies["num_labels"] = f"pass {kind.required_argument}"
         known |= dict.fromkeys(kind.own_arguments)
         function = f"{kind.__name__}.from_preset"
         raise unknown_arguments(function, unknown, known, remedies)

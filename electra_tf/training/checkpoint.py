@@ -260,8 +260,9 @@ class CheckpointManager:
         except OSError as error:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise InputError(
-                f"{path} cannot be written: {error}; {self._remedy}, then run the same "
-                "command again; earlier checkpoints are unchanged"
+                f"{path} cannot be written: {error}; if the disk is full "
+                f"{self._remedy}, then run the same command again; earlier checkpoints "
+                "are unchanged"
             ) from error
         if self._backup is not None:
             self._backup.upload(path)

@@ -127,8 +127,7 @@ class Optimizer(keras.optimizers.Optimizer):
     """Adam, AdamW, LAMB or Muon, for Keras's `compile` and for custom training loops.
 
     The loss of each replica must be divided by the weight of the global batch, because
-    gradients are summed over the replicas. Variable constraints are not applied. Create
-    and build it under one strategy, for float32 variables.
+    gradients are summed over the replicas. Variable constraints are not applied.
     """
 
     def __init__(
@@ -143,6 +142,7 @@ class Optimizer(keras.optimizers.Optimizer):
         self.multipliers = multipliers
         self.flat_state: Any = None
         """A `FlatState` that `update` then updates instead; None: the variables."""
+        self._strategy = tf.distribute.get_strategy()
 
     @property
     def learning_rate(self) -> tf.Tensor:
@@ -158,6 +158,18 @@ class Optimizer(keras.optimizers.Optimizer):
         """Create the slots `m` and `v` of each variable; a second call does nothing."""
         if self.built:
             return
+        wrong = [f"{_path(v)} ({v.dtype})" for v in variables if v.dtype != "float32"]
+        if not variables or wrong:
+            raise InputError(
+                "an optimizer must have one or more variables, all float32, not "
+                f"{', '.join(wrong) or 'none'}; build the model first and pass its "
+                "trainable_variables"
+            )
+        if tf.distribute.get_strategy() is not self._strategy:
+            raise InputError(
+                "an optimizer must be created and built under one strategy; create it "
+                "within strategy.scope()"
+            )
         paths = [_path(variable) for variable in variables]
         self._decays = tuple(
             not any(re.search(pattern, path) for pattern in self.settings.no_decay)
@@ -214,6 +226,8 @@ class Optimizer(keras.optimizers.Optimizer):
             return norm
         pairs = zip(gradients, variables, strict=True)
         pairs = [(g, v) for g, v in pairs if g is not None]
+        if not pairs:
+            raise ValueError("no variable has a gradient")
         targets = [(compat.variable_index(self, v), _native(v)) for _, v in pairs]
         summed = [_dense(gradient, variable) for gradient, variable in pairs]
         replica = tf.distribute.get_replica_context()

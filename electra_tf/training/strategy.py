@@ -132,6 +132,6 @@ def _tpu(name: str) -> tf.distribute.Strategy:
         cause = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         raise InputError(
             f"--tpu={name} must be an available TPU, and TensorFlow must support TPUs "
-            f"(pip install tensorflow-tpu on a TPU VM): {cause}; or train on GPUs or "
-            "the CPU with --strategy=auto"
+            f"(pip install tensorflow-tpu on a TPU VM): {cause}; without --tpu it "
+            "trains on GPUs or the CPU"
         ) from error
