@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import os
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf

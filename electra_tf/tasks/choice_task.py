@@ -61,7 +61,7 @@ class ChoiceTask(Task):
         table = read(path, reading.log)
         split = _read_choices(table, reading, is_labelled=False)
         as_choices(split.items[0], model.num_choices)  # all have its number of choices
-        return Items(split.items, table)
+        return Items(split.items, table, _label(table, reading.settings))
 
     def line(self, model: ChoiceClassifier, item: Choices, prediction: Any) -> str:
         """Return the number of the best choice, from 0."""
@@ -195,11 +195,15 @@ def _item(cells: Sequence[Any], has_context: bool) -> Choices | str:
 
 
 def _target(value: Any, choices: Sequence[str], cell: Any) -> str | None:
-    """Return the number of the right choice, given as number, letter or text."""
+    """Return the number of the right choice, given as label, number, letter or text."""
     text = cell_text(value).strip()
-    if isinstance(cell, dict) and text in cell.get("label", ()):
-        return str(cell["label"].index(text))
-    if text.isdecimal():
+    names = cell.get("label") if isinstance(cell, dict) else None
+    if isinstance(cell, list):
+        names = [one.get("label") for one in cell if isinstance(one, dict)]
+    names = list(map(cell_text, names)) if isinstance(names, list) else []
+    if text and text in names:
+        number = names.index(text)
+    elif text.isdecimal():
         number = int(text)
     elif len(text) == 1 and text in _LETTERS:
         number = _LETTERS.index(text)

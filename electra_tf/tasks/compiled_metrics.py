@@ -160,7 +160,9 @@ def _metric(identifier: Any, num_outputs: int, is_set: bool) -> keras.metrics.Me
 def _served_class(metric: keras.metrics.Metric, kind: str | None) -> str:
     """Return the class of Keras that a metric is of, if a kind of model serves it."""
     bases = (c for c in type(metric).__mro__ if c.__module__.startswith(_LIBRARIES))
-    names = (c.__name__ for c in bases if re.fullmatch(_SERVED[kind], c.__name__))
+    names = (
+        c.__name__ for c in bases if re.fullmatch(_SERVED.get(kind, ""), c.__name__)
+    )
     return next(names, "")
 
 

@@ -45,7 +45,9 @@ def parse_list(cell: str) -> list[str] | None:
         values = json.loads(cell)  # its escapes differ from those of Python
     except (ValueError, RecursionError):
         inner = cell[1:-1]
-        if _ELEMENT.sub("", inner).strip(", \r\n\t"):
+        gaps = _ELEMENT.sub("", inner)
+        is_text = cell[0] == "(" and "," not in gaps  # such as ('a'), no tuple
+        if gaps.strip(", \r\n\t") or is_text:
             return None
         try:
             values = [ast.literal_eval(one) for one in _ELEMENT.findall(inner)]

@@ -115,7 +115,7 @@ class _Table:
             yield self._line([row.get(name) for name in self._names])
 
     def _line(self, cells: Sequence[Any]) -> str:
-        cells = list(map(cell_text, cells))
+        cells = [str(c) if isinstance(c, float | bool) else cell_text(c) for c in cells]
         if self._form == "tsv":  # without quotes, so without tabs and line breaks
             return _escape("\t".join(" ".join(cell.split()) for cell in cells))
         buffer = io.StringIO(newline="")

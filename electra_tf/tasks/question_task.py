@@ -27,6 +27,7 @@ from electra_tf.tasks.squad_metrics import require_gold, score_v1, score_v2
 from electra_tf.tasks.task import Item, Task, check_count
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES
 
 _COLUMNS = ("question", "context")
@@ -103,7 +104,8 @@ class QuestionTask(Task):
     ) -> Sequence[Item]:
         """Read a file in SQuAD's layout, or columns of questions and contexts."""
         table = read(path, reading.log)
-        if len(table) == 1 and "data" in table.columns:
+        is_json = inner_suffix(path or "") in JSON_SUFFIXES
+        if is_json and len(table) == 1 and "data" in table.columns:
             found = squad_json.read_squad_ignoring_offsets(path)
             return [Item(q, q.gold, {"id": q.id}) for q in found]
         return self.rows_as_items(model, table, reading)

@@ -52,7 +52,7 @@ def read_tagging(name: str, data: str, reading: Reading) -> TaskData:
     parts = splits.with_dev(parts, name, "sentences", settings, notify)
     train = parts["train"]
     tags = tag_vocabulary(train.items)
-    for split in parts.keys() - {"train"}:
+    for split in [name for name in parts if name != "train"]:
         parts[split] = with_known_tags(parts[split], tags, log)
     if "dev" in paths:
         kinds, noun = _kinds(parts)

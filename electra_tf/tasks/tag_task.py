@@ -1,5 +1,6 @@
 """Tags of words, and the entities that they mark, in columns or JSON."""
 
+import dataclasses
 import itertools
 import os
 import pathlib
@@ -17,7 +18,7 @@ from electra_tf.tasks.data.conll import (
 )
 from electra_tf.tasks.data.files import STANDARD_INPUT, Notify, print_note
 from electra_tf.tasks.data.records import read_json, read_lines_or_objects
-from electra_tf.tasks.data.schemes import OUTSIDE
+from electra_tf.tasks.data.schemes import OUTSIDE, to_scheme
 from electra_tf.tasks.data.span_records import CharacterSpan
 from electra_tf.tasks.data.splits import Split, find_labelled
 from electra_tf.tasks.data.table import read
@@ -73,6 +74,11 @@ class TagTask(Task):
             data = files.get(stem) or next(iter(files.values()))
             notify(f"labels: {data}")
         log = DataErrorLog("stop")
+        for path in (data, predictions):
+            if inner_suffix(path) in JSON_SUFFIXES:
+                raise InputError(
+                    f"{path} must be columns, a word and its tag on each line, not JSON"
+                )
         sides = [read_conll(path, 0, -1, log, notify) for path in (data, predictions)]
         gold, predicted = (with_usual_tags({"": s}, notify=notify)[""] for s in sides)
         for expected, sentence in itertools.zip_longest(gold, predicted):
@@ -99,9 +105,11 @@ class TagTask(Task):
         suffix, source = inner_suffix(path or ""), path or STANDARD_INPUT
         if path and suffix not in (".csv", ".parquet", *JSON_SUFFIXES):
             head = [line for _, line in itertools.islice(read_lines(path), _HEAD_LINES)]
-        names = {*settings.text_columns, "words", "tokens", "text"}
+        is_given = "text_columns" in reading.given
+        usual = () if is_given else ("words", "tokens", "text")
+        names = {*settings.text_columns, *usual}
         is_table = suffix in (".csv", ".parquet") or (
-            suffix == ".tsv" and names & {*head[0].split("\t")}
+            suffix == ".tsv" and head and not names.isdisjoint(head[0].split("\t"))
         )
         if is_table:
             table = read(path, log)
@@ -112,9 +120,8 @@ class TagTask(Task):
             return _column_items(model, path, head, reading)
         else:
             values = read_lines_or_objects(path, log)
-        return _items(
-            model, parse_unlabelled(source, values, settings, model.tokenizer)
-        )
+        found = parse_unlabelled(source, values, settings, model.tokenizer, is_given)
+        return _items(model, found)
 
     def line(self, model: TokenClassifier, item: Any, prediction: TaggedWords) -> str:
         """Return words with tags, or the entities of a text."""
@@ -186,7 +193,12 @@ def _column_items(
 
 def _items(model: TokenClassifier, found: Sequence[tuple[Sentence, Any]]) -> list[Item]:
     """Return sentences with their ids as inputs; tags become gold ones."""
-    sentences = [sentence for sentence, _ in found]
+    sentences = [
+        dataclasses.replace(one, tags=tuple(to_scheme(one.tags, model.scheme)))
+        if one.form and one.tags
+        else one
+        for one, _ in found
+    ]
     sentences = with_usual_tags({"": sentences}, model.tags, print_note)[""]
     return [
         Item(sentence, sentence.tags, None if name is None else {ID: name})

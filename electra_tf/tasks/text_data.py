@@ -59,6 +59,8 @@ class Columns:
                 is_set = self.separator and label_names.parse_list(texts[index])
                 if isinstance(cell, list | dict) and not isinstance(is_set, list):
                     detail = "; lists of classes need --label_separator"
+                    if self.separator:
+                        detail = ", no list of names of classes"
                     detail = texts[index][:60] + detail * (self.bounds is None)
                     bad.setdefault(index, ("a nested value", self._is(detail)))
         for index, text in enumerate(texts if wrong else ()):
@@ -87,6 +89,7 @@ class Columns:
                 return value, "no label", repr(text)
             if self.labels is not None and name not in self.labels:
                 detail = label_names.unknown_name(name, self.labels)
+                detail += f", in {text!r:.60}" * (self.separator is not None)
                 return value, "an unknown label", detail
         return value, "", ""
 
@@ -254,7 +257,14 @@ def _with_separator(columns: Columns, rows: Table, reading: Reading) -> Columns:
     if columns.bounds is not None or columns.separator is not None:
         return columns
     cells = set(filter(str.strip, map(cell_text, rows.columns.get(columns.target, ()))))
-    if not cells or any(label_names.parse_list(cell) is None for cell in cells):
+    lists = [cell for cell in cells if label_names.parse_list(cell) is not None]
+    if len(lists) < len(cells) or not cells:
+        if lists:
+            reading.notify(
+                f"csv: warning: {len(lists):,} of {len(cells):,} different cells of "
+                f"{columns.target!r} are lists, such as {min(lists)!r:.60}; each cell "
+                "is one class"
+            )
         return columns
     reading.notify(
         f"csv: the cells of {columns.target!r} are lists: a text has any number of "

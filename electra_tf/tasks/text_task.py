@@ -72,10 +72,11 @@ class _TextTask(Task):
         name, settings = name or "csv", reading.settings
         labels = model.output_names or None
         texts, target = settings.text_columns, settings.label_column
-        if not texts or target is None:
+        flags = ["--text_columns"] * (not texts) + ["--label_column"] * (target is None)
+        if flags:
             raise InputError(
-                "the model's settings have no columns; pass --text_columns and "
-                "--label_column"
+                f"the model's settings have no columns for {data}; pass "
+                f"{' and '.join(flags)}"
             )
         if model.pairs is not None:
             check_count(texts, [1 + model.pairs], model)
@@ -226,6 +227,8 @@ def _read_predictions(path: str, errors: DataErrorLog) -> dict[str, Sequence[str
     """Return predictions in GLUE's format by column; without a header: words alone."""
     lines = read_text(path, errors).rstrip("\r\n ").split("\n")
     rows = [[cell.strip() for cell in line.split("\t")] for line in lines]
+    if "prediction" in lines[0].split(",") and "\t" not in lines[0]:
+        raise InputError(f"{path} must be separated by tabs, and has commas")
     names = rows.pop(0) if "prediction" in rows[0] else ["prediction"]
     first = len(lines) - len(rows) + 1
     for number, row in enumerate(rows, first):
@@ -234,7 +237,8 @@ def _read_predictions(path: str, errors: DataErrorLog) -> dict[str, Sequence[str
                 f"{path}:{number} must have the columns {format_list(names)}, "
                 f"separated by tabs, and is {format_list(row)}"
             )
-    return dict(zip(names, zip(*rows, strict=True), strict=True))
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return dict(zip(names, columns, strict=True))
 
 
 def _align_rows(table: Table, predicted: dict[str, Sequence[str]], path: str) -> Table:

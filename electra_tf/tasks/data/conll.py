@@ -168,9 +168,9 @@ def _comments(blocks: Sequence[Sequence[tuple[int, str]]], tag: int | None) -> A
     heads = [block[0][1] for block in blocks if block]
     if any(_fields(head)[0] == _HASH and not _COMMENT.match(head) for head in heads):
         lines = (line for block in blocks for _, line in block)
-        tags.update(
-            tag_of(line) for line in lines if not line.lstrip().startswith(_HASH)
-        )
+        tags.update(tag_of(line) for line in lines if _fields(line)[0] != _HASH)
+        if tag is not None:
+            tags.discard(None)  # of lines that are too short
 
     def is_comment(line: str) -> bool:
         is_hash = _fields(line)[0] == _HASH and tag_of(line) not in tags
@@ -198,10 +198,11 @@ class _Columns:
         """Return word and tag of a line; report an invalid one and return None."""
         if has_bad_bytes(line):  # reported when it was read
             return None
-        row = _fields(line)
-        self._first = self._first or (len(row), number, line)
-        width, first, first_line = self._first
-        if match := re.search("[\0\r]", line):
+        row, match = _fields(line), re.search("[\0\r]", line)
+        if not match:
+            self._first = self._first or (len(row), number, line)
+        width, first, first_line = self._first or (0, 0, "")
+        if match:
             kind = "NUL" if match[0] == "\0" else "carriage return"
             detail = "within the line"
         elif len(row) == width and width >= self._least:

@@ -116,18 +116,14 @@ def tfds_records(source: str) -> Records:
     name, _, split = source.removeprefix(TFDS).partition("@")
     dataset, info = load_tfds(name, split)
     for number, row in enumerate(dataset.as_numpy_iterator(), 1):
-        yield number, _plain(row, info.features)
+        features = info.features
+        yield number, {key: _plain(item, features[key]) for key, item in row.items()}
 
 
 def _plain(value: Any, feature: Any) -> Any:
     """Return a value of TFDS as one of JSON."""
     import numpy as np
 
-    inner = getattr(feature, "feature", feature)  # of a sequence
-    if isinstance(value, dict):
-        return {key: _plain(item, inner[key]) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return [_plain(item, inner) for item in value]
     if isinstance(value, bytes):
         return value.decode()
     if hasattr(feature, "int2str"):

@@ -122,7 +122,8 @@ def find_training(
     """Return the files of train and, if there are any, of dev and test."""
     files = find_splits(data, ("train", "dev", "test"), endings, published)
     if "train" not in files:
-        names = ", ".join(f"train{ending}" for ending in endings)
+        names = [f"train{ending}" for ending in endings]
+        names = ", ".join([*(published or {}).values()][:1] + names)
         raise InputError(
             f"--data must be a file, or a folder with one of {names}, and {data!r} has "
             "none"
@@ -242,9 +243,10 @@ def with_dev(
     dev, counts = hold_out(groups, settings.dev_share, settings.split_seed)
     if not dev:
         of = f" of {len(counts):,} classes" * (classes is not None)
+        least = f"there must be two {noun} or more" + ", of one class" * bool(of)
         raise InputError(
-            f"{task}: to hold dev out, a class must have two {noun} or more, and there "
-            f"are {len(train):,} {noun}{of}; add {noun}, or a dev file"
+            f"{task}: to hold dev out {least}, and there are {len(train):,} {noun}"
+            f"{of}; add {noun}, or a dev file"
         )
     notify(
         f"{task}: no dev file; held out as dev: {len(dev):,} of {len(train):,} {noun} "

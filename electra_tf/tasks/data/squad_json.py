@@ -162,7 +162,7 @@ class _Reader:
                 if "is_impossible" not in qa:
                     impossible = not answers
             starts = [_get(answer, "answer_start", int) for answer in answers or ()]
-            texts = [_get(answer, "text", str) for answer in answers or ()]
+            texts = [_get(answer, "text", str, blank=True) for answer in answers or ()]
         except _InvalidError as error:
             self._report(place, "wrong_value", f"{error}; left out")
             return
@@ -177,7 +177,10 @@ class _Reader:
             self._report(place, "no_answers", detail, remedy)
             return
         self._ids[name] = place
-        pairs = list(zip(texts, starts, strict=True))
+        pairs = [pair for pair in zip(texts, starts, strict=True) if pair[0].strip()]
+        if len(pairs) < len(starts) and not impossible:
+            detail = f"{len(starts) - len(pairs)} answers are blank; left out"
+            self._report(place, "blank_answer", detail)
         if answers and impossible:
             detail = "`is_impossible` is true with answers, which are left out"
             self._report(place, "impossible_with_answers", detail)
@@ -214,7 +217,9 @@ def _get(record: Any, key: str, *kinds: type, blank: bool = False) -> Any:
     is_blank = isinstance(value, str) and not value.strip() and not blank
     if type(value) not in kinds or is_blank:
         received = f"is {value!r:.50}" if key in record else "is missing"
-        raise _InvalidError(f"`{key}` {received}")
+        names = " or ".join(kind.__name__ for kind in kinds if kind is not type(None))
+        required = f"{names}, not blank" if is_blank else names
+        raise _InvalidError(f"`{key}` {received}, and must be {required}")
     return value
 
 

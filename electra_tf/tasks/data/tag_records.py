@@ -86,8 +86,7 @@ class _Parser:
         return Sentence(tuple(words), named, self.source, line, True)
 
     def unlabelled(self, record: Any, line: int) -> Sentence:
-        """Return words or a text, with tags if there are any; ValueError: it is "
-        "none."""
+        """Return words or a text, with tags if any; ValueError: it is none."""
         if isinstance(record, str):
             return self.text(record, line)
         if self.form and self.form.has_spans(record):
@@ -139,7 +138,8 @@ def read_labelled(
             f"{path} must have one list of words and one of tags in each record, or a "
             "text and its spans, and has words: "
             f"{format_list(parser.words) or 'none'}, tags: "
-            f"{format_list(parser.tags) or 'none'}; name the keys, for example "
+            f"{format_list(parser.tags) or 'none'}, of the keys "
+            f"{format_list(_keys(values), 30)}; name them, for example "
             "--text_columns=tokens --label_column=ner_tags, or --spans_column=entities"
         )
     sentences = []
@@ -159,15 +159,18 @@ def parse_unlabelled(
     values: Iterable[tuple[int, Any]],
     settings: DataConfig,
     tokenizer: WordPieceTokenizer,
+    is_given: bool = False,
 ) -> list[tuple[Sentence, Any]]:
     """Return words or a text of each value, with tags if it has any, and its id.
 
-    `values`: records, and the number of the line of each.
+    `values`: records, and the number of the line of each. `is_given`: only the keys in
+    `text_columns` may have the words or the text, none of the usual ones.
     """
     values = list(values)
     parser = _parser(source, [value for _, value in values], settings, tokenizer)
-    keys = [*settings.text_columns, *_WORD_KEYS, "text"]
-    parser = dataclasses.replace(parser, words=keys)
+    keys = [*settings.text_columns, *[*_WORD_KEYS, "text"] * (not is_given)]
+    form = _form([v for _, v in values if not _has_words(v)], settings)
+    parser = dataclasses.replace(parser, words=keys, form=form)
     items = []
     for line, value in values:
         try:
@@ -185,11 +188,8 @@ def _parser(
     tokenizer: WordPieceTokenizer | None,
 ) -> _Parser:
     """Return the parser of records, with the keys that they have."""
-    known = {k for record in records if isinstance(record, dict) for k in record}
-    form = None
-    if settings.spans_column or not any(map(_has_words, records)):
-        text = next(iter(settings.text_columns), None)
-        form = find_form(records, text, settings.spans_column or settings.label_column)
+    known = _keys(enumerate(records))
+    has_spans = settings.spans_column or not any(map(_has_words, records))
     tags = [settings.label_column] if settings.label_column else _TAG_KEYS
     words = settings.text_columns or _WORD_KEYS
     return _Parser(
@@ -197,9 +197,21 @@ def _parser(
         [key for key in words if key in known],
         [key for key in tags if key in known],
         settings.tag_names,
-        form,
+        _form(records, settings) if has_spans else None,
         tokenizer or WordPieceTokenizer(Vocabulary(SPECIAL_TOKENS, "BERT's rules")),
     )
+
+
+def _form(records: Sequence[Any], settings: DataConfig) -> SpanForm | None:
+    """Return the form of texts with spans; None: they have none."""
+    text = next(iter(settings.text_columns), None)
+    return find_form(records, text, settings.spans_column or settings.label_column)
+
+
+def _keys(values: Iterable[tuple[int, Any]]) -> list[str]:
+    """Return the keys of records, in their order."""
+    found = (record for _, record in values if isinstance(record, dict))
+    return list(dict.fromkeys(key for record in found for key in record))
 
 
 def _has_words(record: Any) -> bool:
