@@ -54,8 +54,10 @@ def report_damage(what: str, *kinds: type[Exception]) -> Iterator[None]:
     except InputError:
         raise
     except (*_DAMAGE, *kinds) as error:
+        is_absent = isinstance(error, FileNotFoundError | PermissionError)
+        state = "cannot be read" if is_absent else "is damaged"
         cause = f"{type(error).__name__}: {error!s:.300}"
-        raise InputError(f"{what} is damaged: {cause}") from error
+        raise InputError(f"{what} {state}: {cause}") from error
 
 
 def format_list(values: Iterable[object], limit: int = 10) -> str:

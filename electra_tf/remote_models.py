@@ -19,7 +19,6 @@ from electra_tf.training.checkpoint import (
     MANIFEST,
     parse_manifest,
 )
-from electra_tf.training.metric_logger import METRICS
 
 _FILES = (*FILES, *LIBRARY_WEIGHTS, CONFIG, keras_hub.WEIGHTS)
 _STEP = re.compile(rf"(?:{CHECKPOINTS}/)?step_(\d+)/{MANIFEST}")
@@ -53,7 +52,7 @@ def _fetch(url: str) -> str:
 def _fetch_checkpoint(
     source: ObjectFolder, objects: dict[str, ObjectInfo], manifest: str
 ) -> str:
-    """Fetch a checkpoint by the sums of its manifest, and the metrics of its run."""
+    """Fetch a checkpoint by the sums of its manifest."""
     step = posixpath.dirname(manifest)  # empty: the URL is that of the checkpoint
     url = source.url_of(step).rstrip("/")
     files = parse_manifest(source.read(manifest) or b"", url)["files"]
@@ -64,7 +63,7 @@ def _fetch_checkpoint(
             f"{source.url} has not the files of its manifest: no "
             f"{', '.join(sorted(missing))}"
         )
-    wanted = {*sums, manifest, METRICS}
+    wanted = {*sums, manifest}
     objects = {name: info for name, info in objects.items() if name in wanted}
     path = os.path.join(fetch(source, objects, sums), split_url(source.url)[1], step)
     return path.rstrip("/")

@@ -24,6 +24,7 @@ from electra_tf.errors import InputError
 from electra_tf.interop import checkpoint, formats, keras_file
 from electra_tf.interop.hub import is_hub_id, local_folder
 from electra_tf.interop.huggingface import CONFIG
+from electra_tf.interop.keras_hub import WEIGHTS as HUB_WEIGHTS
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
 from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
@@ -301,7 +302,7 @@ def _describe_unknown(path: str) -> str:
         return f"without the model's {CONFIG}"
     if folder != path:
         is_part = _format(folder) is not None
-        return "one file of a model" if is_part else "a file of another kind"
+        return f"one file of {folder}" if is_part else "a file of another kind"
     if os.path.isdir(os.path.join(path, "trial_1")):
         return (
             f"without a {MODEL} yet; run the same finetune command again until a trial "
@@ -311,7 +312,7 @@ def _describe_unknown(path: str) -> str:
         return "a SavedModel; name the --output of finetune that it was exported from"
     if inner := glob.glob(f"{glob.escape(path)}/*_Transformer/{CONFIG}"):
         return f"whose encoder is {os.path.dirname(inner[0])}"
-    weights = ", ".join((MANIFEST, MODEL, *LIBRARY_WEIGHTS))
+    weights = ", ".join((MANIFEST, MODEL, *LIBRARY_WEIGHTS, HUB_WEIGHTS))
     return f"a folder with none of {weights}"
 
 

@@ -39,6 +39,11 @@ BAD = {
     ),
     "an unknown store": ([], {"backup": "nowhere://bucket/run"}, "nowhere://"),
     "a backup that is no URL": ([], {"backup": "backup"}, "--backup=file://"),
+    "a report of a dry run": (
+        [],
+        {"report": "report.html", "dry_run": True},
+        "--report must not be used with --dry_run",
+    ),
     "a wrong flag": ([], {"stratgy": "auto"}, "stratgy"),
 }
 

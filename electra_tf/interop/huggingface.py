@@ -83,7 +83,7 @@ tags: [{kind}, electra_tf]
 
 {shape.depth} layers, width {shape.width}, {shape.heads} heads, embeddings \
 {shape.embedding}, {shape.vocabulary_size:,} wordpieces, up to {shape.max_positions} \
-positions: {numbers:,} parameters, {steps:,} steps.
+positions: {numbers:,} parameters{steps}.
 
 ```python
 from transformers import AutoTokenizer, {theirs}
@@ -335,7 +335,7 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
             role=network.role.replace("_", " "),
             shape=network.shape,
             numbers=sum(array.size for array in network.weights.values()),
-            steps=model.step,
+            steps=f", {model.step:,} steps" * bool(model.step),
             theirs=f"AutoModel{network.class_end.removeprefix('Model')}",
             ours=network.head.kind.model if network.head else "Encoder",
         )

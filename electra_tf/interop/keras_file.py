@@ -105,7 +105,11 @@ def checked_config(path: str) -> dict[str, Any]:
 def report_damaged_model(path: str) -> contextlib.AbstractContextManager[None]:
     """Return a context that raises an InputError where a .keras file is damaged."""
     # Keras raises errors of many classes.
-    return report_damage(f"{path} has classes that are not imported, or", Exception)
+    return report_damage(
+        f"{path} cannot be loaded: if it has classes of your own, import their module "
+        "first; otherwise it",
+        Exception,
+    )
 
 
 def read(path: str, *_: Any) -> PretrainedModel:

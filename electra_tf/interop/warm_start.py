@@ -132,9 +132,12 @@ def check_shapes(
         positions = flags.get("max_positions", settings.max_positions)
         if positions < config.records.max_length:
             shown += f", with records of at most {positions} positions"
-        raise InputError(
-            f"{'; '.join(problems)}; train the model of the checkpoint: {shown}"
-        )
+        remedy = f"train the model of the checkpoint: {shown}"
+        try:
+            dataclasses.replace(settings, **flags)
+        except ValueError:
+            remedy = "no settings describe these networks as a pair; begin from one"
+        raise InputError(f"{'; '.join(problems)}; {remedy}")
 
 
 def _differences(

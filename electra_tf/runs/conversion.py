@@ -127,6 +127,9 @@ def convert_checkpoint(
 
         electra_tf.convert_checkpoint("run", "for_transformers", "huggingface")
     """
+    if format not in formats.names():
+        known = ", ".join(formats.names())
+        raise InputError(f"format must be one of {known}, not {format!r}")
     target = os.path.normpath(os.fspath(target))
     if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
         raise InputError(f"{target!r} exists and is no empty folder; name a new one")

@@ -46,7 +46,7 @@ def parse_list(cell: str) -> list[str] | None:
     except (ValueError, RecursionError):
         inner = cell[1:-1]
         gaps = _ELEMENT.sub("", inner)
-        is_text = cell[0] == "(" and "," not in gaps  # such as ('a'), no tuple
+        is_text = cell[0] == "(" and inner and "," not in gaps  # ('a') is no tuple
         if gaps.strip(", \r\n\t") or is_text:
             return None
         try:

@@ -227,7 +227,7 @@ def _read_predictions(path: str, errors: DataErrorLog) -> dict[str, Sequence[str
     """Return predictions in GLUE's format by column; without a header: words alone."""
     lines = read_text(path, errors).rstrip("\r\n ").split("\n")
     rows = [[cell.strip() for cell in line.split("\t")] for line in lines]
-    if "prediction" in lines[0].split(",") and "\t" not in lines[0]:
+    if "prediction" in lines[0].split(",")[1:] and "\t" not in lines[0]:
         raise InputError(f"{path} must be separated by tabs, and has commas")
     names = rows.pop(0) if "prediction" in rows[0] else ["prediction"]
     first = len(lines) - len(rows) + 1

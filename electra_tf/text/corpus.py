@@ -30,6 +30,7 @@ _COMPRESSION = {".gz": 3.0, ".xz": 4.0, ".parquet": 2.0}  # typical, for estimat
 # What to do about errors; those not listed are of the encoding.
 _REMEDIES = {
     "NUL": "remove it",
+    "binary file": "leave it out of the glob if it is no text, or convert it to UTF-8",
     "broken archive": "copy or compress it again",
     "empty file": "remove it",
     "invalid JSON": "correct it; a file of plain text must end with .txt",

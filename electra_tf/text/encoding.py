@@ -88,7 +88,7 @@ def truncate(parts: list[list[int]], max_length: int) -> bool:
 
 def to_array(x: Any) -> Any:
     """Return a Series or a frame as an array; other inputs unchanged."""
-    if isinstance(x, str | bytes | Mapping):
+    if isinstance(x, str | bytes | Mapping | set | frozenset):
         raise InputError(f"Texts must be in a list, such as [text], not {x!r:.60}")
     if not hasattr(x, "to_numpy"):
         return x

@@ -29,6 +29,7 @@ _PROGRAMS = {".gz": "gzip -dc", ".xz": "xz -dc"}
 _DECODE = "convert it: {cat} {file} | iconv -f %s -t UTF-8 > NEW"
 _UNPACK = "unpack it and name the files in it: %s {file}"
 _DECOMPRESS = "decompress it: %s -dc {file} > NEW"
+_STANDARD_INPUT = "standard input"
 _SAVE = "save or export its text in UTF-8"
 # First bytes, name and remedy; the first match counts.
 _FORMATS = (
@@ -57,7 +58,7 @@ _FORMATS = (
     (rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _SAVE),
     (rb"SQLite format 3\0", "an SQLite database", _SAVE),
     (
-        rb"[^\n]*\r[^\n]*\Z",
+        rb"[^\n]*\r[^\n]+\r[^\n]*\Z",
         "text whose lines end with carriage returns",
         "convert it: {cat} {file} | tr '\\r' '\\n' > NEW",
     ),
@@ -112,7 +113,7 @@ def expand(patterns: Iterable[str], fetch: bool = True) -> list[str]:
         if others or not paths:
             match = f"{others[0]!r}, which is not a file" if others else "no file"
             raise InputError(
-                f"--input={pattern!r} must match files, at least one, but matches "
+                f"{pattern!r} must match files, at least one, but matches "
                 f"{match}; for a folder write 'FOLDER/*.txt' in quotes, or "
                 "'FOLDER/**/*.txt' to include its subfolders"
             )
@@ -203,12 +204,12 @@ def open_compressed(path: str | os.PathLike, file: BinaryIO | None = None) -> Bi
 
 def read_lines(path: str | None) -> Iterator[tuple[str, str]]:
     """Yield place and text of each line of a file, or of standard input."""
-    name, standard = path or "standard input", contextlib.nullcontext(sys.stdin.buffer)
+    name, standard = path or _STANDARD_INPUT, contextlib.nullcontext(sys.stdin.buffer)
     try:
         with open_compressed(path) if path else standard as file:
             for number, line in enumerate(file, 1):
                 if number == 1 and path is None:
-                    check_format(name, line[:HEAD_BYTES])
+                    check_format(name, line)
                 try:
                     text = line.decode()
                 except UnicodeDecodeError as error:
@@ -251,7 +252,8 @@ def check_format(
     for pattern, name, remedy in _FORMATS:
         if re.match(pattern, head):
             name += ", compressed" * is_decompressed
-            raise FileFormatError.of(path, name, _fill(remedy, path))
+            file = "FILE" if path == _STANDARD_INPUT else path
+            raise FileFormatError.of(path, name, _fill(remedy, file))
 
 
 def check_markup(path: str, suffix: str, head: bytes) -> None:

@@ -139,6 +139,8 @@ def _parse_batches(
 
 
 def _rows_of_host(batch_size: int, host: int, hosts: int) -> slice:
+    if not 0 <= host < hosts:
+        raise InputError(f"host must be from 0 to {hosts - 1}, not {host}")
     if batch_size % hosts:
         raise InputError(
             f"input.batch_size must be a multiple of {hosts}, the number of hosts, not "

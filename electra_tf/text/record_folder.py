@@ -41,6 +41,14 @@ def _fetch_folder(source: ObjectFolder, objects: dict[str, ObjectInfo]) -> str:
         content = source.read(records.MANIFEST) or b""
         manifest = Manifest.parse(content, source.url_of(records.MANIFEST))
         sums = {shard.file: shard.sha256 for shard in manifest.shards}
+        for shard in manifest.shards:  # before hours of copying
+            info = objects.get(shard.file)
+            if info is None or info.size != shard.bytes:
+                found = "no such object" if info is None else f"{info.size} bytes"
+                raise InputError(
+                    f"{source.url_of(shard.file)} must have the {shard.bytes} bytes "
+                    f"that the manifest lists, but there is {found}"
+                )
     elif records.is_half_written(objects):
         raise half_written(source.url)
 

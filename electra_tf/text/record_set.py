@@ -19,13 +19,14 @@ import tensorflow as tf
 
 from electra_tf import durable_files
 from electra_tf.errors import InputError
+from electra_tf.storage.mirror import cache_folder
 from electra_tf.text import records
 from electra_tf.text.record_folder import half_written, local_records, record_files
 from electra_tf.text.records import FEATURES, Manifest, Shard, frame, read_frames
 from electra_tf.text.tokenizer import WordPieceTokenizer
 
 BAD = "bad_records.jsonl"
-_INDEX = "index.json"
+_INDEX, _COUNTS = "index.json", "record_counts.json"
 _BLOCK = 1 << 16  # bytes
 _MAX_SHARE, _ALWAYS = 0.01, 10  # bad records of a data set, at most
 _COPY_AGAIN = "copy the folder again, or build the records again with --overwrite"
@@ -117,7 +118,7 @@ def _count(
     paths = tuple(record_files(data))
     for folder in dict.fromkeys(map(os.path.dirname, paths)):
         _read_manifest(folder, max_length, tokenizer)  # globs of records with one
-    counts = tuple(_count_records(path, is_strict) for path in paths)
+    counts = _counts(paths) if is_strict else tuple(map(_count_records, paths))
     record_set = RecordSet(paths, counts, max_length, size)
     if not record_set.total:
         found = f"0 records in {len(paths)} files" if paths else "no file"
@@ -182,7 +183,25 @@ def identity_of_files(paths: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _count_records(path: str, is_strict: bool) -> int:
+def _counts(paths: Sequence[str]) -> tuple[int, ...]:
+    """Return the numbers of records; only files that have changed are read again."""
+    known: dict[str, list[int]] = {}
+    # There may be no cache yet, or no home that can be written.
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads((cache_folder() / _COUNTS).read_bytes())
+    before, counts = dict(known), []
+    for path in map(os.path.abspath, paths):
+        state = [os.path.getsize(path), os.stat(path).st_mtime_ns]
+        if known.get(path, [])[:2] != state:
+            known[path] = [*state, _count_records(path, is_strict=True)]
+        counts.append(known[path][2])
+    if known != before:
+        with contextlib.suppress(OSError):
+            durable_files.write(cache_folder() / _COUNTS, json.dumps(known))
+    return tuple(counts)
+
+
+def _count_records(path: str, is_strict: bool = False) -> int:
     """Return the number of records, up to the first that hides what follows it."""
     count = 0
     for record, found in enumerate(read_frames(path)):
@@ -195,7 +214,7 @@ def _count_records(path: str, is_strict: bool) -> int:
 def _record_error(path: str, record: int, offset: int, defect: str) -> InputError:
     return InputError(
         f"{path}: record {record}, at byte {offset} of {os.path.getsize(path)}, is "
-        f"bad: {defect}; copy or build the records again"
+        f"bad: {defect}"
     )
 
 
@@ -211,12 +230,18 @@ def _payload_defect(payload: bytes, record_set: RecordSet) -> str:
         return f"no {', '.join(missing)}; its features are {found}"
     lengths = {name: len(features[name].int64_list.value) for name in FEATURES}
     if set(lengths.values()) != {record_set.max_length}:
-        return f"{lengths} positions, not the config's {record_set.max_length}"
+        return (
+            f"{lengths} positions, not the config's {record_set.max_length}; pass "
+            "--set=records.max_length=N if all records have N"
+        )
     size = record_set.vocabulary_size
     ids = features["input_ids"].int64_list.value
     outside = [i for i in ids if not 0 <= i < size]
     if outside:
-        return f"the id {outside[0]}; the vocabulary has {size} entries"
+        return (
+            f"the id {outside[0]}, of a vocabulary of {size} entries; pass the --vocab "
+            "that the records were built with"
+        )
     return ""
 
 

@@ -269,7 +269,7 @@ def records_output(
         raise InputError(
             "--output must be a new or empty folder, but "
             f"{target.url} contains {'complete records' if is_complete else found}; "
-            "pass another, or --overwrite to replace records"
+            "pass another" + ", or --overwrite" * (is_complete or is_partial)
         )
     try:
         with contextlib.ExitStack() as stack:

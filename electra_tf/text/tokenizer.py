@@ -107,9 +107,10 @@ class WordPieceTokenizer:
         Raises:
             InputError: An element is not a text or a pair.
         """
-        if max_length is not None and max_length < _MIN_POSITIONS:
+        is_whole = isinstance(max_length, int | np.integer)
+        if max_length is not None and not (is_whole and max_length >= _MIN_POSITIONS):
             raise InputError(
-                f"max_length must be at least {_MIN_POSITIONS}, not {max_length}"
+                f"max_length must be {_MIN_POSITIONS} or more, not {max_length!r:.40}"
             )
         columns = texts if text_pair is None else (texts, text_pair)
         texts = to_rows(to_array(columns))
@@ -141,7 +142,8 @@ class WordPieceTokenizer:
         if ids and np.ndim(ids[0]):
             return [self.decode(row, skip_special_tokens) for row in ids]
         size = len(self.vocabulary)
-        if wrong := [n for n in ids if not 0 <= n < size or n != int(n)]:
+        kinds = int, np.integer
+        if wrong := [n for n in ids if not isinstance(n, kinds) or not 0 <= n < size]:
             raise InputError(
                 f"Ids must be whole numbers from 0 to {size - 1}, not "
                 f"{format_list(wrong)}"

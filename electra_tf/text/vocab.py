@@ -115,7 +115,7 @@ class Vocabulary:
         except UnicodeDecodeError as error:
             raise InputError(
                 f"The vocabulary {path} must be UTF-8 text with one entry per line, "
-                f"and no model of SentencePiece: {error}"
+                f"not a binary file or another encoding: {error}"
             ) from error
         pad_id = 0
         if pad_anywhere:

@@ -164,7 +164,7 @@ def text_lines(
 def record_warnings(manifest: Manifest, tokenizer: WordPieceTokenizer) -> list[str]:
     """Return a warning for each statistic of a record folder that is out of range."""
     share, long = manifest.unknown_share, manifest.too_long_words
-    lines = unknown_warnings(share, tokenizer, long)
+    lines = unknown_warnings(share, tokenizer, long) or entry_warnings(tokenizer)
     documents = max(1, manifest.documents)
     if manifest.padding_share > PADDING_LIMIT:
         lines.append(

@@ -14,6 +14,7 @@ import electra_tf
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.runs.conversion import convert_checkpoint
+from electra_tf.serving.export_options import RequestLimits
 from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import encode_texts as encode
 from electra_tf.tasks.choice import ChoiceClassifier, Choices
@@ -53,6 +54,14 @@ LAYOUTS = {
         "train.json", COMMONSENSE, {},
         [Choices("the user", ("is", "can")), Choices("of", ("in", "a"))], [1, 0],
     ),
+    "numbers as labels": (
+        "train.jsonl",
+        json.dumps({"question": "of", "answerKey": 1,
+                    "choices": {"label": [1, 2], "text": ["in", "a"]}})
+        + "\n" + json.dumps({"question": "of", "answerKey": "2", "choices":
+                    [{"label": "1", "text": "in"}, {"label": "2", "text": "a"}]}), {},
+        [Choices("of", ("in", "a"))] * 2, [0, 1],
+    ),
     "named columns": (
         "train.tsv", "c\tq\tx\ty\tright\nthe\tof\tis\tcan\tcan\n"
         "in\ta\tb\tc\tb\n",
@@ -90,6 +99,15 @@ def test_a_blank_is_filled_and_a_question_stands_before_a_choice():
 def test_rows_without_choices_are_named(write, log, content, words):
     with pytest.raises(InputError, match=words):
         tiny.read_task("choice", write("a.csv", content), DataConfig(), log)
+
+
+@pytest.mark.parametrize("labels", [None, {"A": 0}, ["A", "B", "C"]])
+def test_labels_of_choices_that_name_none_are_errors(write, log, labels):
+    choices = {"label": labels, "text": ["in", "a"]}
+    record = {"question": "of", "choices": choices, "answerKey": "C"}
+    path = write("a.jsonl", json.dumps(record))
+    with pytest.raises(InputError, match=r"jsonl:1.*'C', no choice"):
+        tiny.read_task("choice", path, DataConfig(), log)
 
 
 @pytest.fixture(scope="module")
@@ -229,3 +247,22 @@ def test_served_strings_and_ids_equal_keras():
     expected = model.predict(items)
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
     assert outputs["choice"].tolist() == expected.argmax(-1).tolist()
+
+
+def test_limits_of_a_request_count_each_choice_with_the_texts_that_are_repeated():
+    model = ChoiceClassifier(tiny.start(), 3, tiny.settings(data_max_length=16))
+    spec = task_export(model, limits=RequestLimits(rows=60, bytes=50_000))
+
+    def rejection(text, choices, question=("",)):
+        request = {"text": encode(text), "question": encode(question)}
+        request["choices"] = choices
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            call(spec.text["serving_default"], request)
+        return " ".join(str(error.value).split())
+
+    many = encode([["c"] * 3] * 21, 2)
+    assert "at most 60 rows. Received:] [63]" in rejection(["a"] * 21, many, [""] * 21)
+    long = rejection(["a" * 20_000], encode([["c"] * 3], 2))
+    assert "at most 50000 bytes together" in long
+    assert "one or more" in rejection(["a"], np.empty([1, 0], object))
+    assert "the same number of rows" in rejection(["a"], encode([["c"] * 3] * 2, 2))

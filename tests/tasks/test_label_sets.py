@@ -308,11 +308,12 @@ def test_lists_of_numbers_are_names(tmp_path):
 
 
 def test_cells_that_are_no_lists_are_names_of_classes(tmp_path):
-    cells = ["['a", "(a)", "{}", "[a]", "['a' b]", "['a'],['b']"]
+    cells = ["['a", "(a)", "('a')", "(1)", "{}", "[a]", "['a' b]", "['a'],['b']"]
     data, printed = read(tmp_path, list_table(cells * 3))
     assert data.model.keywords["labels"] == sorted(cells)
     assert "lists" not in printed
-    data, _ = read(tmp_path, list_table(["['a']", "a"] * 9))
+    data, printed = read(tmp_path, list_table(["['a']", "a"] * 9))
+    assert "1 of 2 different cells of 'labels' are lists" in printed
     assert data.model.keywords == {"labels": ["['a']", "a"]}
 
 

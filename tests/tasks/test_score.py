@@ -114,9 +114,10 @@ GLUE_ERRORS = {
         r"row 4.*'entailment', 'not_.*'x'",
     ),
     "no number": ("index\tprediction\nx\ta\n", "unknown: x"),
+    "a header alone": ("index\tprediction\n", "missing: "),
     "no prediction": ("index\tprediction\n1\n", "predictions:2 .*is '1'"),
     "another column": ("index\tlabel\n1\ta\n", "'index', 'label'"),
-    "commas": ("index,prediction\n1,a\n", "4 rows and 2 predictions"),
+    "commas": ("index,prediction\n1,a\n", "separated by tabs"),
     "an index twice": (indexed([0, 1, 2, 3, 3]), "more than once: 3"),
     "two of one row": (indexed([0, 1, 1, 3]), "more than once: 1; missing: 2"),
     "from one": (
@@ -213,7 +214,7 @@ RECORD = {"sentence1": "a", "sentence2": "b", "label": "entailment"}
 ERRORS = {  # task, content and name of the labelled file, predictions, words
     "other words": ("tagging", "a N\nb V\n", "x", "a N\nc V\n", "ions:1 .*same.*x:1"),
     "fewer sentences": ("tagging", "a N\n\nb V\n", "x", "a N\n", "2 and 1"),
-    "JSON of tags": ("tagging", {"tokens": []}, "x.jsonl", "a O\n", r"x\.jsonl"),
+    "JSON of tags": ("tagging", {"tokens": []}, "x.jsonl", "a O\n", "must be columns"),
     "no gold label": (
         "rte", [RECORD, {**RECORD, "label": None}], "x.json", "entailment\n" * 2,
         r"x\.json:1: .*, not ''",

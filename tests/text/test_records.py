@@ -99,7 +99,16 @@ def test_a_manifest_is_read_also_without_the_fields_that_came_later():
     assert Manifest.parse(json.dumps(tree), "m") == MANIFEST
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", b"\xff", '{"format": 2}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "{}", b"\xff", '{"format": 2}'),
+        *(
+            json.dumps({**dataclasses.asdict(MANIFEST), **change})
+            for change in ({"settings": {}}, {"tokenizer": None}, {"shards": [1]})
+        ),
+    ],
+)
 def test_a_damaged_manifest_is_named(text):
     with pytest.raises(InputError, match=r"folder/manifest\.json is damaged"):
         Manifest.parse(text, "folder/manifest.json")

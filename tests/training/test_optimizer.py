@@ -232,6 +232,18 @@ def test_keras_fits_and_saves_with_the_optimizer(compiled, tmp_path):
         assert_close(loaded.slots()[name], slots, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ([], "not none"),
+        ([tf.Variable([1.0], dtype=tf.float16, name="half")], r"half\S* \(.*float16"),
+    ],
+)
+def test_an_optimizer_needs_float32_variables(variables, words):
+    with pytest.raises(InputError, match=words):
+        built_optimizer(variables)
+
+
 @pytest.mark.parametrize("arguments", [(1.0, 0), (1.0, 5, -1)])
 def test_an_invalid_schedule_is_an_error(arguments):
     with pytest.raises(InputError, match=f"steps={arguments[1]}, warmup="):

@@ -239,6 +239,10 @@ def test_keras_fit_on_two_replicas_gives_equal_weights(mirrored):
     assert mirrored["fit"] < 1e-6
 
 
+def test_an_optimizer_created_outside_the_scope_is_an_error(mirrored):
+    assert "strategy.scope()" in mirrored["outside"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "tolerance"), [("original", 1e-5), ("xla", 1e-4)])
 def test_other_runs_train_like_the_original_graph_on_one_device(
@@ -377,9 +381,16 @@ def compare_optimizers(mirrored):
         arrays = run_updates(devices)
         difference = max_difference_of(arrays, expected)
         updates[name] = {"difference": difference, "norms": arrays[0].tolist()}
+    optimizer = make_optimizer()
+
+    def build_elsewhere():
+        with mirrored.scope():
+            optimizer.build([tf.Variable([1.0])])
+
     return {
         "updates": updates,
         "fit": max_difference_of(fit_model(mirrored), fit_model(plain)),
+        "outside": error_of(build_elsewhere),
     }
 
 

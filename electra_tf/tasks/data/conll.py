@@ -199,7 +199,7 @@ class _Columns:
         if has_bad_bytes(line):  # reported when it was read
             return None
         row, match = _fields(line), re.search("[\0\r]", line)
-        if not match:
+        if not match and len(row) >= self._least:
             self._first = self._first or (len(row), number, line)
         width, first, first_line = self._first or (0, 0, "")
         if match:

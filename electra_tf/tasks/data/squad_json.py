@@ -179,8 +179,11 @@ class _Reader:
         self._ids[name] = place
         pairs = [pair for pair in zip(texts, starts, strict=True) if pair[0].strip()]
         if len(pairs) < len(starts) and not impossible:
-            detail = f"{len(starts) - len(pairs)} answers are blank; left out"
+            what = "left out" if pairs else "left out with the question"
+            detail = f"{len(starts) - len(pairs)} answers are blank; {what}"
             self._report(place, "blank_answer", detail)
+            if not pairs:
+                return
         if answers and impossible:
             detail = "`is_impossible` is true with answers, which are left out"
             self._report(place, "impossible_with_answers", detail)

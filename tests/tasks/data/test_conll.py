@@ -76,6 +76,7 @@ COMMENTS = {  # content, column of the tag, words of the sentences
     "words alone": ("# id 1 x\na\n#\n\n#\nb\n", None, [("a", "#"), ("#", "b")]),
     "a hash with a tag of its own": ("# #\n5 CD\n\na DT\n", -1, [("#", "5"), "a"]),
     "a rare hash": ("# hash SYM\na b C\n\na b C\n\na b C\n", -1, ["a", "a", "a"]),
+    "a tag of hashtags": ("# HT\nb O\n\n#foo HT\n", -1, [("#", "b"), ("#foo",)]),
     "hashtags": ("#a B-tag\n# O\nb O\n\n#b I-tag\n", -1, [("#a", "#", "b"), ("#b",)]),
 }  # fmt: skip
 
@@ -84,6 +85,13 @@ COMMENTS = {  # content, column of the tag, words of the sentences
 def test_a_hash_is_a_comment_by_its_columns(read, content, tag, words):
     sentences = read(content, 0, tag)
     assert [words for words, *_ in sentences] == list(map(tuple, words))
+
+
+@pytest.mark.parametrize("line", ["x", "x\0 b c O"])
+def test_a_bad_line_decides_nothing_about_others(read, report, line):
+    text = f"{line}\n\n# id 1\na b c O\n\n# id 2\nd b c O\n"
+    sentences = read(text, 0, 3, errors=report)
+    assert [words for words, *_ in sentences] == [("a",), ("d",)]
 
 
 def test_a_hash_with_a_space_before_a_usual_tag_is_an_error(read):

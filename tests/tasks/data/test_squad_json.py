@@ -131,6 +131,7 @@ BAD_QUESTIONS = {
     "offset is a string": (qa(answers=[answer(start="15")]), "wrong_value", "'15'"),
     "offset is true": (qa(answers=[answer(start=True)]), "wrong_value", "True"),
     "is_impossible is 0": (qa(is_impossible=0), "wrong_value", "0"),
+    "blank answer": (qa(answers=[answer(text=" ")]), "blank_answer", "1 answers are"),
     "no answers": (qa(answers=[]), "no_answers", "is_impossible"),
     "id twice": (qa(id="z"), "duplicate_id", "question 1 (id z)"),
 }  # fmt: skip
