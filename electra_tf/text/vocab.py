@@ -114,8 +114,8 @@ class Vocabulary:
             raise InputError(f"The vocabulary cannot be read: {error}") from error
         except UnicodeDecodeError as error:
             raise InputError(
-                f"The vocabulary {path} must be UTF-8 text with one entry per line, not "
-                f"another encoding or a binary file such as SentencePiece's: {error}"
+                f"The vocabulary {path} must be UTF-8 text with one entry per line, "
+                f"not another encoding or a binary file (SentencePiece): {error}"
             ) from error
         pad_id = 0
         if pad_anywhere:

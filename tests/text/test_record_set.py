@@ -181,7 +181,10 @@ def read_all(record_set, kind="training"):
 
 
 BAD_ROWS = {
-    "the id 1000, of a vocabulary of 1000 entries": {**ROW, "input_ids": [1] * 31 + [1000]},
+    "the id 1000, of a vocabulary of 1000 entries": {
+        **ROW,
+        "input_ids": [1] * 31 + [1000],
+    },
     "the id -1, of": {**ROW, "input_ids": [-1] + [1] * 31},
     "no segment_ids; ": {n: ROW[n] for n in FEATURES[:2]},
     "'input_mask': 31.*config's 32": {**ROW, "input_mask": [1] * 31},
