@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -30,13 +30,16 @@ _LEGEND = (
 )
 
 
-def write_pretraining_report(path: str, run: str, records: RecordSet) -> None:
+def write_pretraining_report(
+    path: str, run: str, records: RecordSet, more: Iterable[str] = ()
+) -> None:
     """Write curves of a run's metrics and replaced tokens of its newest checkpoint.
 
     Args:
         path: HTML file.
         run: Run directory.
         records: Records from which rows are shown.
+        more: Further parts of the page, as HTML.
     """
     checkpoint = open_checkpoint(run)
     experiment = Experiment.from_checkpoint(checkpoint)
@@ -56,7 +59,7 @@ def write_pretraining_report(path: str, run: str, records: RecordSet) -> None:
         assign(variables, checkpoint.weights(), checkpoint.path)
         parts += _replaced_tokens(experiment, pretrainer, records)
     title = f"Pre-training: {checkpoint.step:,} steps of {run}"
-    write_page(path, title, parts)
+    write_page(path, title, [*parts, *more])
 
 
 def _newest(line: Mapping[str, float]) -> str:

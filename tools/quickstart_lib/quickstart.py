@@ -10,12 +10,13 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import quickstart_text as texts
@@ -50,6 +51,8 @@ FINETUNING = {
 }
 WEIGHTS = "pretrained", "random"
 METRICS = ("masked_lm_loss", "masked_lm_accuracy", "disc_loss", "disc_auc")
+PROPOSALS = ("sentence", "original word", "proposals")
+_SENTENCES, _TOKENS = 5, range(16, 31)  # of the proposals
 
 
 class Commands:
@@ -184,18 +187,9 @@ def run(options: argparse.Namespace) -> None:
             documents, size = texts.write_corpus(roots, folder / "text", megabytes)
             note = f"{size:,} characters of docstrings from {documents:,} source files"
             print(f"{short_path(folder / 'text')}: {note}")
-            durable_files.write(folder / "corpus.txt", note)
     for name, last, command in command_lines(options, folder):
         if not is_done(name, last):
             commands.run(*command)
-    if not is_done("sentences", "look.json"):
-        with commands.timed("sentences"):
-            print("\nreplacing words, and detecting them ...", flush=True)
-            import quickstart_model as model
-
-            lines = (folder / "text" / texts.HELD_OUT).read_text("utf-8").splitlines()
-            examples = model.make_examples(str(folder / "run"), lines)
-            durable_files.write(folder / "look.json", json.dumps(examples))
     show(options, folder, commands.seconds)
 
 
@@ -203,28 +197,81 @@ def show(
     options: argparse.Namespace, folder: pathlib.Path, seconds: Mapping[str, float]
 ) -> None:
     """Write the page, and print a summary."""
-    import quickstart_report as report
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from electra_tf.runs.html_report import table
+    from electra_tf.runs.pretraining_report import write_pretraining_report
+    from electra_tf.text.record_folder import record_length
+    from electra_tf.text.record_set import open_records
 
     def read(name: str) -> Any:
         return json.loads((folder / name).read_text())
 
-    evaluation = read("evaluation.json")
-    scores = {w: read(f"classifier_{w}/results.json")["scores"] for w in WEIGHTS}
-    results = {
-        **read("look.json"),
-        "metrics": {name: evaluation[name] for name in METRICS},
-        "classifier": {w: s["test_accuracy"]["median"] for w, s in scores.items()},
-        "curves": report.read_curves(folder / "run"),
-        "corpus": (folder / "corpus.txt").read_text(),
-    }
-    page, checkpoint = folder / "report.html", short_path(folder / last_step(options))
-    durable_files.write(page, report.page(results, seconds))
-    print(f"\n{report.summary(results)}\n")
-    print(f"all results as a page:\n  {short_path(page)}")
+    results = [read(f"classifier_{weights}/results.json") for weights in WEIGHTS]
+    medians = [result["scores"]["test_accuracy"]["median"] for result in results]
+    names = (f"from {weights} weights" for weights in WEIGHTS)
+    accuracies = [*zip(names, medians, strict=True), ("by chance", 50.0)]
+    classes = [(name, f"{value:.1f} %") for name, value in accuracies]
+    lines = (folder / "text" / texts.HELD_OUT).read_text("utf-8").splitlines()
+    data, page = str(folder / "heldout"), folder / "report.html"
+    records = open_records(data, max_length=record_length(data), tokenizer=None)
+    parts = [
+        "<h2>Proposals of the generator for the [MASK]</h2>",
+        table(PROPOSALS, proposals(str(folder / "run"), lines), ["text"]),
+        "<h2>Fine-tuned classifier</h2><p>Is a sentence as written, or were two "
+        "adjacent words exchanged? Accuracy on sentences from held-out files:</p>",
+        table(["fine-tuned", "accuracy"], classes),
+    ]
+    write_pretraining_report(str(page), str(folder / "run"), records, parts)
+    metrics = read("evaluation.json")
+    print("\nall held-out text:")
+    print("\n".join(f"  {name:<38}{metrics[name]:>8.3f}" for name in METRICS))
+    print("\naccuracy on sentences from held-out files:")
+    print("\n".join(f"  {name:<38}{value:>8}" for name, value in classes))
+    checkpoint = short_path(folder / last_step(options))
+    print(f"\nall results as a page:\n  {short_path(page)}")
     print(f"the checkpoint:\n  {checkpoint}")
     longer = set_flags({**MODEL, "training.steps": 2 * options.steps})
     paths = map(short_path, (sys.executable, folder, checkpoint, CONFIG))
-    print(f"\n{report.next_commands(*paths, longer)}\n\n{report.duration(seconds)}")
+    stages = ", ".join(f"{name} {s:.0f} s" for name, s in seconds.items())
+    print(f"\n{next_commands(*paths, longer)}\n")
+    print(f"{sum(seconds.values()) / 60:.1f} minutes ({stages})")
+
+
+def proposals(run: str, lines: Sequence[str]) -> Iterator[list[str]]:
+    """Yield held-out sentences with a masked word, the word, and what replaces it."""
+    import electra_tf
+
+    generator, rng = electra_tf.Electra.from_preset(run).generator, random.Random(0)
+    encode = generator.encoder.tokenizer.encode
+    fitting = [line for line in lines if len(encode(line)) in _TOKENS]
+    for line in fitting[:: max(1, len(fitting) // _SENTENCES)][:_SENTENCES]:
+        words = line.split()
+        number = rng.choice([n for n, word in enumerate(words) if word.isalpha()])
+        masked = " ".join([*words[:number], "[MASK]", *words[number + 1 :]])
+        found = generator.fill_mask(masked)
+        shown = ", ".join(f"{p.token} {p.probability:.2f}" for p in found)
+        yield [masked, words[number], shown]
+
+
+def next_commands(
+    python: str, folder: str, checkpoint: str, config: str, settings: Sequence[str]
+) -> str:
+    quoted = map(shlex.quote, (python, folder, checkpoint, config))
+    python, folder, checkpoint, config = quoted
+    return f"""\
+the curves in TensorBoard:
+  {python.removesuffix("python")}tensorboard --logdir={folder}/run
+the classifier on your sentences, one to a line:
+  {python} -m electra_tf.predict --model={folder}/classifier_pretrained --input=my.txt
+these weights, trained longer:
+  {python} -m electra_tf.pretrain --config={config} \
+--data={folder}/records --evaluation_data={folder}/heldout \
+--init_checkpoint={checkpoint} --model_dir={folder}/longer {shlex.join(settings)}
+these weights, evaluated on your text:
+  {python} -m electra_tf.build_records --input='my/*.txt' --vocab={folder}/vocab.txt \
+--output=my_records --config={config}
+  {python} -m electra_tf.evaluate --checkpoint={checkpoint} --data=my_records
+a model of your own text: docs/getting-started.md"""
 
 
 def main() -> None:
