@@ -1,9 +1,9 @@
 """Run training steps, log metrics, evaluate, save checkpoints and stop on signals.
 
 `TrainingLoop._train` is the loop. It calls the trainer's `train_step`, many times for
-each iteration, through `MultiStepRunner`, or through `CompiledRunner` if the trainer's
-`jit_compile` is true. A trainer has `trainable_variables`, an `optimizer` and
-`train_step(batch, as_ratios=False)`, which returns metrics as pairs of (total, weight).
+each iteration, through `MultiStepRunner`. A trainer has `trainable_variables`, an
+`optimizer` and `train_step(batch, as_ratios=False)`, which returns metrics as pairs of
+(total, weight).
 `begin(step)` is called before the first step and before each step of `stage_starts`,
 where `stage` and with it the train step change.
 """
@@ -253,46 +253,41 @@ class Evaluation:
         stage: Callable[[], int] = lambda: 1,
     ):
         self._run_steps = MultiStepRunner(strategy, step, True, stage)
-        self._dataset, self.count = distribute(strategy, make_batches), count
+        self._make_batches, self.count = make_batches, count
 
     def __call__(self, progress: Callable[[int], Any] | None = None) -> Metrics:
         """Return the metrics over all batches, as pairs of (total, weight)."""
-        iterator, sums = iter(self._dataset), {}
+        stacks, sums = self._run_steps.iterate(self._make_batches), {}
         for first in range(0, self.count, _EVALUATION_BATCHES_PER_CALL):
             count = min(_EVALUATION_BATCHES_PER_CALL, self.count - first)
-            metrics, _ = self._run_steps(iterator, count, first)
+            metrics, _ = self._run_steps(stacks, count, first)
             sums = add_metrics(sums, metrics)
             if progress is not None:
                 progress(count)
         return sums
 
 
-def distribute(strategy: tf.distribute.Strategy, make_batches: MakeBatches) -> Any:
-    """Distribute batches, endlessly; replica r gets the r-th part of the rows."""
-
-    def make_host_dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        hosts = context.num_input_pipelines
-        dataset = make_batches(context.input_pipeline_id, hosts)
-        replicas = context.num_replicas_in_sync // hosts
-        if replicas > 1:
-            rows = dataset.element_spec[0].shape[0] // replicas
-            dataset = dataset.rebatch(rows, drop_remainder=True).prefetch(replicas)
-        # With several workers, batches of a finite dataset lose their static shape.
-        return dataset.repeat()
-
-    options = tf.distribute.InputOptions(experimental_fetch_to_device=True)
-    return strategy.distribute_datasets_from_function(make_host_dataset, options)
-
-
 class BatchStacks:
-    """Endless batches, read as stacks [N, B, ...]."""
+    """Endless batches in stacks [N, B, ...]; each replica gets its part of the rows."""
 
     def __init__(self, strategy: tf.distribute.Strategy, make_batches: MakeBatches):
-        def make_stacks(host: int, hosts: int) -> tf.data.Dataset:
-            batches = make_batches(host, hosts).repeat()
-            return batches.batch(_STACK, drop_remainder=True).prefetch(1)
+        def make_stacks(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            hosts = context.num_input_pipelines
+            batches = make_batches(context.input_pipeline_id, hosts).repeat()
+            stacks = batches.batch(_STACK, drop_remainder=True)
+            replicas = context.num_replicas_in_sync // hosts
 
-        self._iterator = iter(distribute(strategy, make_stacks))
+            def split(*stack: Any) -> Any:
+                parts = [tf.split(t, replicas, 1) for t in tf.nest.flatten(stack)]
+                flat = list(map(tf.stack, parts))
+                return tf.nest.pack_sequence_as(stacks.element_spec, flat)
+
+            parts = stacks.map(split).unbatch() if replicas > 1 else stacks
+            return parts.prefetch(replicas)
+
+        options = tf.distribute.InputOptions(experimental_fetch_to_device=True)
+        distribute = strategy.distribute_datasets_from_function
+        self._iterator = iter(distribute(make_stacks, options))
         self._stack, self._next = None, _STACK
 
     def take(self, count: int) -> tuple[Any, int, int]:
@@ -310,8 +305,10 @@ class BatchStacks:
 class MultiStepRunner:
     """Runner of many steps in one TensorFlow function, on every replica.
 
-    A step gets this replica's batch and, if `numbered`, its number. It is traced once
-    for each number that `stage` returns.
+    The function gets a stack of batches, as XLA can read neither batches nor a clock.
+    The bounds of its loop are arguments, so that one program runs any number of steps,
+    with the same rounding. A step gets this replica's batch and, if `numbered`, its
+    number. It is traced once for each number that `stage` returns.
     """
 
     def __init__(
@@ -320,133 +317,77 @@ class MultiStepRunner:
         step: Step,
         numbered: bool = False,
         stage: Callable[[], int] = lambda: 1,
+        jit_compile: bool = False,
     ):
         self._strategy, self._numbered = strategy, numbered
         self._step, self._stage = _VectorStep(step), stage
-        self._forget_trace()
-
-    def _forget_trace(self) -> None:
-        self._traced_stage = self._stage()
-        self._compiled_step = tf.function(self._one_step)
-        self._compiled_steps = tf.function(self._many_steps)
-        self._is_compiled = False
-
-    def iterate(self, make_batches: MakeBatches) -> Any:
-        """Return an iterator of batches, to be passed to each call."""
-        return iter(distribute(self._strategy, make_batches))
-
-    def __call__(
-        self, iterator: Any, count: int, first: int = 0
-    ) -> tuple[Metrics, float]:
-        """Run `count` steps on the next batches.
-
-        Returns:
-            Metrics summed over steps and replicas as pairs of float64 arrays, and the
-            seconds spent waiting for batches.
-        """
-        start, end = (tf.constant(n, tf.int64) for n in (first, first + count))
-        if self._stage() != self._traced_stage:
-            self._forget_trace()
-        if not self._is_compiled:
-            # A call without steps optimizes the graph. Memory of the optimization is
-            # freed before the first step allocates its own.
-            self._compiled_steps(iterator, start, start)
-            malloc_trim()
-            self._is_compiled = True
-        total, waited = self._compiled_steps(iterator, start, end)
-        return self._step.metrics(total.numpy()), float(waited)
-
-    def _many_steps(self, iterator: Any, first: tf.Tensor, end: tf.Tensor):
-        # Trace one step alone to get the shape of its result.
-        traced = self._compiled_step.get_concrete_function(
-            iterator, tf.constant(0, tf.int64)
-        )
-        shape = traced.structured_outputs[0].shape
-        total, waited = tf.zeros(shape, tf.float64), tf.zeros([], tf.float64)
-        for number in tf.range(first, end):
-            with tf.control_dependencies([total]):  # wait for the previous step
-                metrics, seconds = self._compiled_step(iterator, number)
-            total += tf.cast(metrics, tf.float64)
-            waited += seconds
-        return total, waited
-
-    def _one_step(self, iterator: Any, number: tf.Tensor):
-        begin = tf.timestamp()
-        with tf.control_dependencies([begin]):
-            batch = next(iterator)
-        with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
-            waited = tf.timestamp() - begin
-        # Without this, a single thread may run the step before it reads the clock.
-        with tf.control_dependencies([waited]):
-            batch = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
-        arguments = (batch, number) if self._numbered else (batch,)
-        # AutoGraph would lengthen the tracing, and a step has no Python loops or
-        # branches on tensors to convert.
-        step = tf.autograph.experimental.do_not_convert(self._step)
-        metrics = self._strategy.run(step, arguments)
-        summed = self._strategy.reduce(tf.distribute.ReduceOp.SUM, metrics, axis=None)
-        return summed, waited
-
-
-class CompiledRunner:
-    """Runner of many steps on one replica, in one function that XLA compiles.
-
-    Within the function no batch can be read and no clock: it gets a stack of batches.
-    The bounds of its loop are arguments, so that one program runs any number of steps,
-    with the same rounding. It is compiled once for each number that `stage` returns.
-    """
-
-    def __init__(
-        self,
-        strategy: tf.distribute.Strategy,
-        step: Step,
-        stage: Callable[[], int] = lambda: 1,
-    ):
-        self._strategy, self._step, self._stage = strategy, _VectorStep(step), stage
+        self.jit_compile = jit_compile
+        """Whether XLA compiles the function."""
         self._forget_trace()
 
     def _forget_trace(self) -> None:
         self._traced_stage = self._stage()
         self._one_step = tf.function(self._run_step, autograph=False)
-        self._program = tf.function(self._many_steps, autograph=False, jit_compile=True)
+        self._program = tf.function(
+            self._many_steps, autograph=False, jit_compile=self.jit_compile or None
+        )
+        self._is_optimized = False
 
     def iterate(self, make_batches: MakeBatches) -> BatchStacks:
         """Return the batches in stacks, to be passed to each call."""
         return BatchStacks(self._strategy, make_batches)
 
-    def __call__(self, stacks: BatchStacks, count: int) -> tuple[Metrics, float]:
-        """Run `count` steps on the next batches; return what `MultiStepRunner` does."""
+    def __call__(
+        self, stacks: BatchStacks, count: int, first: int = 0
+    ) -> tuple[Metrics, float]:
+        """Run `count` steps on the next batches, the first of which has a number.
+
+        Returns:
+            Metrics summed over steps and replicas as pairs of float64 arrays, and the
+            seconds spent waiting for batches.
+        """
         if self._stage() != self._traced_stage:
             self._forget_trace()
         sums, waited = {}, 0.0
         while not sums or count:
             begin = time.perf_counter()
-            stack, first, end = stacks.take(count)
+            stack, *bounds = stacks.take(count)
             waited += time.perf_counter() - begin
-            bounds = (tf.constant(number) for number in (first, end))
-            vector = self._program(stack, *bounds).numpy()
+            start, end, number = (tf.constant(n, tf.int64) for n in (*bounds, first))
+            if not self._is_optimized:
+                # A call without steps optimizes the graph. Memory of the optimization
+                # is freed before the first step allocates its own.
+                self._program(stack, start, start, number)
+                malloc_trim()
+                self._is_optimized = True
+            vector = self._program(stack, start, end, number).numpy()
             sums = add_metrics(sums, self._step.metrics(vector))
-            count -= end - first
+            done = bounds[1] - bounds[0]
+            count, first = count - done, first + done
         return sums, waited
 
-    def _many_steps(self, stack: Any, first: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+    def _many_steps(
+        self, stack: Any, first: tf.Tensor, end: tf.Tensor, number: tf.Tensor
+    ) -> tf.Tensor:
         """Return the metrics, summed over batches [first, end) of the stack."""
-        batch = tf.nest.map_structure(
-            lambda t: tf.TensorSpec(t.shape[1:], t.dtype), stack
-        )
-        traced = self._one_step.get_concrete_function(batch)
+        traced = self._one_step.get_concrete_function(stack, first, number)
 
-        def run(number: tf.Tensor, total: tf.Tensor):
-            batch = tf.nest.map_structure(lambda t: tf.gather(t, number), stack)
-            return number + 1, total + tf.cast(self._one_step(batch), tf.float64)
+        def run(index: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            metrics = self._one_step(stack, index, number + index - first)
+            return index + 1, total + tf.cast(metrics, tf.float64)
 
-        start = first, tf.zeros(traced.structured_outputs.shape, tf.float64)
+        zeros = tf.zeros(traced.structured_outputs.shape, tf.float64)
         return tf.while_loop(
-            lambda number, _: number < end, run, start, parallel_iterations=1
+            lambda index, _: index < end, run, (first, zeros), parallel_iterations=1
         )[1]
 
-    def _run_step(self, batch: Any) -> tf.Tensor:
-        return self._strategy.run(self._step, (batch,))
+    def _run_step(self, stack: Any, index: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        def step(stack: Any) -> tf.Tensor:
+            batch = tf.nest.map_structure(lambda t: tf.gather(t, index), stack)
+            return self._step(batch, number) if self._numbered else self._step(batch)
+
+        metrics = self._strategy.run(step, (stack,))
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, metrics, axis=None)
 
 
 class _VectorStep:
@@ -471,18 +412,16 @@ class _VectorStep:
         }
 
 
-def train_runner(
-    strategy: tf.distribute.Strategy, trainer: Any
-) -> MultiStepRunner | CompiledRunner:
+def train_runner(strategy: tf.distribute.Strategy, trainer: Any) -> MultiStepRunner:
     """Return a runner of a trainer's steps; `jit_compile` asks for one program."""
 
     def step(batch: Any) -> Metrics:
         return trainer.train_step(batch, as_ratios=False)
 
     is_one_device = isinstance(strategy, tf.distribute.OneDeviceStrategy)
-    is_compiled = trainer.jit_compile and is_one_device
-    runner = CompiledRunner if is_compiled else MultiStepRunner
-    return runner(strategy, step, stage=lambda: trainer.stage)
+    is_compiled = bool(trainer.jit_compile) and is_one_device
+    stage = lambda: trainer.stage  # noqa: E731
+    return MultiStepRunner(strategy, step, stage=stage, jit_compile=is_compiled)
 
 
 def malloc_trim() -> None:

@@ -32,7 +32,7 @@ from electra_tf.runs.pretraining import Run
 from electra_tf.text.pipeline import training_batches
 from electra_tf.training import strategy
 from electra_tf.training.checkpoint import open_checkpoint
-from electra_tf.training.loop import distribute
+from electra_tf.training.loop import BatchStacks
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.optimizer import Optimizer, create_optimizer
 from electra_tf.training.schedule import WarmupPolynomialDecay
@@ -309,8 +309,10 @@ def as_mirrored_run(name, data, output):
 def as_mirrored(data, output):
     devices = as_mirrored_run("paper", data, output)
     numbers = tf.data.Dataset.range(8).batch(4, drop_remainder=True)
-    batches = iter(distribute(devices, lambda *_: tf.data.Dataset.zip((numbers,))))
-    rows = [[r.numpy().tolist() for r in next(batches)[0].values] for _ in range(2)]
+    stacks = BatchStacks(devices, lambda *_: tf.data.Dataset.zip((numbers,)))
+    (stack,), *_ = stacks.take(2)
+    parts = [part.numpy() for part in stack.values]
+    rows = [[part[n].tolist() for part in parts] for n in range(2)]
     return {
         "replicas": devices.num_replicas_in_sync,
         "rows": rows,

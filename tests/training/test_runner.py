@@ -1,16 +1,18 @@
 """Steps and evaluations on one device; test_replicas.py has several replicas."""
 
+import functools
 import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.training.loop import CompiledRunner, Evaluation, MultiStepRunner
+from electra_tf.training.loop import Evaluation, MultiStepRunner
 from electra_tf.training.speed import add_metrics
 from training.toy import Toy, batches, one_device
 
-each_runner = pytest.mark.parametrize("runner", [MultiStepRunner, CompiledRunner])
+compiled = functools.partial(MultiStepRunner, jit_compile=True)
+each_runner = pytest.mark.parametrize("runner", [MultiStepRunner, compiled])
 
 
 def numbers(host, hosts):
