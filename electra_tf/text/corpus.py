@@ -135,8 +135,7 @@ class CorpusReader:
             self._report_broken(path, error)
             return None
         except files.FileFormatError as error:
-            detail = f"{error.name}; file not read"
-            self._log.add(path, 0, "another format", detail, error.remedy)
+            self._log.add(path, 0, "another format", f"{error}; file not read")
             return None
         controls = len(sample) - len(sample.translate(None, _CONTROL_BYTES))
         bad = controls + sample[:-3].decode("utf-8", "replace").count("\ufffd")
@@ -148,7 +147,7 @@ class CorpusReader:
         return None
 
     def _report(self, source: str, line: int, kind: str, detail: str) -> None:
-        remedy = _REMEDIES.get(kind) or files.encoding_remedy(source)
+        remedy = _REMEDIES.get(kind, files.ENCODING_REMEDY)
         self._log.add(source, line, kind, detail, remedy)
 
     def _report_broken(self, path: str, error: Exception) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from electra_tf.errors import InputError
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import encoding_remedy, inner_suffix
+from electra_tf.text.files import ENCODING_REMEDY, inner_suffix
 from electra_tf.text.rows import MAX_ROW_BYTES
 
 SUFFIXES = (".csv", ".tsv")
@@ -155,8 +155,7 @@ class DelimitedReader:
         """Return whether a row is valid; report another that is not blank."""
         width = len(self.names)
         if invalid := self._bytes.invalid("".join(row)):
-            remedy = encoding_remedy(self._path)
-            self._log.add(self._path, number, "invalid UTF-8", invalid, remedy)
+            self._log.add(self._path, number, "invalid UTF-8", invalid, ENCODING_REMEDY)
         elif len(row) != width and row not in ([], [""]):
             detail = f"{len(row)} columns, not {width}; row not read"
             self._log.add(self._path, number, "another number of columns", detail)

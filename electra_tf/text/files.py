@@ -6,7 +6,6 @@ import gzip
 import lzma
 import os
 import re
-import shlex
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -25,43 +24,27 @@ BROKEN = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
 """Exceptions raised while reading a truncated or invalid archive."""
 HEAD_BYTES = 512
 """Bytes from the start of a file that the format is recognised by."""
-_PROGRAMS = {".gz": "gzip -dc", ".xz": "xz -dc"}
-_DECODE = "convert it: {cat} {file} | iconv -f %s -t UTF-8 > NEW"
-_UNPACK = "unpack it and name the files in it: %s {file}"
-_DECOMPRESS = "decompress it: %s -dc {file} > NEW"
+ENCODING_REMEDY = (
+    "convert it: iconv -f ENCODING -t UTF-8 FILE > NEW, with the encoding that it was "
+    "saved in, such as WINDOWS-1252 or GB18030"
+)
 _STANDARD_INPUT = "standard input"
-_SAVE = "save or export its text in UTF-8"
-# First bytes, name and remedy; the first match counts.
+# First bytes and name; the first match counts.
 _FORMATS = (
-    (rb"\xff\xfe\0\0|\0\0\xfe\xff", "UTF-32 text", _DECODE % "UTF-32"),
-    (rb"\xff\xfe|\xfe\xff", "UTF-16 text", _DECODE % "UTF-16"),
-    (rb"(?:[\t-~\xa0-\xff]\0){4}", "UTF-16 text", _DECODE % "UTF-16LE"),
-    (rb"(?:\0[\t-~\xa0-\xff]){4}", "UTF-16 text", _DECODE % "UTF-16BE"),
-    (rb"(?s:.{257})ustar", "a tar archive", _UNPACK % "tar -xf"),
-    (rb"\x1f\x8b\x08", "a gzip file", _DECOMPRESS % "gzip"),
-    (rb"\xfd7zXZ\0", "an xz file", _DECOMPRESS % "xz"),
-    (rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "a bzip2 file", _DECOMPRESS % "bzip2"),
-    (rb"\x28\xb5\x2f\xfd", "a zstd file", _DECOMPRESS % "zstd"),
-    (rb"\x04\x22\x4d\x18", "an lz4 file", _DECOMPRESS % "lz4"),
-    (
-        rb"PK(?:\x03\x04|\x05\x06)",
-        "a zip archive or an office document",
-        f"{_UNPACK % 'unzip'}, or {_SAVE}",
-    ),
-    (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK % "7z x"),
-    (rb"Rar!\x1a\x07", "a RAR archive", _UNPACK % "unrar x"),
-    (rb"%PDF-", "a PDF document", _SAVE),
-    (rb"\{\\rtf", "an RTF document", _SAVE),
-    (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of old Office", _SAVE),
-    (rb"PAR1", "a Parquet file", "name it .parquet, not compressed"),
-    (rb"ARROW1|FEA1", "an Arrow file", "write its rows as .parquet"),
-    (rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _SAVE),
-    (rb"SQLite format 3\0", "an SQLite database", _SAVE),
-    (
-        rb"[^\n]*\r[^\n]+\r[^\n]*\Z",
-        "text whose lines end with carriage returns",
-        "convert it: {cat} {file} | tr '\\r' '\\n' > NEW",
-    ),
+    (rb"\xff\xfe\0\0|\0\0\xfe\xff", "UTF-32 text"),
+    (rb"\xff\xfe|\xfe\xff", "UTF-16 text"),
+    (rb"(?:[\t-~\xa0-\xff]\0){4}|(?:\0[\t-~\xa0-\xff]){4}", "UTF-16 text"),
+    (rb"(?s:.{257})ustar", "a tar archive"),
+    (rb"\x1f\x8b\x08", "a gzip file without the suffix .gz"),
+    (rb"\xfd7zXZ\0", "an xz file without the suffix .xz"),
+    (rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "a bzip2 file"),
+    (rb"\x28\xb5\x2f\xfd", "a zstd file"),
+    (rb"PK(?:\x03\x04|\x05\x06)", "a zip archive or an office document"),
+    (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of old Office"),
+    (rb"%PDF-", "a PDF document"),
+    (rb"\{\\rtf", "an RTF document"),
+    (rb"PAR1", "a Parquet file; name it .parquet, not compressed"),
+    (rb"[^\n]*\r[^\n]+\r[^\n]*\Z", "text whose lines end with carriage returns"),
 )
 # Formats of text whose markup, tags or times would be trained on: suffixes and first
 # bytes.
@@ -194,7 +177,7 @@ def open_compressed(path: str | os.PathLike, file: BinaryIO | None = None) -> Bi
     else:
         stream = open(path, "rb") if file is None else file  # noqa: SIM115 - returned
     try:
-        check_format(path, stream.peek(HEAD_BYTES), is_decompressed=bool(opener))
+        check_format(path, stream.peek(HEAD_BYTES))
     except BaseException:
         if file is None:
             stream.close()
@@ -215,7 +198,7 @@ def read_lines(path: str | None) -> Iterator[tuple[str, str]]:
                 except UnicodeDecodeError as error:
                     raise InputError(
                         f"{name}, line {number} must be UTF-8: {error}; "
-                        f"{encoding_remedy(path)}"
+                        f"{ENCODING_REMEDY}"
                     ) from error
                 yield f"{name}, line {number}", text.rstrip("\r\n")
     except (OSError, *BROKEN) as error:
@@ -232,45 +215,20 @@ def inner_suffix(path: str | os.PathLike) -> str:
 class FileFormatError(InputError):
     """Error for a file of another format than text."""
 
-    name, remedy = "", ""
-    """Name of the format, and what to do."""
 
-    @classmethod
-    def of(cls, path: str, name: str, remedy: str) -> "FileFormatError":
-        """Return the error of a file."""
-        rule = "must be UTF-8 text, plain, .gz or .xz"
-        error = cls(f"{path} {rule}, not {name}; {remedy}")
-        error.name, error.remedy = name, remedy
-        return error
-
-
-def check_format(
-    path: str | os.PathLike, head: bytes, is_decompressed: bool = False
-) -> None:
+def check_format(path: str | os.PathLike, head: bytes) -> None:
     """Raise an error if the first bytes of a file are those of another format."""
-    path = os.fspath(path)
-    for pattern, name, remedy in _FORMATS:
+    for pattern, name in _FORMATS:
         if re.match(pattern, head):
-            name += ", compressed" * is_decompressed
-            file = "FILE" if path == _STANDARD_INPUT else path
-            raise FileFormatError.of(path, name, _fill(remedy, file))
+            raise _format_error(path, name)
 
 
 def check_markup(path: str, suffix: str, head: bytes) -> None:
     """Raise an error for a corpus in a format of text that is not read."""
     for suffixes, mark, name in _MARKUP:
         if re.fullmatch(suffixes, suffix or " ") or re.match(mark, head, re.IGNORECASE):
-            remedy = "extract its text into .txt, or into .jsonl, a document a row"
-            raise FileFormatError.of(path, name, remedy)
+            raise _format_error(path, name)
 
 
-def encoding_remedy(path: str | os.PathLike | None) -> str:
-    """Return how to convert a file, or standard input, that is not UTF-8."""
-    return _fill(_DECODE % "WINDOWS-1252", os.fspath(path or "FILE")) + (
-        ", or from the encoding that it was saved in, such as GB18030"
-    )
-
-
-def _fill(remedy: str, path: str) -> str:
-    cat = _PROGRAMS.get(os.path.splitext(path)[1].lower(), "cat")
-    return remedy.format(cat=cat, file=shlex.quote(path))
+def _format_error(path: str | os.PathLike, name: str) -> FileFormatError:
+    return FileFormatError(f"{path} must be UTF-8 text, plain, .gz or .xz, not {name}")

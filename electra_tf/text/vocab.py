@@ -108,7 +108,7 @@ class Vocabulary:
         """
         try:
             content = read_small_file(path, _MAX_BYTES)
-            check_format(path, content[:HEAD_BYTES], is_decompressed=False)
+            check_format(path, content[:HEAD_BYTES])
             text = content.decode("utf-8")
         except OSError as error:
             raise InputError(f"The vocabulary cannot be read: {error}") from error

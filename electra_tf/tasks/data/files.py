@@ -12,9 +12,9 @@ from electra_tf.errors import InputError
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import (
     BROKEN,
+    ENCODING_REMEDY,
     HEAD_BYTES,
     check_format,
-    encoding_remedy,
     inner_suffix,
     open_compressed,
 )
@@ -59,7 +59,7 @@ def opened(path: str | None) -> Iterator[Any]:
             return
         stream = sys.stdin.buffer
         first = stream.readline()
-        check_format("FILE", first[:HEAD_BYTES], is_decompressed=False)
+        check_format(STANDARD_INPUT, first[:HEAD_BYTES])
         yield itertools.chain([first] if first else [], stream)
 
 
@@ -83,7 +83,7 @@ def read_text(path: str, log: DataErrorLog) -> str:
         if match := _UNDECODED.search(line):
             byte, column = ord(match[0]) - 0xDC00, match.start() + 1
             detail = f"byte 0x{byte:02X} at character {column}"
-            log.add(path, number, "invalid UTF-8", detail, encoding_remedy(path))
+            log.add(path, number, "invalid UTF-8", detail, ENCODING_REMEDY)
     return text
 
 

@@ -9,7 +9,7 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.data.files import STANDARD_INPUT, TFDS, opened
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.delimited import Lines
-from electra_tf.text.files import encoding_remedy, load_tfds
+from electra_tf.text.files import ENCODING_REMEDY, load_tfds
 from electra_tf.text.rows import begins_json, describe_json, is_json, json_rows
 from electra_tf.untrusted_files import parse_json
 
@@ -25,7 +25,7 @@ def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
         lines = Lines(file)
         for number, text, value in _values(iter(lines), path, log):
             if invalid := lines.invalid(text):
-                log.add(path, number, "invalid UTF-8", invalid, encoding_remedy(path))
+                log.add(path, number, "invalid UTF-8", invalid, ENCODING_REMEDY)
             else:
                 yield number, value
 
@@ -97,8 +97,7 @@ def read_lines_or_objects(path: str | None, log: DataErrorLog) -> Records:
                     'as {"text": "..."}'
                 )
             if invalid := lines.invalid(line):
-                remedy = encoding_remedy(source)
-                log.add(source, number, "invalid UTF-8", invalid, remedy)
+                log.add(source, number, "invalid UTF-8", invalid, ENCODING_REMEDY)
                 continue
             record = {TEXT: line}
             try:
