@@ -32,6 +32,7 @@ from electra_tf.text.records import Manifest, Shard
 from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
 from electra_tf.text.warnings import DISCARDED_LIMIT, AccentLoss, AccentLossCounter
+from electra_tf.text.wordpieces import Wordpieces
 from electra_tf.text.worker_pool import WorkerPool
 
 _TEXT_BYTES_PER_SHARD = 32_000_000
@@ -61,7 +62,8 @@ class ChunkBuilder:
     def build(self, chunks: list[Chunk]) -> ChunkRecords:
         """Tokenize, pack and serialise chunks."""
         words, characters = self._tokenizer.too_long
-        examples, counts = self.pack(chunks, self._settings.order)
+        tokenized = self.tokenize(chunks)
+        examples, counts = self.pack(chunks, tokenized, self._settings.order)
         counts["too_long_words"] = self._tokenizer.too_long[0] - words
         counts["too_long_characters"] = self._tokenizer.too_long[1] - characters
         accent_loss = AccentLoss()
@@ -74,18 +76,22 @@ class ChunkBuilder:
         shard_bytes = [b"".join(framed[p :: self._shards]) for p in range(self._shards)]
         return ChunkRecords(shard_bytes, dict(counts), accent_loss)
 
+    def tokenize(self, chunks: list[Chunk]) -> list[list[list[Wordpieces]]]:
+        """Return the wordpieces of each sentence, by chunk and document."""
+        encode = self._tokenizer.wordpieces
+        return [[list(map(encode, d.split("\n"))) for d in c.documents] for c in chunks]
+
     def pack(
-        self, chunks: list[Chunk], order: str
+        self, chunks: list[Chunk], tokenized: list[list[list[Wordpieces]]], order: str
     ) -> tuple[list[Example], collections.Counter[str]]:
-        """Return the examples of chunks, and counts.
+        """Return the examples of tokenized chunks, and counts.
 
         The random numbers of a chunk depend on its key alone. Those of the first chunk
         of the first source are the original's after `random.seed(seed)`.
         """
         counts: collections.Counter[str] = collections.Counter()
-        encode, examples = self._tokenizer.wordpieces, []
-        for chunk in chunks:
-            documents = [list(map(encode, d.split("\n"))) for d in chunk.documents]
+        examples = []
+        for chunk, documents in zip(chunks, tokenized, strict=True):
             text = "".join(itertools.chain.from_iterable(documents))
             counts["documents"] += len(documents)
             counts["sentences"] += sum(map(len, documents))
@@ -118,9 +124,9 @@ def with_order(
         reader = CorpusReader(patterns, config.corpus, log, fetch=False)
         sample = next(group_chunks(read_chunks(reader)), [])
     builder, settings = ChunkBuilder(vocabulary, config, 1), config.records
-    lines, discarded = [], {}
+    tokenized, lines, discarded = builder.tokenize(sample), [], {}
     for order in ORDERS:
-        examples, counts = builder.pack(sample, order)
+        examples, counts = builder.pack(sample, tokenized, order)
         discarded[order] = counts["discarded"] / max(1, counts["tokens"])
         positions = len(examples) * settings.max_length
         padding = 1 - counts["positions"] / max(1, positions)
