@@ -16,7 +16,7 @@ The rules must not warn about a healthy run:
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 # A recall below this predicts "original" for every token, one above 1 minus this
 # "replaced", if the accuracy is below 0.5. Token frequencies alone give an AUC of more
@@ -75,131 +75,106 @@ class HealthCheck:
         self._debouncers = {name: _Debouncer(logs) for name, logs in _LOGS.items()}
 
     def check(self, step: int, values: Mapping[str, float]) -> list[str]:
-        """Return a paragraph for each problem that a log of training metrics begins.
+        """Return evidence and remedy for each problem that a log begins.
 
-        It has evidence, meaning and remedy. A problem is reported again only after it
-        has ended.
+        A problem is reported again only after it has ended.
         """
-        warnings = (
-            self._check_collapse(step, values),
-            self._check_masked_lm(step, values),
-            self._check_loss(step, values),
-            self._check_gradient(step, values),
-            self._check_input(values),
-        )
-        return [text for text in warnings if text]
+        return [
+            text
+            for problem, condition, text in self._conditions(step, values)
+            if self._debouncers[problem].begins(condition)
+        ]
 
-    def _begins(self, problem: str, condition: bool) -> bool:
-        return self._debouncers[problem].begins(condition)
+    def _conditions(
+        self, step: int, values: Mapping[str, float]
+    ) -> Iterator[tuple[str, bool, str]]:
+        """Yield problems that a log can show, whether it does, and their texts."""
+        if not math.isnan(_get(values, "disc_recall")) and step > self._collapse_from:
+            yield from self._collapses(step, values)
+        if "masked_lm_loss" not in self._free:
+            self._accuracy.add(step, _get(values, "masked_lm_accuracy"))
+            if self._masked_lm.add(step, _get(values, "masked_lm_loss")):
+                has_main = "disc_loss" in values or "main_lm_loss" in values
+                yield from self._masked_lm_problems(step, has_main)
+        loss = self._loss
+        if "loss" not in self._free and loss.add(step, _get(values, "loss")):
+            text = (
+                f"The loss (a moving average) has risen to {loss.value:.2f} at step "
+                f"{step:,} from {loss.best:.2f} at step {loss.best_at:,}. {_REMEDY}, "
+                "and restart from a checkpoint before the rise."
+            )
+            yield "rising", loss.value > LOSS_RISE * loss.best, text
+        norm = _get(values, "gradient_norm")
+        if norm > 0:
+            average = math.exp(self._log_norm.value)
+            explodes = self._log_norm.is_reliable and norm > GRADIENT_RISE * average
+            if not explodes:  # or the average would follow the explosion
+                self._log_norm.add(step, math.log(norm))
+            text = (
+                f"The gradient explodes: gradient_norm is {norm:.3g} at step {step:,} "
+                f"after an average of {average:.3g}. optimizer.clip_norm limits the "
+                f"size of an update, not its wrong direction. {_REMEDY}."
+            )
+            yield "exploding", explodes, text
+        share = _get(values, "input_share")
+        if not math.isnan(share):
+            text = (
+                f"The input is the bottleneck: training waits {share:.0%} of the time "
+                "for its next batch. Copy the records to a local disk or into memory, "
+                "and leave CPU cores free. On a network disk, build fewer files "
+                "(records.shards); if an epoch is short, lower input.shuffle_window."
+            )
+            yield "input-bound", share > INPUT_SHARE, text
 
-    def _check_collapse(self, step: int, values: Mapping[str, float]) -> str | None:
-        recall, accuracy = _get(values, "disc_recall"), _get(values, "disc_accuracy")
-        if math.isnan(recall) or step <= self._collapse_from:
-            return None
-        auc = _get(values, "disc_auc")
+    def _collapses(
+        self, step: int, values: Mapping[str, float]
+    ) -> Iterator[tuple[str, bool, str]]:
+        names = "disc_recall", "disc_accuracy", "disc_auc"
+        recall, accuracy, auc = (_get(values, name) for name in names)
         evidence = (
-            f"disc_recall {recall:.2%}, disc_accuracy {accuracy:.1%}, disc_auc "
-            f"{auc:.2f}, and similar values in the {_COLLAPSE_LOGS - 1} previous logs"
+            f"for every token: disc_recall {recall:.2%}, disc_accuracy {accuracy:.1%}, "
+            f"disc_auc {auc:.2f}, and similar values in the {_COLLAPSE_LOGS - 1} logs "
+            f"before. {_REMEDY}"
+        )
+        text = (
+            f"At step {step:,} the discriminator predicts 'original' {evidence}, and "
+            "check that objective.discriminator_weight is not small (50 in the paper). "
+            "A smaller model.generator_width makes replaced tokens easier to detect."
         )
         is_learning = auc > COLLAPSE_AUC
-        if self._begins("all original", recall < COLLAPSE_RECALL and not is_learning):
-            return (
-                f"At step {step:,} the discriminator predicts 'original' for every "
-                f"token: {evidence}. It has collapsed to the majority class, which "
-                f"gives a high accuracy because few tokens are replaced. {_REMEDY}, "
-                "and check that objective.discriminator_weight is not small (50 in the "
-                "paper). A smaller model.generator_width makes replaced tokens easier "
-                "to detect."
-            )
-        is_all_replaced = recall > 1 - COLLAPSE_RECALL and accuracy < 0.5
-        if self._begins("all replaced", is_all_replaced):
-            return (
-                f"At step {step:,} the discriminator predicts 'replaced' for every "
-                f"token: {evidence}. Its predictions do not depend on the text. "
-                f"{_REMEDY}, and restart from an earlier checkpoint."
-            )
-        return None
+        yield "all original", recall < COLLAPSE_RECALL and not is_learning, text
+        text = (
+            f"At step {step:,} the discriminator predicts 'replaced' {evidence}, and "
+            "restart from an earlier checkpoint."
+        )
+        yield "all replaced", recall > 1 - COLLAPSE_RECALL and accuracy < 0.5, text
 
-    def _check_masked_lm(self, step: int, values: Mapping[str, float]) -> str | None:
-        loss = self._masked_lm
-        if "masked_lm_loss" in self._free:
-            return None
-        self._accuracy.add(step, _get(values, "masked_lm_accuracy"))
-        if not loss.add(step, _get(values, "masked_lm_loss")):
-            return None
-        has_main = "disc_loss" in values or "main_lm_loss" in values
+    def _masked_lm_problems(
+        self, step: int, has_main: bool
+    ) -> Iterator[tuple[str, bool, str]]:
+        loss, accuracy = self._masked_lm, self._accuracy.value
         model = "generator" if has_main else "model"
-        if self._begins("stalled", self._is_stalled(step)):
-            return (
-                f"The {model} has stopped learning: masked_lm_loss is "
-                f"{loss.value:.2f} at step {step:,} (random guessing gives "
-                f"{self._guessing_loss:.2f}) and has not fallen by {STALL_GAIN:.0%} "
-                f"since step {loss.gained_at:,}; masked_lm_accuracy is "
-                f"{self._accuracy.value:.1%}, hardly more than for always predicting "
-                "the most frequent token. The model does not use the context. "
-                f"{_REMEDY}, try a larger input.batch_size, and check that the records "
-                "contain meaningful text."
-            )
-        if self._begins("masked-LM rising", loss.value > MASKED_LM_RISE * loss.best):
-            return (
-                f"The {model} is getting worse: masked_lm_loss (a moving average) is "
-                f"{loss.value:.2f} at step {step:,} after {loss.best:.2f} at step "
-                f"{loss.best_at:,}. {_REMEDY}, and restart from a checkpoint before "
-                "the rise."
-            )
-        return None
-
-    def _is_stalled(self, step: int) -> bool:
-        since = max(self._masked_lm.gained_at, self._warmup_steps)
-        return step - since >= self._stall_steps and (
-            self._accuracy.value < GUESSING_ACCURACY
-            or self._masked_lm.value > GUESSING_LOSS * self._guessing_loss
+        since = max(loss.gained_at, self._warmup_steps)
+        is_stalled = step - since >= self._stall_steps and (
+            accuracy < GUESSING_ACCURACY
+            or loss.value > GUESSING_LOSS * self._guessing_loss
         )
-
-    def _check_loss(self, step: int, values: Mapping[str, float]) -> str | None:
-        loss = self._loss
-        if "loss" in self._free:
-            return None
-        if not loss.add(step, _get(values, "loss")):
-            return None
-        if self._begins("rising", loss.value > LOSS_RISE * loss.best):
-            return (
-                f"The loss (a moving average) has risen to {loss.value:.2f} at step "
-                f"{step:,} from {loss.best:.2f} at step {loss.best_at:,}. Training "
-                f"diverges because the updates are too large. {_REMEDY}, and restart "
-                "from a checkpoint before the rise."
-            )
-        return None
-
-    def _check_gradient(self, step: int, values: Mapping[str, float]) -> str | None:
-        norm = _get(values, "gradient_norm")
-        if math.isnan(norm) or norm <= 0:
-            return None
-        average = math.exp(self._log_norm.value)
-        is_exploding = self._log_norm.is_reliable and norm > GRADIENT_RISE * average
-        if not is_exploding:  # or the average would follow the explosion
-            self._log_norm.add(step, math.log(norm))
-        if self._begins("exploding", is_exploding):
-            return (
-                f"The gradient explodes: gradient_norm is {norm:.3g} at step {step:,} "
-                f"after an average of {average:.3g}. Clipping (optimizer.clip_norm) "
-                "limits the size of each update, but not its wrong direction, and the "
-                f"loss usually rises next. {_REMEDY}."
-            )
-        return None
-
-    def _check_input(self, values: Mapping[str, float]) -> str | None:
-        share = _get(values, "input_share")
-        if math.isnan(share) or not self._begins("input-bound", share > INPUT_SHARE):
-            return None
-        return (
-            f"The input is the bottleneck: training waits {share:.0%} of the time for "
-            "its next batch. Copy the records to a local disk or into memory (every "
-            "host reads all files, one after the other), and leave CPU cores free for "
-            "parsing. On a network disk, build fewer and larger files "
-            "(records.shards). If an epoch is short, lower input.shuffle_window, "
-            "because a window is read in full before its first record is used."
+        text = (
+            f"The {model} has stopped learning: masked_lm_loss is {loss.value:.2f} at "
+            f"step {step:,} (random guessing gives {self._guessing_loss:.2f}) and has "
+            f"not fallen by {STALL_GAIN:.0%} since step {loss.gained_at:,}; "
+            f"masked_lm_accuracy is {accuracy:.1%}, hardly more than for always "
+            f"predicting the most frequent token. {_REMEDY}, try a larger "
+            "input.batch_size, and check that the records contain meaningful text."
         )
+        yield "stalled", is_stalled, text
+        text = (
+            f"The {model} is getting worse: masked_lm_loss (a moving average) is "
+            f"{loss.value:.2f} at step {step:,} after {loss.best:.2f} at step "
+            f"{loss.best_at:,}. {_REMEDY}, and restart from a checkpoint before the "
+            "rise."
+        )
+        yield "masked-LM rising", loss.value > MASKED_LM_RISE * loss.best, text
 
 
 class _Debouncer:

@@ -3,8 +3,8 @@
 import dataclasses
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.interop import formats
 from electra_tf.interop.network import COUNTS, Network, Role
 from electra_tf.interop.pretrained import PretrainedModel
-from electra_tf.interop.task_heads import TASK_HEADS, HeadOptions
+from electra_tf.interop.task_heads import HeadOptions
 from electra_tf.tasks import load
 
 _UNFINISHED = ".unfinished"
@@ -177,48 +177,20 @@ def _reject_lost_heads(model: PretrainedModel, format: str) -> None:
         if other := model.other_head:
             raise InputError(f"{model.path!r} has {other}; {drop}, and fine-tune again")
         return
-    remedies = _other_heads(model.main, format)
-    if remedies is not None:
-        own = {"pooling": head.pooling} if head.pooling != "cls" else head.form.options
-        form = f" with {_settings(own)}" if remedies and own else ""
-        raise InputError(
-            f"{format} has no head like that of {model.path!r}, a {head.role}{form}; "
-            f"{', or '.join([*remedies, drop])}"
-        )
-
-
-def _other_heads(network: Network, format: str) -> list[str] | None:
-    """Return how to get a head that a library has; None: it has this one."""
-    head = network.head
-    with_heads = [
-        name
-        for name in formats.names()[1:]
-        if any(f.exists_in(name) for kind in TASK_HEADS.values() for f in kind.forms)
-    ]
-    if format == "electra_tf":
-        return None
-    if format not in with_heads:
-        return []
-    if head.pooling != "cls":
-        return [f"fine-tune with {_settings({'pooling': 'cls'})}"]
-    fitting = [form for form in head.kind.forms if form.exists_in(format)]
-    remedies = [
-        f"fine-tune with {_settings(form.options)}"
-        for form in fitting[:1]
-        if form.options
-    ]
-    if not head.form.exists_in(format):
-        others = [name for name in with_heads if head.form.exists_in(name)]
-        return [*remedies, *(f"pass --format={name}" for name in others)]
     # A BERT's embeddings are as wide as its hidden states.
-    is_bert = format == "huggingface" and network.library == "bert"
-    return remedies if is_bert and network.has_projection else None
-
-
-def _settings(options: Mapping[str, Any]) -> str:
-    """Return settings of a head as they are written in flags."""
-    flags = (f"--set=model.{n}={str(v).lower()}" for n, v in options.items())
-    return " ".join(flags)
+    is_bert = format == "huggingface" and model.main.library == "bert"
+    is_lost = not head.exists_in(format) or (is_bert and model.main.has_projection)
+    if format != "electra_tf" and is_lost:
+        fitting = [form.options for form in head.kind.forms if form.exists_in(format)]
+        options = fitting[0] if fitting else {}
+        if fitting and head.pooling != "cls":
+            options = {"pooling": "cls"}
+        sets = (f"--set=model.{n}={str(v).lower()}" for n, v in options.items())
+        tune = f"fine-tune with {' '.join(sets)}, or " if options else ""
+        raise InputError(
+            f"{format} has no head like that of {model.path!r}, a {head.role}; "
+            f"{tune}{drop}"
+        )
 
 
 def _left_out(
