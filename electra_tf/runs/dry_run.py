@@ -45,26 +45,45 @@ def describe(
     load_weights: Callable[[Pretrainer], str | None],
 ) -> str:
     """Return time, memory, passes over the records, disk and sizes of a run as text."""
-    shapes = variable_shapes(experiment)
+    config, shapes = experiment.config, variable_shapes(experiment)
+    steps, flops = config.training.steps, experiment.step_flops
     needed = _BYTES_PER_PARAMETER * sum(parameter_counts(shapes).values())
-    lines, summary = [_describe_passes(experiment, records)], None
+    rows = round(steps * config.mean_batch_size)
+    lines, end = [], experiment.config_warnings()
+    passes = (
+        f"passes over the records: {rows / records:,.1f} ({steps:,} steps read "
+        f"{rows:,} rows; the data has {records:,})"
+    )
     try:
         available = _kernel_bytes(_MACHINE, "MemAvailable")
         if runs_on_cpu(strategy) and available is not None and needed > available:
             raise MemoryError
         pretrainer = experiment.pretrainer(strategy)
-        summary = load_weights(pretrainer)
-        lines.append(_describe_checkpoints(experiment, pretrainer))
+        if summary := load_weights(pretrainer):
+            end.append(summary)
+        kept = config.training.keep
+        kept += len(steps_at_shares(config.training.keep_at, steps))
+        size = checkpoint_bytes(pretrainer)
         estimate = measure_steps(pretrainer, strategy)
-        lines = [*_describe_estimate(experiment, strategy, estimate), *lines]
+        lines += [
+            *_describe_estimate(experiment, strategy, estimate),
+            passes,
+            f"checkpoint: {size / 1e6:,.0f} MB; at most {kept} are kept, "
+            f"{kept * size / 1e6:,.0f} MB",
+        ]
     except (MemoryError, tf.errors.ResourceExhaustedError):
-        lines.append(
+        lines += [
+            passes,
             "memory and time: not measured, as the model needs more memory than is "
-            f"free here ({needed / 2**30:.2f} GiB for weights, slots and gradients)"
-        )
-    lines += [*_describe_sizes(experiment, shapes), *_describe_flops(experiment)]
-    lines += experiment.config_warnings()
-    return "\n".join([*lines, *([summary] if summary else [])])
+            f"free here ({needed / 2**30:.2f} GiB for weights, slots and gradients)",
+        ]
+    lines += [
+        *_describe_sizes(experiment, shapes),
+        f"{flops:.4g} FLOPs per step, {flops * _full_steps(experiment):.4g} in "
+        f"{steps:,} steps; {original_flops.training_flops(config):.4g} by the paper's "
+        "rule of counting",
+    ]
+    return "\n".join([*lines, *end])
 
 
 def measure_steps(
@@ -230,34 +249,6 @@ def _describe_sizes(
         *(f"{name}: {n:,} parameters" for name, n in counts.items()),
         f"all: {sum(counts.values()):,} parameters, {len(shapes)} weights",
     ]
-
-
-def _describe_flops(experiment: Experiment) -> list[str]:
-    steps, flops = experiment.config.training.steps, experiment.step_flops
-    paper = original_flops.training_flops(experiment.config)
-    return [
-        f"{flops:.4g} FLOPs per step, {flops * _full_steps(experiment):.4g} in "
-        f"{steps:,} steps; {paper:.4g} by the paper's rule of counting"
-    ]
-
-
-def _describe_passes(experiment: Experiment, records: int) -> str:
-    config = experiment.config
-    rows = round(config.training.steps * config.mean_batch_size)
-    return (
-        f"passes over the records: {rows / records:,.1f} ({config.training.steps:,} "
-        f"steps read {rows:,} rows; the data has {records:,})"
-    )
-
-
-def _describe_checkpoints(experiment: Experiment, pretrainer: Pretrainer) -> str:
-    settings = experiment.config.training
-    kept = settings.keep + len(steps_at_shares(settings.keep_at, settings.steps))
-    size = checkpoint_bytes(pretrainer)
-    return (
-        f"checkpoint: {size / 1e6:,.0f} MB; at most {kept} are kept, "
-        f"{kept * size / 1e6:,.0f} MB"
-    )
 
 
 def checkpoint_bytes(pretrainer: Pretrainer) -> int:
