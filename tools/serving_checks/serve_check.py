@@ -38,7 +38,7 @@ from serve_check_client import (
     send,
     send_all,
 )
-from serve_check_server import newest_version, read_about
+from serve_check_server import newest_version, read_about, read_signatures
 
 from electra_tf.serving.validate import TOLERANCE, max_difference
 
@@ -62,13 +62,13 @@ def serve(options: argparse.Namespace) -> Iterator[tuple[Server, Client]]:
         if options.http:
             yield server, HttpClient(server.address, "m")
         else:
-            yield server, GrpcClient(server.address, newest_version(options.model))
+            yield server, GrpcClient(server.address)
 
 
 def check(options: argparse.Namespace) -> list[str]:
     folder = newest_version(options.model)
     with serve(options) as (server, client):
-        signatures = client.signatures()
+        signatures = list(requests.signatures(read_signatures(folder)))
         names = ", ".join(f"{one.name}({', '.join(one.inputs)})" for one in signatures)
         print(f"{folder}: {names}\n{server.started}", flush=True)
         rng = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import Any, ClassVar
 
@@ -22,14 +22,8 @@ import numpy as np
 import serve_check_requests as requests
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (its operations)
-from google.protobuf import json_format
-from serve_check_server import EXPAND, read_signatures
-from tensorflow.core.framework import types_pb2
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
+from serve_check_server import EXPAND
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 DEADLINE = 60.0
 # Statuses of an invalid request; others mean that the server failed, hung or ended.
@@ -89,14 +83,10 @@ def run_server(command: Sequence[str]) -> Iterator[Server]:
 
 
 class GrpcClient:
-    def __init__(self, address: str, folder: pathlib.Path):
+    def __init__(self, address: str):
         size = [("grpc.max_receive_message_length", -1)]
         channel = grpc.insecure_channel(address, options=size)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        self._folder = folder
-
-    def signatures(self) -> list[requests.Signature]:
-        return _signatures(read_signatures(self._folder))
 
     def can_send(self, case: requests.Case) -> bool:
         """Return whether the protocol can express a case."""
@@ -118,15 +108,8 @@ class GrpcClient:
 
 class HttpClient:
     def __init__(self, address: str, name: str):
-        self._address, self._path = address, f"/v1/models/{name}"
+        self._address, self._path = address, f"/v1/models/{name}:predict"
         self._local = threading.local()
-
-    def signatures(self) -> list[requests.Signature]:
-        _, answer = self._call(f"{self._path}/metadata")
-        self._local.connection.close()
-        definition = answer["metadata"]["signature_def"]
-        message = get_model_metadata_pb2.SignatureDefMap()
-        return _signatures(json_format.ParseDict(definition, message).signature_def)
 
     def can_send(self, case: requests.Case) -> bool:
         """Return whether JSON can express a case."""
@@ -136,7 +119,7 @@ class HttpClient:
         inputs = {key: _to_json(message) for key, message in case.tensors.items()}
         body = {"signature_name": case.signature.name, "inputs": inputs}
         try:
-            status, answer = self._call(f"{self._path}:predict", json.dumps(body))
+            status, answer = self._call(json.dumps(body))
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._local.connection.close()
             raise RejectedError(type(error).__name__, repr(error), False) from error
@@ -148,32 +131,14 @@ class HttpClient:
             outputs = dict.fromkeys(expected, outputs)
         return {name: _from_json(outputs[name], *expected[name]) for name in outputs}
 
-    def _call(self, path: str, body: str | None = None) -> tuple[int, Any]:
-        """Return the status and the value of a response; a body is posted."""
+    def _call(self, body: str) -> tuple[int, Any]:
+        """Return the status and the value of a response."""
         if not hasattr(self._local, "connection"):
             connection = http.client.HTTPConnection(self._address, timeout=DEADLINE)
             self._local.connection = connection
-        self._local.connection.request("POST" if body else "GET", path, body)
+        self._local.connection.request("POST", self._path, body)
         response = self._local.connection.getresponse()
         return response.status, json.loads(response.read())
-
-
-def _signatures(definitions: Mapping[str, Any]) -> list[requests.Signature]:
-    """Return signatures from TensorFlow's messages."""
-    signatures = []
-    for name, item in definitions.items():
-        outputs = {
-            key: (
-                np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype),
-                tuple(dim.size for dim in info.tensor_shape.dim),
-            )
-            for key, info in item.outputs.items()
-        }
-        types = {info.dtype for info in item.inputs.values()}
-        takes_strings = types == {types_pb2.DT_STRING}
-        inputs = tuple(sorted(item.inputs))
-        signatures.append(requests.Signature(name, inputs, takes_strings, outputs))
-    return signatures
 
 
 def _to_json(message: requests.Message) -> Any:

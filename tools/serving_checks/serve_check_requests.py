@@ -87,6 +87,21 @@ class Signature:
         return dict.fromkeys(self.inputs, message)
 
 
+def signatures(definitions: Mapping[str, Any]) -> Iterator[Signature]:
+    """Yield signatures from TensorFlow's messages."""
+    for name, item in definitions.items():
+        outputs = {
+            key: (
+                np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype),
+                tuple(dim.size for dim in info.tensor_shape.dim),
+            )
+            for key, info in item.outputs.items()
+        }
+        types = {info.dtype for info in item.inputs.values()}
+        takes_strings = types == {types_pb2.DT_STRING}
+        yield Signature(name, tuple(sorted(item.inputs)), takes_strings, outputs)
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     """Request with its expected result."""
