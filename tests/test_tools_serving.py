@@ -68,21 +68,20 @@ def parse_table(text):
     }
 
 
-def test_good_model_passes(exports, tmp_path):
-    (tmp_path / "texts").write_text("one\n\ntwo words\nдва слова\n")
+def test_good_model_passes(exports):
     write_warmup(
         exports("tagger") / "10",
         {"serving_default": warmup_requests({"text": 1}, [1, 5]), "tokens": []},
     )
-    flags = [f"--model={exports('tagger')}", f"--input={tmp_path / 'texts'}"]
-    result = python(CHECK, *flags, "--requests=40", "--fuzz=80", "--threads=3")
+    model = f"--model={exports('tagger')}"
+    result = python(CHECK, model, "--requests=40", "--fuzz=80", "--threads=3")
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"{exports('tagger') / '10'}: entities(text), " in result.stdout
     assert "2 warm-up requests" in result.stdout
     table = parse_table(result.stdout)
     assert table["real"] == [40, 40, 0, 0]
-    # Three signatures, three texts, and requests of 1, 2 and 8 rows.
-    assert table["after"] == [27, 27, 0, 0]
+    # Three signatures, nine texts, and requests of 1, 2 and 8 rows.
+    assert table["after"] == [81, 81, 0, 0]
     for name in ("hostile", "random"):
         count, responses, errors, failures = table[name]
         assert (failures, responses + errors) == (0, count)
@@ -97,7 +96,7 @@ def test_failures_of_a_bad_model(tools, tmp_path, capsys):
     functions = {"serving_default": model.text, "tokens": model.tokens}
     tf.saved_model.save(model, str(tmp_path / "3"), functions)
     options = argparse.Namespace(
-        model=tmp_path, texts=["some", "words"], requests=10, fuzz=60, threads=2,
+        model=tmp_path, requests=10, fuzz=60, threads=2,
         http=False, attack=False,
     )  # fmt: skip
     failures = "\n".join(serve_check.check(options))

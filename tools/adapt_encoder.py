@@ -12,7 +12,7 @@ seed has a file of rows without text; what exists is kept, so the same command r
 after a stop.
 
 The defaults are planned for 2.5 hours of two cores that train at 200 GFLOP/s, see
-docs/continue.md. The command prints the FLOPs of each system before the first run.
+docs/continue.md.
 """
 
 import argparse
@@ -80,7 +80,6 @@ def main() -> None:
             prepare(options)
             # The processes that read the corpus would inherit it.
             signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped by SIGTERM"))
-            show_cost(options)
             for seed in range(options.seeds):
                 for system in options.systems:
                     fill(system, seed, options)
@@ -188,15 +187,6 @@ def stages(system: str, seed: int, options: argparse.Namespace) -> list[dict[str
         ]
         result.append({"sets": sets, "steps": steps, "flops": flops(sets, steps)})
     return result
-
-
-def show_cost(options: argparse.Namespace) -> None:
-    for system in options.systems:
-        for stage in stages(system, 0, options):
-            sets = [text for text in stage["sets"] if text.startswith(("mod", "obj"))]
-            sizes = f"{stage['steps']:,} steps, {stage['flops']:.2e} FLOPs"
-            print(f"{system}: {sizes}", *sets)
-    sys.stdout.flush()
 
 
 def fill(system: str, seed: int, options: argparse.Namespace) -> None:

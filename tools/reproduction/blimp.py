@@ -7,11 +7,10 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.runs.scoring import RULES, TextScorer
+from electra_tf.runs.scoring import TextScorer
 from electra_tf.tasks.data.table import read
 from electra_tf.text.data_errors import DataErrorLog
 
@@ -27,7 +26,6 @@ def main() -> None:
         report = evaluate_blimp(options.checkpoint, options.data)
     except InputError as error:
         sys.exit(f"error: {error}")
-    print(format_report(report), file=sys.stderr)
     print(json.dumps(report))
 
 
@@ -61,18 +59,6 @@ def evaluate_blimp(path: str, data: str, batch_size: int = 64) -> dict[str, Any]
         "phenomena": phenomena,
         "paradigms": paradigms,
     }
-
-
-def format_report(report: Mapping[str, Any]) -> str:
-    lines = [
-        f"{report['checkpoint']} on {report['pairs']:,} pairs",
-        f"rule: {RULES[report['rule']]}",
-        f"  {'overall':<56}{report['accuracy']:6.1f}",
-    ]
-    for kind in ("phenomena", "paradigms"):
-        lines += ["", kind]
-        lines += [f"  {name:<56}{value:6.1f}" for name, value in report[kind].items()]
-    return "\n".join(lines)
 
 
 def read_pairs(data: str) -> list[dict[str, str]]:

@@ -7,9 +7,8 @@
 
 The file lists groups of runs: networks, tasks, variants of settings, seeds. A run
 trains on training rows and is scored on other training rows; dev is never read. Its
-scores are one line of ROWS/PART.jsonl; runs that have a line are not repeated. Several
-processes divide the runs by `--part=0/2`. `--table` prints means and ranges from the
-rows alone.
+scores are one line of ROWS/rows.jsonl; runs that have a line are not repeated.
+`--table` prints means and ranges from the rows alone.
 
 A task is `sst2`, `cola`, `stsb`, or NAME@N: N rows, others for each seed.
 `sst2_sentences` keeps texts of 12 words or more apart, as those of dev are, and trains
@@ -49,8 +48,6 @@ def main() -> None:
     add("file", type=pathlib.Path)
     add("--data", type=pathlib.Path, help="With glue.")
     add("--rows", type=pathlib.Path, required=True)
-    add("--part", default="0/1", help="NUMBER/COUNT of processes.")
-    add("--groups", nargs="*", help="Names of groups; default all.")
     add("--paths", nargs="*", default=(), metavar="NETWORK=PATH", help="Checkpoints.")
     add("--table", action="store_true")
     options = parser.parse_args()
@@ -59,10 +56,9 @@ def main() -> None:
         print(table(spec, read_rows(options.rows)))
         return
     options.rows.mkdir(parents=True, exist_ok=True)
-    part, count = map(int, options.part.split("/"))
     trainer = Trainer(options.data, dict(p.split("=", 1) for p in options.paths))
     # A set of runs of one network, task and variant shares a compiled model.
-    for key in list(keys(spec, options.groups))[part::count]:
+    for key in keys(spec):
         for seed in key["seeds"]:
             done = {identity(row) for row in read_rows(options.rows)}
             run = {name: key[name] for name in ("network", "task", "settings")}
@@ -70,16 +66,13 @@ def main() -> None:
             if identity(run) in done:
                 continue
             row = run | trainer.run(**run)
-            with (options.rows / f"{part}.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            add_row(options.rows / "rows.jsonl", row)
             shown = (row[name] for name in ("network", "task", "seed", "score"))
             print(key["variant"], *shown, f"{row['seconds']:.0f} s", flush=True)
 
 
-def keys(spec: Mapping[str, Any], groups: Any = None) -> Iterator[Row]:
+def keys(spec: Mapping[str, Any]) -> Iterator[Row]:
     for group in spec["groups"]:
-        if groups and group["name"] not in groups:
-            continue
         base = {**spec["base"], **group.get("base", {})}
         for task in group["tasks"]:
             for network in group["networks"]:
@@ -97,6 +90,11 @@ def identity(run: Row) -> tuple[Any, ...]:
 def read_rows(folder: pathlib.Path, pattern: str = "*.jsonl") -> list[Row]:
     texts = (path.read_text("utf-8") for path in sorted(folder.glob(pattern)))
     return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+def add_row(path: pathlib.Path, row: Row) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
 
 
 class Models:

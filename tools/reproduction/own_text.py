@@ -126,8 +126,7 @@ class Runs:
 
     def _store(self, row: Row, begin: float) -> None:
         row["seconds"] = round(time.monotonic() - begin)
-        with (self._rows / f"{self._name}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        defaults.add_row(self._rows / f"{self._name}.jsonl", row)
         shown = {n: value for n, value in row.items() if n != "dev"}
         print(self._name, shown, flush=True)
 

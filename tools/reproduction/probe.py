@@ -11,7 +11,7 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +50,6 @@ def main() -> None:
         report = evaluate_probe(options.checkpoint, options.data, options.untrained)
     except InputError as error:
         sys.exit(f"error: {error}")
-    print(format_report(report), file=sys.stderr)
     print(json.dumps(report))
 
 
@@ -78,26 +77,6 @@ def evaluate_probe(path: str, data: str, untrained: bool = False) -> dict[str, A
         "long_sentences": left_out,
         **{kind: _evaluate(splits["train"], splits["test"], kind) for kind in _TAGS},
     }
-
-
-def format_report(report: Mapping[str, Any]) -> str:
-    words, long = report["words"], report["long_sentences"]
-    state = ", untrained" if report["untrained"] else ""
-    rows = [("layer", *_TAGS)]
-    layers = zip(*(report[kind]["layers"] for kind in _TAGS), strict=True)
-    rows += [(n, *(f"{v:.2f}" for v in values)) for n, values in enumerate(layers)]
-    rows.append(("best", *(f"{report[kind]['best']:.2f}" for kind in _TAGS)))
-    rows.append(("(layer)", *(report[kind]["best_layer"] for kind in _TAGS)))
-    return "\n".join(
-        [
-            f"{report['checkpoint']}{state}: {words['train']:,} words to train, "
-            f"{words['test']:,} to test, without {long} sentences that are too long",
-            *(
-                "".join([f"  {row[0]:<8}", *(f"{x:>8}" for x in row[1:])])
-                for row in rows
-            ),
-        ]
-    )
 
 
 def _evaluate(train: _Words, test: _Words, kind: str) -> dict[str, Any]:

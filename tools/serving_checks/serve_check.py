@@ -73,9 +73,7 @@ def check(options: argparse.Namespace) -> list[str]:
         print(f"{folder}: {names}\n{server.started}", flush=True)
         rng = np.random.default_rng(0)
         cases = [
-            case
-            for signature in signatures
-            for case in requests.real(signature, options.texts, rng)
+            case for signature in signatures for case in requests.real(signature, rng)
         ]
         functions = tf.saved_model.load(str(folder)).signatures
         direct = {
@@ -176,18 +174,11 @@ def parse() -> argparse.Namespace:
     add = parser.add_argument
     add("--model", required=True, help="folder of the versions")
     add("--http", action="store_true", help="test `electra-tf serve`")
-    add("--input", help="text file with one text per line, UTF-8")
     add("--requests", type=int, default=200, help="number of real requests")
     add("--fuzz", type=int, default=1000, help="number of random requests")
     add("--threads", type=int, default=4)
     add("--attack", action="store_true", help="add attacks on the server's memory")
     options = parser.parse_args()
-    options.texts = requests.TEXTS
-    if options.input:
-        lines = pathlib.Path(options.input).read_text(encoding="utf-8").splitlines()
-        options.texts = [line for line in lines if line.strip()]
-        if not options.texts:
-            sys.exit(f"error: --input={options.input} must contain texts; it is empty")
     if min(options.requests, options.threads) < 1:
         sys.exit("error: --requests and --threads must be at least 1")
     return options

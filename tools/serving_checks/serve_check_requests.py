@@ -171,17 +171,15 @@ def is_complete(message: Message) -> bool:
     return stored + len(message.tensor_content) // 4 == math.prod(shape_of(message))
 
 
-def real(
-    signature: Signature, texts: Sequence[str], rng: np.random.Generator
-) -> Iterator[Case]:
-    encoded = [text.encode() for text in texts]
-    for start in range(len(texts)):
+def real(signature: Signature, rng: np.random.Generator) -> Iterator[Case]:
+    encoded = [text.encode() for text in TEXTS]
+    for start in range(len(TEXTS)):
         for rows in (1, 2, 8):
             if signature.takes_strings:
                 tensors = {}
                 for column, name in enumerate(signature.inputs, start):
                     found = [column + 3 * row for row in range(rows)]
-                    some = [encoded[index % len(texts)] for index in found]
+                    some = [encoded[index % len(TEXTS)] for index in found]
                     tensors[name] = signature.texts(some)
             else:
                 tensors = _random_ids(signature, rows, int(rng.integers(1, 33)), rng)

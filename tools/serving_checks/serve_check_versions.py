@@ -32,7 +32,7 @@ def answer(folder: str) -> Responses:
         specs = function.structured_input_signature[1]
         strings = {spec.dtype for spec in specs.values()} == {tf.string}
         signature = requests.Signature(name, tuple(sorted(specs)), strings, {})
-        cases = [*requests.real(signature, requests.TEXTS, rng)]
+        cases = [*requests.real(signature, rng)]
         for shape in ([0], [5000], [2**22]) if strings else ([0, 3], [2**17, 2]):
             value = b"word" if strings else 1
             message = signature.message(shape, [value] if shape[0] else [])
