@@ -25,10 +25,10 @@ PREFIX = "electra_tf."
 
 _SHORTEST = 16  # rows and columns of a matmul within a kernel
 _MOST_SUMS = 128  # partial sums of a kernel
-_BLOCK_VALUES = 4096  # of a program at a time, for norms and GELU
+_BLOCK_VALUES = 4096  # of a program at a time, for norms
 _ATTENTION_BLOCK = 64  # queries or keys at a time
 
-# The `FlatState` of `pretraining/flat_state.py`, which has the weights in flat buffers.
+# The `FlatState` of `device_state.py` there, which has the weights in flat buffers.
 _weights = contextvars.ContextVar("weights", default=None)
 
 
@@ -79,37 +79,45 @@ class DeviceLayerOps(FusedLayerOps):
         product = _matmul(rows, kernel, _scope())
         return tf.reshape(product, [*x.shape[:-1], kernel.shape[1]])
 
-    def bias_gelu(self, x: tf.Tensor, bias: keras.Variable) -> tf.Tensor:
-        """Add the bias, then apply GELU."""
-        places = self._places([bias])
-        if places is None or x.shape[-1] % _SHORTEST:
-            return super().bias_gelu(x, bias)
+    def feed_forward(self, layer: Any, x_BLD: tf.Tensor) -> tf.Tensor:
+        """Apply GELU in the kernels of the matmuls before it, in both directions."""
+        first, second = layer.intermediate, layer.output_dense
+        places, width = self._places([first.bias]), x_BLD.shape[-1]
+        rows, inner = math.prod(x_BLD.shape[:-1]), layer.inner
+        if places is None or any(size % _SHORTEST for size in (rows, width, inner)):
+            return super().feed_forward(layer, x_BLD)
         (buffer,), (start,) = places
-        scope, shape = _scope(), x.shape
-        columns = _divisor(shape[-1], 128)
-        rows = math.prod(shape[:-1])
-        block = _divisor(rows, _BLOCK_VALUES // columns)
-        programs = _divisor(rows // block, _MOST_SUMS)
+        scope, place, dtype = _scope(), tf.constant([start]), x_BLD.dtype
+        like_inner, programs = (dtype, [rows, inner]), rows // _divisor(rows, 128)
+        kernel_DF, kernel_FD = (
+            self._weights.merged([dense.kernel], dtype) for dense in (first, second)
+        )
 
         @custom_gradient
-        def fused(x_XF: tf.Tensor, bias_F: tf.Tensor):
-            def gradient(upstream_XF: tf.Tensor):
-                with tf.name_scope(f"{scope}/gelu_backward/"):
-                    grad_x, sums_GF = _call(
-                        "gelu_backward",
-                        [upstream_XF, x_XF, buffer, place],
-                        [like_x, (tf.float32, [programs, shape[-1]])],
-                        block=block,
+        def fused(x_XD, *_):
+            with tf.name_scope("intermediate"):
+                operands = [x_XD, kernel_DF, buffer, place]
+                product_XF, inner_XF = _call("matmul_gelu", operands, [like_inner] * 2)
+
+            def gradient(upstream_XD):
+                with tf.name_scope(f"{scope}/output/"):
+                    of_second = _transposed_matmul(inner_XF, upstream_XD)
+                    grad_XF, sums_GF = _call(
+                        "matmul_gelu_backward",
+                        [upstream_XD, kernel_FD, product_XF, buffer, place],
+                        [like_inner, (tf.float32, [programs, inner])],
                     )
-                    return grad_x, *self._weights.summed([bias], sums_GF)
+                    biases = self._weights.summed([first.bias], sums_GF)
+                with tf.name_scope(f"{scope}/intermediate/"):
+                    grad_x = tf.matmul(grad_XF, kernel_DF, transpose_b=True)
+                    of_first = _transposed_matmul(x_XD, grad_XF)
+                    return grad_x, of_first, *biases, of_second
 
-            place, like_x = tf.constant([start]), (x_XF.dtype, x_XF.shape)
-            with tf.name_scope("gelu"):
-                operands = [x_XF, buffer, place]
-                return _call("gelu", operands, [like_x], block=block)[0], gradient
+            with tf.name_scope("output"):
+                return tf.matmul(inner_XF, kernel_FD), gradient
 
-        x_XF = tf.reshape(x, [-1, shape[-1]])
-        return tf.reshape(fused(x_XF, self._weights.tensor(bias)), shape)
+        weights = map(self._weights.tensor, (first.kernel, first.bias, second.kernel))
+        return tf.reshape(fused(tf.reshape(x_BLD, [-1, width]), *weights), x_BLD.shape)
 
     def bias_dropout_add_norm(
         self,

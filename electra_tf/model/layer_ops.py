@@ -56,6 +56,10 @@ class LayerOps:
         """Add the bias, then apply GELU."""
         return gelu(x + bias)
 
+    def feed_forward(self, layer: Any, x_BLD: Tensor) -> Tensor:
+        """Return the feed-forward network of a layer without its last bias."""
+        return layer.feed_forward(x_BLD, self)
+
     def self_attention(
         self, layer: Any, x_BLD: Tensor, bias_B11K: Tensor, cls_only: bool
     ) -> Tensor:

@@ -353,12 +353,16 @@ class Block(keras.layers.Layer):
             self.attention_drop,
             self.attention_layer_norm,
         )
-        inner_BLF = self.intermediate(x_BLD, layer_ops=layer_ops)
-        inner_BLF = layer_ops.bias_gelu(inner_BLF, self.intermediate.bias)
         return layer_ops.bias_dropout_add_norm(
-            self.output_dense(inner_BLF, layer_ops=layer_ops),
+            layer_ops.feed_forward(self, x_BLD),
             self.output_dense.bias,
             x_BLD,
             self.output_drop,
             self.output_layer_norm,
         )
+
+    def feed_forward(self, x_BLD: Tensor, layer_ops: LayerOps) -> Tensor:
+        """Return the output of the feed-forward network without its last bias."""
+        inner_BLF = self.intermediate(x_BLD, layer_ops=layer_ops)
+        inner_BLF = layer_ops.bias_gelu(inner_BLF, self.intermediate.bias)
+        return self.output_dense(inner_BLF, layer_ops=layer_ops)

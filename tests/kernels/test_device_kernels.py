@@ -86,23 +86,30 @@ def norm_kernels(kernels):
     return lambda *x: forward(*x)[0], backward, plain, tensors
 
 
-def gelu_kernels(kernels):
+def feed_forward_kernels(kernels):
     places = np.array([PLACES["bias"]], np.int32)
 
-    def plain(x, bias):
-        return FusedLayerOps(None).bias_gelu(x, bias)
+    def plain(x, first, bias, second):
+        return FusedLayerOps(None).bias_gelu(x @ first, bias) @ second
 
-    def forward(x, bias):
+    def call(x, first, bias):
         start = (PLACES["bias"],)
         buffer = jax.lax.dynamic_update_slice(jnp.asarray(BUFFER), bias, start)
-        return kernels.gelu(x, buffer, places, block=8)
+        return buffer, *kernels.matmul_gelu(x, first, buffer, places)
+
+    def forward(x, first, bias, second):
+        return call(x, first, bias)[2] @ second
 
     def backward(tensors, upstream):
-        operands = upstream, tensors[0], jnp.asarray(BUFFER), places
-        grad, sums = kernels.gelu_backward(*operands, block=8)
-        return grad, sums.sum(0)
+        x, first, bias, second = tensors
+        buffer, product, inner = call(x, first, bias)
+        grad, sums = kernels.matmul_gelu_backward(
+            upstream, second, product, buffer, places
+        )
+        return grad @ first.T, x.T @ grad, sums.sum(0), inner.T @ upstream
 
-    tensors = 2 * normal(BATCH * LENGTH, INNER), vector("bias", INNER)
+    first, second = normal(WIDTH, INNER) / 4, normal(INNER, WIDTH) / 4
+    tensors = normal(BATCH * LENGTH, WIDTH), first, vector("bias", INNER), second
     return forward, backward, plain, tensors
 
 
@@ -138,7 +145,11 @@ def attention_kernels(kernels):
     return lambda *x: call(*x)[1][0], backward, plain, tensors
 
 
-ALL = {"norm": norm_kernels, "gelu": gelu_kernels, "attention": attention_kernels}
+ALL = {
+    "norm": norm_kernels,
+    "feed_forward": feed_forward_kernels,
+    "attention": attention_kernels,
+}
 
 
 def as_float32(x):

@@ -32,9 +32,9 @@ def trace(options: argparse.Namespace, path: str) -> None:
     """Write the step as an XLA program. Only this process imports TensorFlow."""
     import numpy as np
     from device_export import step_program
+    from device_state import FlatState
 
     from electra_tf.config.loader import load_config
-    from electra_tf.pretraining.flat_state import FlatState
     from electra_tf.pretraining.masking import SpecialTokens
     from electra_tf.pretraining.pretrainer import Pretrainer
     from electra_tf.training.optimizer import create_optimizer

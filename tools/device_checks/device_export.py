@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from device_run import unpack
+from device_state import FlatState
 
 from electra_tf.batch import Batch
 from electra_tf.config.loader import load_config
 from electra_tf.errors import InputError
 from electra_tf.kernels.rng import TRAINING, make_rng
-from electra_tf.pretraining.flat_state import FlatState
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.text import pipeline

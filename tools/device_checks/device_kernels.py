@@ -36,12 +36,14 @@ Array = jax.Array
 Ref = Any
 
 
-def _call(kernel: Callable, *, grid: tuple, results: list, warps: int = 4) -> Callable:
+def _call(
+    kernel: Callable, *, grid: tuple, results: list, warps: int = 4, stages: int = 2
+) -> Callable:
     return pl.pallas_call(
         kernel,
         grid=grid,
         out_shape=[jax.ShapeDtypeStruct(*result) for result in results],
-        compiler_params=plt.CompilerParams(num_warps=warps, num_stages=2),
+        compiler_params=plt.CompilerParams(num_warps=warps, num_stages=stages),
         interpret=_is_interpreted,
     )
 
@@ -242,52 +244,80 @@ def _cdf(y: Array) -> Array:
     return 0.5 * (1.0 + _erf(y * np.float32(math.sqrt(0.5))))
 
 
-def gelu(x_XF: Array, bias_P: Array, places_1: Array, *, block: int) -> Array:
-    """Return GELU(x + bias)."""
-    rows, width = x_XF.shape
-    columns = _divisor(width, 128)
+def _product(
+    x: Ref, y: Ref, row: Array, column: Array, block: tuple[int, int], transposed: bool
+) -> Array:
+    """Return a block of x y or x y^T, summed in float32."""
+    depth = x.shape[1]
+    step = _divisor(depth, 64)
 
-    def kernel(x, bias, places, result):
-        start = pl.program_id(1) * columns
-        at = pl.ds(pl.program_id(0) * block, block), pl.ds(start, columns)
-        y = x[at].astype(jnp.float32)
-        y += _vector(bias, places[0], start, columns, width)
+    def add(i, total):
+        inner = pl.ds(i * step, step)
+        left, columns = x[pl.ds(row, block[0]), inner], pl.ds(column, block[1])
+        right = y[columns, inner].T if transposed else y[inner, columns]
+        return total + _dot(left, right)
+
+    return lax.fori_loop(0, depth // step, add, jnp.zeros(block, jnp.float32))
+
+
+def _tiles(rows: int, columns: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the block of a program, and the grid."""
+    block = _divisor(rows, 128), _divisor(columns, 128)
+    return block, (rows // block[0], columns // block[1])
+
+
+def matmul_gelu(
+    x_XD: Array, kernel_DF: Array, bias_P: Array, places_1: Array
+) -> tuple[Array, Array]:
+    """Return x W, and GELU(x W + bias)."""
+    rows, width = x_XD.shape[0], kernel_DF.shape[1]
+    block, grid = _tiles(rows, width)
+
+    def matmul_gelu_kernel(x, weights, bias, places, product, result):
+        row, column = (pl.program_id(i) * block[i] for i in range(2))
+        at = pl.ds(row, block[0]), pl.ds(column, block[1])
+        # Rounded, as the backward pass reads it.
+        y = _product(x, weights, row, column, block, False).astype(product.dtype)
+        product[at] = y
+        y = y.astype(jnp.float32) + _vector(bias, places[0], column, block[1], width)
         result[at] = (y * _cdf(y)).astype(result.dtype)
 
-    grid = rows // block, width // columns
-    call = _call(kernel, grid=grid, results=[(x_XF.shape, x_XF.dtype)])
-    return call(x_XF, bias_P, places_1)[0]
+    results = [((rows, width), x_XD.dtype)] * 2
+    call = _call(matmul_gelu_kernel, grid=grid, results=results, warps=8, stages=3)
+    return tuple(call(x_XD, kernel_DF, bias_P, places_1))
 
 
-def gelu_backward(
-    upstream_XF: Array, x_XF: Array, bias_P: Array, places_1: Array, *, block: int
-) -> tuple[Array, ...]:
-    """Return the gradient of GELU(x + bias), and partial sums of the bias's [G, F]."""
-    rows, width = x_XF.shape
-    columns = _divisor(width, 128)
-    programs = _divisor(rows // block, _MAX_PROGRAMS)
-    steps = rows // block // programs
+def matmul_gelu_backward(
+    upstream_XD: Array,
+    kernel_FD: Array,
+    product_XF: Array,
+    bias_P: Array,
+    places_1: Array,
+) -> tuple[Array, Array]:
+    """Return the gradient of GELU(product + bias), which a matmul with `kernel` reads.
 
-    def kernel(upstream, x, bias, places, dx, sums):
-        number, start = pl.program_id(0), pl.program_id(1) * columns
-        bias = _vector(bias, places[0], start, columns, width)
+    Returns:
+        The gradient of the product; partial sums of the bias's [G, F], float32.
+    """
+    rows, width = product_XF.shape
+    block, grid = _tiles(rows, width)
 
-        def step(i, total):
-            first = (number * steps + i) * block
-            at = pl.ds(first, block), pl.ds(start, columns)
-            y = x[at].astype(jnp.float32) + bias
-            density = jnp.exp(-0.5 * y * y) * np.float32(1 / math.sqrt(2 * math.pi))
-            grad = upstream[at].astype(jnp.float32) * (_cdf(y) + y * density)
-            dx[at] = grad.astype(dx.dtype)
-            return total + jnp.sum(grad, 0)
+    def matmul_gelu_backward_kernel(up, weights, product, bias, places, dx, sums):
+        row, column = (pl.program_id(i) * block[i] for i in range(2))
+        at = pl.ds(row, block[0]), pl.ds(column, block[1])
+        upstream = _product(up, weights, row, column, block, True)
+        y = product[at].astype(jnp.float32)
+        y += _vector(bias, places[0], column, block[1], width)
+        density = jnp.exp(-0.5 * y * y) * np.float32(1 / math.sqrt(2 * math.pi))
+        grad = upstream * (_cdf(y) + y * density)
+        dx[at] = grad.astype(dx.dtype)
+        sums[pl.program_id(0), at[1]] = jnp.sum(grad, 0)
 
-        zeros = jnp.zeros(columns, jnp.float32)
-        total = lax.fori_loop(0, steps, step, zeros)
-        sums[number, pl.ds(start, columns)] = total
-
-    results = [(x_XF.shape, x_XF.dtype), ((programs, width), jnp.float32)]
-    call = _call(kernel, grid=(programs, width // columns), results=results)
-    return tuple(call(upstream_XF, x_XF, bias_P, places_1))
+    results = [(product_XF.shape, product_XF.dtype), ((grid[0], width), jnp.float32)]
+    call = _call(
+        matmul_gelu_backward_kernel, grid=grid, results=results, warps=8, stages=3
+    )
+    return tuple(call(upstream_XD, kernel_FD, product_XF, bias_P, places_1))
 
 
 def _dot(x: Array, y: Array) -> Array:
@@ -468,7 +498,7 @@ def transposed_matmul(x_XD: Array, y_XF: Array) -> Array:
 KERNELS = {
     kernel.__name__: kernel
     for kernel in (
-        *(add_norm, add_norm_backward, gelu, gelu_backward),
+        *(add_norm, add_norm_backward, matmul_gelu, matmul_gelu_backward),
         *(attention, attention_backward, transposed_matmul),
     )
 }

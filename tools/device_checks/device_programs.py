@@ -28,6 +28,10 @@ _MATMUL = re.compile(
     r"stablehlo\.dot(?:_general)? .*?(?:contracting_dims = \[([\d, ]*)\].*?)?"
     r": \(tensor<([^>]*)>, tensor<[^>]*>\) -> tensor<([^>]*)>"
 )
+# Rows, type of the operands and shape of the second in a kernel of `device_kernels`.
+_KERNEL_MATMUL = re.compile(
+    r'name = "matmul_gelu.*: \(tensor<(\d+)x\d+x(\w+)>, tensor<(\d+)x(\d+)x'
+)
 
 # Parameters of a program and the results that replace them.
 _ALIAS = r"parameter_number = (\d+) : i64\}, output_index = array<i64: (\d+)>"
@@ -201,6 +205,8 @@ def matmul_flops(program: str) -> dict[str, int]:
         *outputs, _ = result.split("x")
         products = [int(sizes[axis]) for axis in contracted]
         flops[dtype] += 2 * math.prod([*products, *map(int, outputs)])
+    for rows, dtype, *sizes in _KERNEL_MATMUL.findall(program):
+        flops[dtype] += 2 * math.prod(map(int, [rows, *sizes]))
     return dict(flops)
 
 

@@ -20,6 +20,7 @@ from electra_tf.kernels.device_layer_ops import device_kernels
 from electra_tf.pretraining.pretrainer import Pretrainer
 
 _ALIGNED = 64  # places are multiples of it
+_FUSED = 32  # sums in one kernel: XLA would copy more before it adds them
 _KINDS = ("weights", "m", "v")
 _MERGED = re.compile(r"(.*/attention)/(?:query|key|value)/(kernel|bias)$")
 
@@ -184,13 +185,9 @@ class FlatState:
                 "pass --kernels=any"
             )
         with tf.name_scope("update"):
-            for parts in self._sums.values():
-                paths = [path for several, _ in parts for path in several]
-                sums_N = tf.reduce_sum(tf.concat([s for _, s in parts], 1), 0)
-                sizes = [math.prod(self._variables[path].shape) for path in paths]
-                for path, part in zip(paths, tf.split(sums_N, sizes), strict=True):
-                    shape = self._variables[path].shape
-                    by_path[path] += tf.reshape(part, shape)
+            for sums in self._sums.values():
+                for first in range(0, len(sums), _FUSED):
+                    _add_sums(sums[first : first + _FUSED], by_path)
             flat = {g: self._flat_gradient(g, by_path) for g in self._scales}
             norm = tf.linalg.global_norm(list(flat.values()))
             scalars = self._optimizer.scalars(norm)
@@ -228,6 +225,18 @@ class FlatState:
 
 def _slice(region: Region) -> slice:
     return slice(region.start, region.start + region.size)
+
+
+def _add_sums(
+    sums: Sequence[tuple[list[str], tf.Tensor]], gradients: dict[str, tf.Tensor]
+) -> None:
+    """Add sums of the rows of matrices [G, N] to gradients, by their paths."""
+    paths = [path for several, _ in sums for path in several]
+    sums_N = tf.reduce_sum(tf.concat([sums_GN for _, sums_GN in sums], 1), 0)
+    shapes = [gradients[path].shape for path in paths]
+    parts_N = tf.split(sums_N, [math.prod(shape) for shape in shapes])
+    for path, shape, part_N in zip(paths, shapes, parts_N, strict=True):
+        gradients[path] += tf.reshape(part_N, shape)
 
 
 def _low_paths(pretrainer: Pretrainer, dtype: tf.DType) -> set[str]:

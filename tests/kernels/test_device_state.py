@@ -1,20 +1,29 @@
 """Flat buffers and calls of kernels in a step that is exported for GPUs."""
 
 import dataclasses
-import importlib
 import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT
-from tiny import TOKENS, batch, config
+from tiny import TOKENS, batch, config, rng
 
 from electra_tf.config.pretraining import OptimizerConfig
 from electra_tf.errors import InputError
-from electra_tf.pretraining.flat_state import FlatState
+from electra_tf.kernels.device_layer_ops import (
+    DeviceLayerOps,
+    device_kernels,
+    make_layer_ops,
+)
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(ROOT / "tools" / "device_checks"))
+    from device_run import pack, unpack
+    from device_state import FlatState
 
 
 def make(name="adamw", length=16, **settings):
@@ -31,14 +40,8 @@ def make(name="adamw", length=16, **settings):
     return pretrainer
 
 
-@pytest.fixture
-def layouts(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools" / "device_checks"))
-    return importlib.import_module("device_run")
-
-
 @pytest.mark.parametrize("settings", [{}, {"generator_learning_rate": 1e-4}])
-def test_the_update_of_buffers_equals_that_of_each_variable(layouts, settings):
+def test_the_update_of_buffers_equals_that_of_each_variable(settings):
     pretrainer = make(**settings)
     optimizer, variables = pretrainer.optimizer, pretrainer.trainable_variables
     random = np.random.default_rng(0)
@@ -52,7 +55,7 @@ def test_the_update_of_buffers_equals_that_of_each_variable(layouts, settings):
     ]
     flat = FlatState(pretrainer)
     state = {v.path: v.numpy() for v in (*variables, *optimizer.variables)}
-    packed = layouts.pack(state, flat.layout())
+    packed = pack(state, flat.layout())
     # Decay or none; with its own rate also generator or discriminator.
     assert len(flat.buffers) == 3 * (4 if settings else 2)
     for name, buffer in flat.buffers.items():
@@ -66,13 +69,24 @@ def test_the_update_of_buffers_equals_that_of_each_variable(layouts, settings):
     norm = update()
     assert optimizer.iterations.numpy() == 4
     buffers = {name: buffer.numpy() for name, buffer in flat.buffers.items()}
-    updated = layouts.unpack(packed | buffers, flat.layout())
+    updated = unpack(packed | buffers, flat.layout())
     optimizer.iterations.assign(3)
     assert float(norm) == pytest.approx(float(optimizer.update(gradients, variables)))
     for variable in (*variables, *optimizer.variables):
         if variable is not optimizer.iterations and variable.path in updated:
             np.testing.assert_allclose(updated[variable.path], variable, 1e-5, 1e-7)
     assert all(v.path in updated for v in variables)
+
+
+def test_one_place_selects_the_operations():
+    pretrainer = make()
+    dropout = rng().dropout()
+    assert type(make_layer_ops(dropout, on_cpu=False)) is FusedLayerOps
+    with device_kernels(FlatState(pretrainer)):
+        assert type(make_layer_ops(dropout, on_cpu=False)) is DeviceLayerOps
+        # Evaluation has no dropout, and no gradients.
+        assert type(make_layer_ops(None, on_cpu=False)) is FusedLayerOps
+    assert type(make_layer_ops(dropout, on_cpu=True)) is FusedLayerOps
 
 
 def calls_of(pretrainer, rows):
@@ -94,7 +108,7 @@ def test_each_layer_of_a_step_calls_its_kernels():
     # Generator and discriminator have one layer each.
     for name, count in (
         *(("attention", 2), ("attention_backward", 2)),
-        *(("gelu", 2), ("gelu_backward", 2)),
+        *(("matmul_gelu", 2), ("matmul_gelu_backward", 2)),
         *(("add_norm", 4), ("add_norm_backward", 4)),
         # Of queries, keys and values at once, three other kernels, and the vocabulary.
         ("transposed_matmul", 9),
