@@ -75,15 +75,13 @@ def runs(folder, tmp_path_factory):
     return *folders, json.loads(result.stdout.splitlines()[-1])
 
 
-def run_without_tensorflow(folder, *arguments):
+def run_without_tensorflow(folder, *arguments, before=""):
     code = (
-        "import runpy, sys; sys.modules['tensorflow'] = None; "
-        "sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
+        "import itertools, os, sys, types; sys.modules['tensorflow'] = None; "
+        f"sys.path.insert(0, sys.argv.pop(1)); import run; {before}run.main()"
     )
     return subprocess.run(
-        [sys.executable, "-c", code, folder / "run.py", *arguments],
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code, folder, *arguments], capture_output=True, text=True
     )
 
 
@@ -178,8 +176,11 @@ def test_a_run_that_was_moved_equals_one_that_stayed(
     assert result.returncode == 0, result.stderr
     result = device_train("import", *options)
     assert "must have trained on from step 3" in result.stderr
+    result = device_train("compile", options[1])
+    assert result.returncode == 0, result.stderr
     result = run_without_tensorflow(tmp_path / "step")
     assert result.returncode == 0, result.stderr
+    assert "compiled.bin is loaded" in result.stdout
     lines = (tmp_path / "step/metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [5, 6]
     result = device_train("import", *options)
@@ -207,47 +208,71 @@ def test_a_run_that_was_moved_equals_one_that_stayed(
     assert "no state of the optimizer" in result.stderr
 
 
+# A second passes between two readings of the clock. XLA compiles fast code slowly.
+CLOCK = (
+    "os.environ['XLA_FLAGS'] = '--xla_backend_optimization_level=0'; "
+    "run.time = types.SimpleNamespace(monotonic=itertools.count().__next__); "
+)
+
+
 @pytest.mark.slow
-def test_a_new_run_trains_elsewhere_and_is_fine_tuned_here(folder, tmp_path):
+def test_a_new_run_trains_elsewhere_and_is_fine_tuned_here(folder, tmp_path, here):
+    from safetensors.numpy import load_file
     from tiny import SETS
 
     pytest.importorskip("jax", reason="needs the extra tpu-check or gpu-check")
     step, run, data = tmp_path / "step", tmp_path / "run", tmp_path / "data"
-    sets = (*SETS, "training.log_every=2", "training.steps=1000")
+    sets = (*SETS, "training.log_every=20", "training.steps=1000")
     result = device_train(
         *("export", "--config=tiny", f"--data={folder}", f"--folder={step}"),
-        *("--device=cpu", "--set=optimizer.warmup_steps=100"),
-        *(f"--set={item}" for item in sets),
+        *("--device=cpu", "--lengths", "16"),
+        *("--set=optimizer.warmup_steps=100", *(f"--set={item}" for item in sets)),
     )
     assert result.returncode == 0, result.stderr
-    result = device_train("compile", f"--folder={step}")
+    assert re.search(r"\b\d\.\d% of the positions are padding", result.stdout)
+    batches = json.loads((step / "description.json").read_text())["batches"]
+    assert [(b["length"], b["rows"]) for b in batches] == [(16, 16), (32, 8)]
+    assert sum(b["steps"] for b in batches) == 20
+    # The machine makes the first state and the order of the records.
+    names = {path.name for path in step.iterdir()}
+    programs = {"initial.jax", "order.jax", "step.jax", "step_16.jax"}
+    others = {"description.json", "files", "records.xz.00", "run.py"}
+    assert names == programs | others
+    (step / "compiled.bin").write_bytes(b"of another release")
+    # 200 steps take a second, and (60 * 0.08 - 3) seconds are left.
+    result = run_without_tensorflow(step, "--minutes=0.08", before=CLOCK)
     assert result.returncode == 0, result.stderr
-    result = run_without_tensorflow(step, "--minutes=1.5", "--timed_steps=40")
-    assert result.returncode == 0, result.stderr
-    assert "compiled.bin is loaded" in result.stdout
-    steps = int(re.search(r"so ([\d,]+) steps", result.stdout)[1].replace(",", ""))
+    assert "compiled.bin does not load, so it is compiled here" in result.stdout
+    steps = int(0.95 * 1.8 * 200) // 20 * 20
+    assert f"5.00 ms a step, so {steps} steps" in result.stdout
     lines = (step / "metrics.jsonl").read_text().splitlines()
     lines = [json.loads(line) for line in lines]
-    assert lines[-1]["step"] == steps
+    assert [line["step"] for line in lines] == [*range(20, steps + 1, 20)]
     rates = [line["learning_rate"] for line in lines]
-    assert rates[-1] < max(rates)
-    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert np.argmax(rates) == 2  # after 34 steps of warm-up
+    assert rates[-1] < 0.1 * max(rates)
+    assert lines[-1]["loss"] < 0.95 * lines[0]["loss"]
     (step / "state.npz").unlink()
     arrays = np.load(step / "weights.npz")
-    kinds = {arrays[name].dtype.name for name in arrays.files}
-    assert kinds == {"float16", "float32", "int64"}
+    kinds = {name: arrays[name].dtype.name for name in arrays.files}
+    few = {"schedule/steps": "float32", "schedule/warmup": "float32"}
+    few[next(name for name in kinds if "iteration" in name)] = "int64"
+    assert {name: kinds.pop(name) for name in few} == few
+    assert set(kinds.values()) == {"float16"}
     result = device_train("import", f"--run={run}", f"--folder={step}", "--weights")
     assert result.returncode == 0, result.stderr
-    text = (run / f"checkpoints/step_{steps:08}/config.yaml").read_text()
+    checkpoint = run / f"checkpoints/step_{steps:08}"
+    text = (checkpoint / "config.yaml").read_text()
     assert f"steps: {steps}\n" in text
-    assert f"warmup_steps: {round(steps / 10)}\n" in text
+    assert f"warmup_steps: {steps // 10}\n" in text
+    assert load_file(checkpoint / "optimizer.safetensors") == {}
     data.mkdir()
     for name in ("train", "dev"):
         (data / f"{name}.csv").write_text("text,label\n" + "a b,no\nb a,yes\n" * 8)
-    result = python(
-        *("-m", "electra_tf.finetune", "--task=csv", f"--data={data}"),
-        *(f"--checkpoint={run}", f"--output={tmp_path / 'model'}"),
-        *("--text_columns=text", "--label_column=label", "--set=training.epochs=3"),
+    result = here(
+        *("finetune", "--task=csv", f"--data={data}", f"--checkpoint={run}"),
+        *(f"--output={tmp_path / 'model'}", "--text_columns=text"),
+        *("--label_column=label", "--set=training.epochs=3"),
     )
     assert result.returncode == 0, result.stderr
 

@@ -2,9 +2,14 @@
 
 import importlib
 import json
+import sys
+import types
 
+import numpy as np
 import pytest
 from conftest import ROOT, python
+
+from electra_tf.errors import InputError
 
 pytestmark = pytest.mark.tools
 
@@ -43,6 +48,10 @@ ENTRY %main (a: f32[1000], b: f32[8], c: bf16[64,32], d: bf16[32,16]) -> f32[8] 
   %d = bf16[32,16]{1,0} parameter(3)
   %fusion.1 = f32[8]{0} fusion(%a, %b), kind=kLoop, calls=%fused_slice
   %fusion.2 = bf16[64,16]{1,0} fusion(%c, %d), kind=kCustom, calls=%gemm
+  %call.1 = (bf16[64,16]{1,0}, bf16[64,16]{1,0}) custom-call(%c, %d, %b), \
+custom_call_target="__gpu$xla.gpu.triton", \
+metadata={op_name="generator_1/encoder_1/layer_0/intermediate/XlaCustomCallV2"}, \
+backend_config={grid_x = 1 : i32, name = "matmul_gelu_kernel"}
   %tuple.2 = (s32[], f32[8]{0}) tuple(%a, %fusion.1)
   %while.1 = (s32[], f32[8]{0}) while(%tuple.2), condition=%condition, body=%body, \
 backend_config={"known_trip_count":{"n":"3"}}
@@ -59,20 +68,100 @@ def tool(monkeypatch):
 
 def test_kernels_of_a_compiled_program(tool):
     costs = tool("device_costs")
-    update, matmul, copy = costs.Program(PROGRAM).kernels
+    update, matmul, gelu, copy = costs.Program(PROGRAM).kernels
     assert update.group == "update"
     assert update.bytes == 4 * (8 + 8 + 8)  # of a's 1,000 values 8 are read
     assert matmul.group == "generator: feed-forward"
     assert matmul.flops == {"bf16": 2 * 64 * 32 * 16}
     assert matmul.bytes == 2 * (64 * 32 + 32 * 16 + 64 * 16)
+    # Its product and GELU of it are written.
+    assert gelu.bytes == 2 * (64 * 32 + 32 * 16 + 2 * 64 * 16) + 4 * 8
+    assert (gelu.group, gelu.flops) == (matmul.group, matmul.flops)
     assert (copy.count, copy.bytes) == (3, 64)
     assert update.seconds("h100") == pytest.approx(3.8e-6)
     large = costs.Kernel("x", "y", 1, 2.814e9, {}, [])
     assert large.seconds("h100") == pytest.approx(1e-3, rel=0.01)
-    table = costs.cost_table([update, matmul, copy], "h100")
-    assert table["total"]["kernels"] == 5
-    assert table["total"]["estimate_ms"] == pytest.approx(5 * 3.8e-3)
-    assert costs.as_text(table).splitlines()[-1].startswith("| total | 5 | 0.00 |")
+    table = costs.cost_table([update, matmul, gelu, copy], "h100")
+    assert table["total"]["kernels"] == 6
+    assert table["total"]["estimate_ms"] == pytest.approx(6 * 3.8e-3)
+    assert costs.as_text(table).splitlines()[-1].startswith("| total | 6 | 0.00 |")
+
+
+@pytest.mark.parametrize(
+    ("options", "kernels"),
+    [
+        (["--topology=h100"], "gpu"),
+        (["--topology=v5e:2x2"], "any"),
+        (["--run=2", "--data=records"], "any"),  # on a CPU
+        (["--run=2", "--data=records", "--device=gpu"], "gpu"),
+        (["--topology=h100", "--kernels=any"], "any"),
+    ],
+)
+def test_kernels_for_gpus_are_chosen_for_gpus(tool, monkeypatch, options, kernels):
+    monkeypatch.setattr(sys, "argv", ["device_compile.py", *options])
+    assert tool("device_compile").parse().kernels == kernels
+
+
+def test_records_travel_in_parts(tool, folder, tmp_path, monkeypatch):
+    from electra_tf.text import pipeline
+    from electra_tf.text.record_set import open_records
+
+    pytest.importorskip("jax", reason="needs the extra tpu-check or gpu-check")
+    export, run = tool("device_export"), tool("device_run")
+    monkeypatch.setattr(export, "_PART", 2000)
+    record_set = open_records(str(folder), max_length=32, tokenizer=None)
+    ends = export.write_records(record_set, tmp_path)
+    sizes = [path.stat().st_size for path in sorted(tmp_path.iterdir())]
+    assert len(sizes) > 2
+    assert set(sizes[:-1]) == {2000}
+    sent = types.SimpleNamespace(_folder=tmp_path, _description={"length": 32})
+    records = run.Trainer._read_records(sent)
+    assert records["ids"].dtype == np.uint16
+    np.testing.assert_array_equal(records["ends"], ends)
+    batches = run.read_batch(records, np.arange(len(ends)), 32)
+    (expected,) = pipeline.evaluation_batches(record_set, len(ends))
+    for received, original in zip(batches, expected, strict=True):
+        np.testing.assert_array_equal(received, original)
+
+
+def test_batches_of_several_lengths_read_each_record_once_an_epoch(tool):
+    export, run = tool("device_export"), tool("device_run")
+    random = np.random.default_rng(0)
+    ends = random.permutation([*range(1, 17)] * 5 + [*range(17, 33)] * 15)
+    config = types.SimpleNamespace(
+        input=types.SimpleNamespace(batch_size=4),
+        training=types.SimpleNamespace(log_every=7),
+    )
+    batches = export._batches([16, 32], ends, config)
+    # 80 records of up to 16 tokens are 10 batches, and 240 longer ones are 60.
+    assert [list(batch.values()) for batch in batches] == [
+        ["step_16", 16, 8, 1],
+        ["step", 32, 4, 6],
+    ]
+    with pytest.raises(
+        InputError, match=r"of 2 positions .*not 10 records and 0 steps"
+    ):
+        export._batches([2, 32], ends, config)
+    trainer = run.Trainer.__new__(run.Trainer)
+    trainer._description = {"counts": [200, 120], "window": 50}
+    trainer._size, trainer._batches = 7, batches
+    trainer._kinds, trainer._per_epoch = (ends > 16).astype(int), np.array([10, 60])
+
+    def bits(epoch):
+        random = np.random.default_rng(epoch)
+        return random.permutation(2), random.permutation(320)
+
+    trainer._bits = bits
+    first, second = trainer._numbers(0, 70), trainer._numbers(70, 70)
+    for kind, numbers in enumerate(first):
+        assert (
+            sorted(numbers.ravel()) == np.flatnonzero(trainer._kinds == kind).tolist()
+        )
+        assert (numbers != second[kind]).any()
+    # An interruption changes nothing.
+    parts = zip(*(trainer._numbers(*part) for part in ((0, 10), (10, 60))), strict=True)
+    for whole, part in zip(first, parts, strict=True):
+        np.testing.assert_array_equal(np.concatenate(part), whole)
 
 
 @pytest.mark.slow
@@ -85,8 +174,8 @@ def test_small_needs_few_kernels_and_bytes_on_a_gpu():
     )
     assert result.returncode == 0, result.stderr
     results = json.loads(result.stdout.splitlines()[-1])
-    assert results["kernels"] <= 760
-    assert results["gb"] <= 17
+    assert results["kernels"] <= 700
+    assert results["gb"] <= 16
     assert results["leaves_the_device"] == []
 
 

@@ -141,13 +141,13 @@ class Optimizer(keras.optimizers.Optimizer):
         self.schedule, self.settings = schedule, settings
         self.multipliers = multipliers
         self.flat_state: Any = None
-        """A `FlatState` that `update` then updates instead; None: the variables."""
+        """A `FlatState` of the tools, which `update` then updates instead."""
         self._strategy = tf.distribute.get_strategy()
 
     @property
     def learning_rate(self) -> tf.Tensor:
         """Return the rate of the next update."""
-        return super().learning_rate
+        return self.schedule(self.iterations)
 
     @learning_rate.setter
     def learning_rate(self, value: Any) -> None:

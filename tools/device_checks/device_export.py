@@ -224,9 +224,9 @@ class LateSchedule(WarmupPolynomialDecay):
 def write_run(options: argparse.Namespace) -> None:
     """Write the step, the records, and programs of their order and the first state.
 
-    `options` are `run`, which continues from its newest checkpoint, or `config` and
-    `set` of a new run; `data`, `folder` and `kernels`: with `gpu` the step calls those
-    for GPUs, and the state has buffers.
+    `options` are `run`, which continues from its newest checkpoint, or `config`, `set`
+    and `lengths` of a new run; `data`, `folder` and `kernels`: with `gpu` the step
+    calls those for GPUs, and the state has buffers.
     """
     folder, checkpoint = options.folder, None
     if options.config:
@@ -253,29 +253,66 @@ def write_run(options: argparse.Namespace) -> None:
     (folder / "initial.hlo").write_bytes(_program(_initial_values(variables), seed))
     bits = _order_bits(record_set, config.input)
     (folder / "order.hlo").write_bytes(_program(bits, tf.constant(0, tf.int64)))
-    write_records(record_set, folder)
-    fields = np.zeros((3, config.input.batch_size, record_set.max_length), np.int32)
+    ends = write_records(record_set, folder)
+    batches = _batches([*sorted(options.lengths), record_set.max_length], ends, config)
     flat = FlatState(pretrainer) if options.kernels == "gpu" else None
-    program, names = step_program(pretrainer, fields, flat, late.variables)
-    (folder / "step.hlo").write_bytes(program)
+    objective, programs = pretrainer.objective, {}
+    for batch in batches:
+        name, length = batch["program"], batch["length"]
+        objective.mask = dataclasses.replace(objective.mask, length=length)
+        fields = np.zeros((3, batch["rows"], length), np.int32)
+        program, programs[name] = step_program(pretrainer, fields, flat, late.variables)
+        (folder / f"{name}.hlo").write_bytes(program)
     (folder / FILES).mkdir(exist_ok=True)
     for name, content in experiment.files().items():
         (folder / FILES / name).write_bytes(content)
     _write_json(folder, {
         "seed": config.training.seed,
         "variables": list(variables),
-        "programs": {"step": names},
+        "programs": programs,
+        "batches": batches,
         "step": iterations.path,
         "first_step": checkpoint.step if checkpoint else 0,
         "schedule": {name: float(v.numpy()) for name, v in late.variables.items()},
         "log_every": config.training.log_every,
-        "batch_size": config.input.batch_size,
         "length": record_set.max_length,
         "counts": record_set.counts,
         "window": config.input.shuffle_window,
         "weights": [v.path for v in pretrainer.trainable_variables],
         "metadata": data_fingerprint(record_set, experiment.tokenizer),
     })  # fmt: skip
+
+
+def _batches(lengths: list[int], ends: np.ndarray, config: Any) -> list[dict[str, Any]]:
+    """Return the kinds of batches, of which each has one length.
+
+    A record is in the batches of the shortest length that it fits. All batches have
+    about as many positions. `steps` are those of `training.log_every`.
+    """
+    kinds = np.searchsorted(lengths, ends)
+    counts = np.bincount(kinds, minlength=len(lengths))
+    rows = [config.input.batch_size * lengths[-1] // length for length in lengths]
+    padding = 1 - ends.sum() / np.array(lengths)[kinds].sum()
+    print(f"{padding:.1%} of the positions are padding")
+    every = config.training.log_every
+    steps = np.round(every * (counts / rows) / (counts / rows).sum()).astype(int)
+    steps[-1] = every - steps[:-1].sum()
+    for length, count, size, number in zip(lengths, counts, rows, steps, strict=True):
+        if count < size or number < 1:
+            raise InputError(
+                f"Batches of {length} positions must have {size} records and one or "
+                f"more of {every} steps (training.log_every), not {count:,} records "
+                f"and {number} steps; choose other --lengths"
+            )
+    return [
+        {
+            "program": "step" if length == lengths[-1] else f"step_{length}",
+            "length": length,
+            "rows": size,
+            "steps": int(number),
+        }
+        for length, size, number in zip(lengths, rows, steps, strict=True)
+    ]
 
 
 def _pretrainer(experiment: Experiment) -> Pretrainer:
@@ -342,8 +379,12 @@ def _order_bits(record_set: RecordSet, settings: Any) -> Callable:
     return compute
 
 
-def write_records(record_set: RecordSet, folder: pathlib.Path) -> None:
-    """Write the records as parts of an xz file, tokens as ranks of their frequency."""
+def write_records(record_set: RecordSet, folder: pathlib.Path) -> np.ndarray:
+    """Write the records as parts of an xz file, tokens as ranks of their frequency.
+
+    Returns:
+        The number of tokens of each record.
+    """
     length, size = record_set.max_length, record_set.vocabulary_size
     tokens, ends, starts, position_L = [], [], [], np.arange(length)
     for number, batch in enumerate(pipeline.evaluation_batches(record_set, _ROWS)):
@@ -379,6 +420,7 @@ def write_records(record_set: RecordSet, folder: pathlib.Path) -> None:
     for number, start in enumerate(range(0, len(packed), _PART)):
         part = packed[start : start + _PART]
         (folder / f"records.xz.{number:02}").write_bytes(part)
+    return np.concatenate(ends)
 
 
 def read_run(run: str, folder: pathlib.Path, only_weights: bool) -> str:

@@ -118,11 +118,14 @@ class Trainer:
         self._end, self._timed_steps = time.monotonic() + 60 * minutes, timed_steps
         self._folder, text = folder, (folder / "description.json").read_text("utf-8")
         self._description = json.loads(text)
-        self._step, self._size = (
-            self._description["step"],
-            self._description["log_every"],
-        )
-        self._records = jax.device_put(self._read_records())
+        self._step = self._description["step"]
+        self._size = self._description["log_every"]
+        self._batches = self._description["batches"]
+        lengths, rows = ([b[k] for b in self._batches] for k in ("length", "rows"))
+        records = self._read_records()
+        self._kinds = np.searchsorted(lengths, records["ends"])
+        self._per_epoch = np.bincount(self._kinds, minlength=len(lengths)) // rows
+        self._records = jax.device_put(records)
         self._bits = jax.jit(load_program(folder, "order"))
 
     def _read_records(self) -> State:
@@ -152,9 +155,9 @@ class Trainer:
         schedule = {n: np.float32(v) for n, v in description["schedule"].items()}
         return jax.device_put(schedule | state)
 
-    @functools.lru_cache(maxsize=2)  # noqa: B019
-    def _order(self, epoch: int) -> np.ndarray:
-        """Return the numbers of the records of an epoch."""
+    @functools.lru_cache(maxsize=8)  # noqa: B019
+    def _order(self, epoch: int, kind: int) -> np.ndarray:
+        """Return the numbers of the records of an epoch for one kind of batches."""
         description = self._description
         shards, windows = map(np.asarray, self._bits(np.int64(epoch)))
         counts, size = description["counts"], description["window"]
@@ -163,40 +166,58 @@ class Trainer:
         numbers = [np.arange(starts[s], starts[s + 1], dtype=np.int32) for s in order]
         numbers = np.concatenate(numbers)
         parts = (slice(i, i + size) for i in range(0, len(numbers), size))
-        return np.concatenate(
+        order = np.concatenate(
             [numbers[part][np.argsort(windows[part], kind="stable")] for part in parts]
         )
+        return order[self._kinds[order] == kind]
 
-    def _numbers(self, first: int, count: int) -> np.ndarray:
-        """Return the numbers of the records of some steps, int32 [S, B]."""
-        size = self._description["batch_size"]
-        per_epoch = sum(self._description["counts"]) // size
-        rows = []
-        for step in range(first, first + count):
-            epoch, batch = divmod(step, per_epoch)
-            rows.append(self._order(epoch)[batch * size : (batch + 1) * size])
-        return np.stack(rows)
+    def _numbers(self, first: int, count: int) -> list[np.ndarray]:
+        """Return the numbers of the records of some steps, int32 [S, B] of each kind.
+
+        In `log_every` steps each kind has its `steps`, in turn.
+        """
+        blocks, places = divmod(np.arange(first, first + count), self._size)
+        rows, start = [], 0
+        for kind, batch in enumerate(self._batches):
+            each, size = batch["steps"], batch["rows"]
+            here = (start <= places) & (places < start + each)
+            numbers = (blocks * each + places - start)[here]
+            pairs = zip(*divmod(numbers, self._per_epoch[kind]), strict=True)
+            chosen = [self._order(e, kind)[i * size : (i + 1) * size] for e, i in pairs]
+            rows.append(np.array(chosen, np.int32).reshape(-1, size))
+            start += each
+        return rows
 
     def steps(self) -> Callable:
         """Return a function that runs a step for each row of record numbers.
 
-        It takes the state, the records, and int32 [S, B], and returns the new state and
-        the mean of each metric.
+        It takes the state, the records, and int32 [S, B] of each kind of batches, and
+        returns the new state and the mean of each metric.
         """
         import jax
 
-        step = load_step(self._folder, self._description, "step")
+        def step_of(batch: Description) -> Callable:
+            return load_step(self._folder, self._description, batch["program"])
 
-        def steps(state: State, records: State, numbers_SB: Any) -> tuple[State, State]:
-            def one(state: State, numbers_B: Any) -> tuple[State, State]:
-                return step(state, read_batch(records, numbers_B))
+        kinds = [(step_of(batch), batch["length"]) for batch in self._batches]
 
-            state, metrics = jax.lax.scan(one, state, numbers_SB)
-            return state, {name: values.mean() for name, values in metrics.items()}
+        def steps(state: State, records: State, numbers: Any) -> tuple[State, State]:
+            rows = []
+            for (step, length), numbers_SB in zip(kinds, numbers, strict=True):
+
+                def one(state: State, numbers_B: Any, step: Any = step, length=length):
+                    return step(state, read_batch(records, numbers_B, length))
+
+                state, metrics = jax.lax.scan(one, state, numbers_SB)
+                rows.append(metrics)
+            return state, {
+                name: jax.numpy.concatenate([row[name] for row in rows]).mean()
+                for name in rows[0]
+            }
 
         return jax.jit(steps, donate_argnums=0)
 
-    def arguments(self) -> tuple[State, State, np.ndarray]:
+    def arguments(self) -> tuple[State, State, list[np.ndarray]]:
         return self.start(), self._records, self._numbers(0, self._size)
 
     def train(self) -> None:
@@ -251,14 +272,14 @@ class Trainer:
 
     def _save(self, name: str, state: State) -> None:
         """Replace the state, or the weights alone in float16, in one move."""
-        content = {key: np.asarray(value) for key, value in state.items()}
         if name == "weights":
-            buffers = [key for key in content if key.endswith("/weights")]
-            chosen = {*self._description["weights"], *buffers} & content.keys()
             few = {self._step, *self._description["schedule"]}
-            content = {key: content[key] for key in few} | {
-                key: content[key].astype(np.float16) for key in chosen
+            paths = {*self._description["weights"]}
+            chosen = {k for k in state if k in paths or k.endswith("/weights")}
+            state = {key: state[key] for key in few} | {
+                key: state[key].astype(np.float16) for key in chosen
             }
+        content = {key: np.asarray(value) for key, value in state.items()}
         partial = self._folder / f"{name}.partial.npz"
         np.savez(partial, **content)
         partial.rename(self._folder / f"{name}.npz")
@@ -306,12 +327,12 @@ class Trainer:
         return program
 
 
-def read_batch(records: State, numbers_B: Any) -> tuple[Any, ...]:
+def read_batch(records: State, numbers_B: Any, length: int) -> tuple[Any, ...]:
     """Return ids, mask and segments of records, each int32 [B, L]."""
     import jax.numpy as jnp
 
-    ids_BL = records["ids"][numbers_B].astype(jnp.int32)
-    position_L = jnp.arange(ids_BL.shape[1])
+    ids_BL = records["ids"][numbers_B, :length].astype(jnp.int32)
+    position_L = jnp.arange(length)
     is_real_BL = position_L < records["ends"][numbers_B][:, None]
     is_second_BL = is_real_BL & (position_L >= records["starts"][numbers_B][:, None])
     return ids_BL, is_real_BL.astype(jnp.int32), is_second_BL.astype(jnp.int32)
