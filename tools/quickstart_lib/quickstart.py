@@ -6,7 +6,6 @@ Ctrl-C stops it. Run the same command again to continue.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import pathlib
@@ -15,7 +14,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,8 +26,7 @@ from electra_tf.text.tokenizer import settings_path
 from electra_tf.training.checkpoint import CHECKPOINTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-OPTIONS, SECONDS = "quickstart.json", "seconds.json"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+OPTIONS = "quickstart.json"
 CONFIG = ROOT / "configs" / "tiny.yaml"
 STEPS, MINUTES = 8000, 8
 # Changes of configs/tiny.yaml, which is tuned for hours, for training within minutes.
@@ -55,47 +52,24 @@ PROPOSALS = ("sentence", "original word", "proposals")
 _SENTENCES, _TOKENS = 5, range(16, 31)  # of the proposals
 
 
-class Commands:
-    def __init__(self, folder: pathlib.Path):
-        self._file = folder / SECONDS
-        self.seconds: dict[str, float] = {}
-        if self._file.exists():
-            self.seconds = json.loads(self._file.read_text())
-        self._signal = 0
-
-    def run(self, name: str, *arguments: str) -> None:
-        command = [short_path(sys.executable), "-m", f"electra_tf.{name}", *arguments]
-        print(f"\n$ {shlex.join(command)}", flush=True)
-        with self.timed(name):
-            self._child = subprocess.Popen([sys.executable, *command[1:]])
-            # Ctrl-C reaches both processes. The command saves while this one waits.
-            before = {s: signal.signal(s, self._handle) for s in _SIGNALS}
-            code = self._child.wait()
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        if self._signal:
-            exit_interrupted(128 + self._signal)
-        if code:
-            sys.exit(code)
-
-    @contextlib.contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        yield
-        seconds = time.perf_counter() - begin
-        self.seconds[stage] = self.seconds.get(stage, 0) + seconds
-        durable_files.write(self._file, json.dumps(self.seconds))
-
-    def _handle(self, number: int, _) -> None:
-        self._signal = number
-        if number == signal.SIGTERM:
-            self._child.terminate()
+def run_command(name: str, *arguments: str) -> None:
+    command = [short_path(sys.executable), "-m", f"electra_tf.{name}", *arguments]
+    print(f"\n$ {shlex.join(command)}", flush=True)
+    # Ctrl-C reaches both processes. The command saves while this one waits.
+    signals: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
+    code = subprocess.run([sys.executable, *command[1:]]).returncode
+    signal.signal(signal.SIGINT, before)
+    if signals:
+        exit_interrupted()
+    if code:
+        sys.exit(code)
 
 
-def exit_interrupted(code: int) -> None:
+def exit_interrupted() -> None:
     command = shlex.join([short_path(ROOT / "tools" / "quickstart"), *sys.argv[1:]])
     print(f"\nstopped; nothing is lost, continue with\n  {command}")
-    sys.exit(code)
+    sys.exit(128 + signal.SIGINT)
 
 
 def short_path(path: str | os.PathLike) -> str:
@@ -172,7 +146,6 @@ def run(options: argparse.Namespace) -> None:
     folder = pathlib.Path(options.output)
     fixed = {k: v for k, v in vars(options).items() if k != "output"}
     check_folder(folder, fixed, OPTIONS)
-    commands = Commands(folder)
 
     def is_done(name: str, last: str) -> bool:
         done = (folder / last).exists()
@@ -181,21 +154,18 @@ def run(options: argparse.Namespace) -> None:
         return done
 
     if not is_done("text", f"text/{texts.TRAIN}"):
-        with commands.timed("text"):
-            print("reading the docstrings of the Python installation ...")
-            megabytes, roots = options.text_megabytes, texts.package_folders()
-            documents, size = texts.write_corpus(roots, folder / "text", megabytes)
-            note = f"{size:,} characters of docstrings from {documents:,} source files"
-            print(f"{short_path(folder / 'text')}: {note}")
+        print("reading the docstrings of the Python installation ...")
+        megabytes, roots = options.text_megabytes, texts.package_folders()
+        documents, size = texts.write_corpus(roots, folder / "text", megabytes)
+        note = f"{size:,} characters of docstrings from {documents:,} source files"
+        print(f"{short_path(folder / 'text')}: {note}")
     for name, last, command in command_lines(options, folder):
         if not is_done(name, last):
-            commands.run(*command)
-    show(options, folder, commands.seconds)
+            run_command(*command)
+    show(options, folder)
 
 
-def show(
-    options: argparse.Namespace, folder: pathlib.Path, seconds: Mapping[str, float]
-) -> None:
+def show(options: argparse.Namespace, folder: pathlib.Path) -> None:
     """Write the page, and print a summary."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from electra_tf.runs.html_report import table
@@ -227,14 +197,13 @@ def show(
     print("\n".join(f"  {name:<38}{metrics[name]:>8.3f}" for name in METRICS))
     print("\naccuracy on sentences from held-out files:")
     print("\n".join(f"  {name:<38}{value:>8}" for name, value in classes))
-    checkpoint = short_path(folder / last_step(options))
+    python, place = (shlex.quote(short_path(p)) for p in (sys.executable, folder))
     print(f"\nall results as a page:\n  {short_path(page)}")
-    print(f"the checkpoint:\n  {checkpoint}")
-    longer = set_flags({**MODEL, "training.steps": 2 * options.steps})
-    paths = map(short_path, (sys.executable, folder, checkpoint, CONFIG))
-    stages = ", ".join(f"{name} {s:.0f} s" for name, s in seconds.items())
-    print(f"\n{next_commands(*paths, longer)}\n")
-    print(f"{sum(seconds.values()) / 60:.1f} minutes ({stages})")
+    print(f"the checkpoint:\n  {short_path(folder / last_step(options))}")
+    print("\nthe classifier on your sentences, one to a line:")
+    model = f"--model={place}/classifier_pretrained"
+    print(f"  {python} -m electra_tf.predict {model} --input=my.txt")
+    print("a model of your own text: docs/getting-started.md")
 
 
 def proposals(run: str, lines: Sequence[str]) -> Iterator[list[str]]:
@@ -251,27 +220,6 @@ def proposals(run: str, lines: Sequence[str]) -> Iterator[list[str]]:
         found = generator.fill_mask(masked)
         shown = ", ".join(f"{p.token} {p.probability:.2f}" for p in found)
         yield [masked, words[number], shown]
-
-
-def next_commands(
-    python: str, folder: str, checkpoint: str, config: str, settings: Sequence[str]
-) -> str:
-    quoted = map(shlex.quote, (python, folder, checkpoint, config))
-    python, folder, checkpoint, config = quoted
-    return f"""\
-the curves in TensorBoard:
-  {python.removesuffix("python")}tensorboard --logdir={folder}/run
-the classifier on your sentences, one to a line:
-  {python} -m electra_tf.predict --model={folder}/classifier_pretrained --input=my.txt
-these weights, trained longer:
-  {python} -m electra_tf.pretrain --config={config} \
---data={folder}/records --evaluation_data={folder}/heldout \
---init_checkpoint={checkpoint} --model_dir={folder}/longer {shlex.join(settings)}
-these weights, evaluated on your text:
-  {python} -m electra_tf.build_records --input='my/*.txt' --vocab={folder}/vocab.txt \
---output=my_records --config={config}
-  {python} -m electra_tf.evaluate --checkpoint={checkpoint} --data=my_records
-a model of your own text: docs/getting-started.md"""
 
 
 def main() -> None:
@@ -292,7 +240,7 @@ def main() -> None:
     except (InputError, OSError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
-        exit_interrupted(128 + signal.SIGINT)
+        exit_interrupted()
 
 
 if __name__ == "__main__":
