@@ -17,7 +17,6 @@ most 100) and `average` (weights averaged over the last share of the updates).
 """
 
 import argparse
-import collections
 import json
 import math
 import os
@@ -26,7 +25,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import scores
@@ -53,22 +52,17 @@ def main() -> None:
     options = parser.parse_args()
     spec = yaml.safe_load(options.file.read_text(encoding="utf-8"))
     if options.table:
-        print(table(spec, read_rows(options.rows)))
+        print(table(spec, read_rows(*sorted(options.rows.glob("*.jsonl")))))
         return
     options.rows.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(options.data, dict(p.split("=", 1) for p in options.paths))
-    # A set of runs of one network, task and variant shares a compiled model.
-    for key in keys(spec):
-        for seed in key["seeds"]:
-            done = {identity(row) for row in read_rows(options.rows)}
-            run = {name: key[name] for name in ("network", "task", "settings")}
-            run["seed"] = seed
-            if identity(run) in done:
-                continue
-            row = run | trainer.run(**run)
-            add_row(options.rows / "rows.jsonl", row)
-            shown = (row[name] for name in ("network", "task", "seed", "score"))
-            print(key["variant"], *shown, f"{row['seconds']:.0f} s", flush=True)
+    # The runs of one network, task and variant share a compiled model.
+    runs = (
+        {name: key[name] for name in ("network", "task", "settings")} | {"seed": seed}
+        for key in keys(spec)
+        for seed in key["seeds"]
+    )
+    fill(options.rows / "rows.jsonl", runs, trainer.run)
 
 
 def keys(spec: Mapping[str, Any]) -> Iterator[Row]:
@@ -82,19 +76,26 @@ def keys(spec: Mapping[str, Any]) -> Iterator[Row]:
                     yield key | {"settings": settings, "seeds": group["seeds"]}
 
 
-def identity(run: Row) -> tuple[Any, ...]:
-    settings = json.dumps(run["settings"], sort_keys=True)
-    return run["network"], run["task"], run["seed"], settings
+def fill(path: pathlib.Path, runs: Iterable[Row], make: Callable[..., Row]) -> None:
+    """Store a row of each run that has none, a line of JSON."""
+    for run in runs:
+        if not any(same(run, row) for row in read_rows(path)):
+            begin = time.monotonic()
+            row = run | make(**run)
+            row["seconds"] = round(time.monotonic() - begin)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            print({n: v for n, v in row.items() if n != "dev"}, flush=True)
 
 
-def read_rows(folder: pathlib.Path, pattern: str = "*.jsonl") -> list[Row]:
-    texts = (path.read_text("utf-8") for path in sorted(folder.glob(pattern)))
+def same(run: Row, row: Row) -> bool:
+    """Return whether a row is that of a run."""
+    return all(row.get(name) == value for name, value in run.items())
+
+
+def read_rows(*paths: pathlib.Path) -> list[Row]:
+    texts = (path.read_text("utf-8") for path in paths if path.exists())
     return [json.loads(line) for text in texts for line in text.splitlines()]
-
-
-def add_row(path: pathlib.Path, row: Row) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
 
 
 class Models:
@@ -124,7 +125,6 @@ class Trainer:
     def run(self, network: str, task: str, seed: int, settings: Row) -> Row:
         from electra_tf import sources
 
-        begin = time.monotonic()
         data, config = self._read(task, seed, settings)
         if network not in self._starts:
             path = self._paths.get(network, network)
@@ -150,7 +150,6 @@ class Trainer:
             "degenerate": scorer.degenerate(split, predictions),
             "updates": epochs * steps,
             "examples": len(examples),
-            "seconds": time.monotonic() - begin,
         }
 
     def _read(self, task: str, seed: int, settings: Row) -> tuple:
@@ -223,10 +222,6 @@ def _average(share: float, updates: int) -> Any:
 
 
 def table(spec: Mapping[str, Any], rows: list[Row]) -> str:
-    found = collections.defaultdict(list)
-    for row in rows:
-        network, task, seed, settings = identity(row)
-        found[network, task, settings].append((seed, row))
     lines = []
     for group in spec["groups"]:
         tasks, cells = group["tasks"], {}
@@ -234,10 +229,9 @@ def table(spec: Mapping[str, Any], rows: list[Row]) -> str:
         lines += [f"| network | variant | {' | '.join(tasks)} |"]
         lines += ["|---" * (len(tasks) + 2) + "|"]
         for key in keys({"groups": [group], "base": spec["base"]}):
-            settings = json.dumps(key["settings"], sort_keys=True)
-            results = found[key["network"], key["task"], settings]
-            results = [row for seed, row in results if seed in key["seeds"]]
-            cells[key["network"], key["variant"], key["task"]] = cell(results)
+            seeds, variant = key.pop("seeds"), key.pop("variant")
+            found = [r for r in rows if r["seed"] in seeds and same(key, r)]
+            cells[key["network"], variant, key["task"]] = cell(found)
         for network in group["networks"]:
             for variant in group["variants"]:
                 shown = [cells[network, variant, task] for task in tasks]

@@ -22,7 +22,6 @@ import csv
 import json
 import pathlib
 import random
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,7 +54,8 @@ def main() -> None:
             print(table(name, spec[name], options.rows, options.split))
         else:
             options.rows.mkdir(parents=True, exist_ok=True)
-            Runs(name, spec[name], options).fill()
+            made = Runs(name, spec[name], options)
+            defaults.fill(made.rows, runs(spec[name]), made.run)
 
 
 def sst2(data: pathlib.Path) -> tuple[list[str], Rows, dict[str, Rows]]:
@@ -99,56 +99,36 @@ def runs(plan: Row) -> Iterator[Row]:
                 yield {"system": system, "rows": group["rows"], "seed": seed}
 
 
-def same(run: Row, row: Row) -> bool:
-    """Return whether a row is that of a run."""
-    return all(row.get(name) == value for name, value in run.items())
-
-
 class Runs:
     def __init__(self, name: str, plan: Row, options: argparse.Namespace):
-        self._name, self._plan, self._work = name, plan, options.work / name
+        self._plan, self._work = plan, options.work / name
         self._work.mkdir(parents=True, exist_ok=True)
-        self._rows = options.rows
+        self.rows = options.rows / f"{name}.jsonl"
         self._text, self._train, self._splits = READERS[name](options.data)
         self._models = defaults.Models()
 
-    def fill(self) -> None:
-        for run in runs(self._plan):
-            if not any(same(run, row) for row in self._read()):
-                count = len(self._train) if run["rows"] == "all" else run["rows"]
-                sample = random.Random(run["seed"]).sample(self._train, count)
-                begin = time.monotonic()
-                method = self._baseline if run["system"] == "tfidf" else self._finetune
-                self._store(run | method(run, sample), begin)
-
-    def _read(self) -> list[Row]:
-        return defaults.read_rows(self._rows, f"{self._name}.jsonl")
-
-    def _store(self, row: Row, begin: float) -> None:
-        row["seconds"] = round(time.monotonic() - begin)
-        defaults.add_row(self._rows / f"{self._name}.jsonl", row)
-        shown = {n: value for n, value in row.items() if n != "dev"}
-        print(self._name, shown, flush=True)
-
-    def _baseline(self, run: Row, sample: Rows) -> Row:
+    def run(self, system: str, rows: int | str, seed: int) -> Row:
+        count = len(self._train) if rows == "all" else rows
+        sample = random.Random(seed).sample(self._train, count)
+        if system != "tfidf":
+            return self._finetune(system, rows, seed, sample)
         model = scores.tfidf(*self._plan["tfidf"])
         model.fit(*zip(*sample, strict=True))
         return self._scores(model.predict)
 
-    def _finetune(self, run: Row, sample: Rows) -> Row:
+    def _finetune(self, system: str, rows: int | str, seed: int, sample: Rows) -> Row:
         import electra_tf
         from electra_tf import sources
 
-        start = sources.open_pretrained(str(self._checkpoint(run["system"]))).encoder
-        if run["system"] == "untrained":
+        start = sources.open_pretrained(str(self._checkpoint(system))).encoder
+        if system == "untrained":
             start = start.untrained()
 
         def make() -> electra_tf.TextClassifier:
             settings = {"training.precision": "mixed_bfloat16"}
-            return electra_tf.TextClassifier(start, ["0", "1"], settings, run["seed"])
+            return electra_tf.TextClassifier(start, ["0", "1"], settings, seed)
 
-        key = run["system"], run["rows"]
-        model = self._models.get(key, start, run["seed"], make)
+        model = self._models.get((system, rows), start, seed, make)
         texts, labels = zip(*sample, strict=True)
         model.fit(list(texts), list(labels), verbose=0)
         return self._scores(lambda texts: model.predict(texts, verbose=0).argmax(1))
@@ -169,9 +149,12 @@ class Runs:
             return self._checkpoint(plan["of"])
         if "passes" not in plan:
             return self._plan["start"]
-        folder, begin = self._work / system.replace(" ", "_"), time.monotonic()
-        if any(same({"trained": system}, row) for row in self._read()):
-            return folder
+        folder = self._work / system.replace(" ", "_")
+        train = lambda trained: self._pretrain(plan, folder)  # noqa: E731
+        defaults.fill(self.rows, [{"trained": system}], train)
+        return folder
+
+    def _pretrain(self, plan: Row, folder: pathlib.Path) -> Row:
         records, size = self._records(), self._plan["batch_size"]
         manifest = json.loads((records / "manifest.json").read_text())
         steps = max(1, round(plan["passes"] * manifest["records"] / size))
@@ -194,9 +177,7 @@ class Runs:
             *flags,
             log=self._work / "log.txt",
         )
-        positions = steps * size * self._plan["length"]
-        self._store({"trained": system, "steps": steps, "positions": positions}, begin)
-        return folder
+        return {"steps": steps, "positions": steps * size * self._plan["length"]}
 
     def _records(self) -> pathlib.Path:
         """Return the records of the text, written at the first call."""
@@ -222,7 +203,7 @@ class Runs:
 def table(name: str, plan: Row, folder: pathlib.Path, split: str) -> str:
     """Return a Markdown table: mean, range and number of seeds."""
     found, trained = collections.defaultdict(list), {}
-    for row in defaults.read_rows(folder, f"{name}.jsonl"):
+    for row in defaults.read_rows(folder / f"{name}.jsonl"):
         if "trained" in row:
             trained[row["trained"]] = row
         elif split in row:
