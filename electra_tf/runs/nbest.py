@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
-from electra_tf.text.files import inner_suffix, read_lines
+from electra_tf.tasks.data.files import STANDARD_INPUT, opened
+from electra_tf.text.delimited import Lines
+from electra_tf.text.files import ENCODING_REMEDY, inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES, begins_json
 
 if TYPE_CHECKING:  # `score` needs the formats before TensorFlow
@@ -73,12 +75,18 @@ def rerank(
 
 def _lines(source: str | None) -> Iterator[tuple[str, str]]:
     """Yield place and text of each line."""
-    for number, (place, text) in enumerate(read_lines(source)):
-        if not number and begins_json(text):
-            raise InputError(
-                f"{place} begins JSON, and --input must be lines of text: {text!r:.60}"
-            )
-        yield place, text
+    with opened(source) as file:
+        lines = Lines(file)
+        for number, text in enumerate(lines, 1):
+            place = f"{source or STANDARD_INPUT}, line {number}"
+            if invalid := lines.invalid(text):
+                raise InputError(f"{place} must be UTF-8: {invalid}; {ENCODING_REMEDY}")
+            if number == 1 and begins_json(text):
+                raise InputError(
+                    f"{place} begins JSON, and --input must be lines of text: "
+                    f"{text!r:.60}"
+                )
+            yield place, text.rstrip("\r\n")
 
 
 def _parse(place: str, line: str) -> Hypothesis:

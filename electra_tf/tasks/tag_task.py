@@ -16,7 +16,7 @@ from electra_tf.tasks.data.conll import (
     read_conll,
     with_usual_tags,
 )
-from electra_tf.tasks.data.files import STANDARD_INPUT, Notify, print_note
+from electra_tf.tasks.data.files import STANDARD_INPUT, Notify, opened, print_note
 from electra_tf.tasks.data.records import read_json, read_lines_or_objects
 from electra_tf.tasks.data.schemes import OUTSIDE, to_scheme
 from electra_tf.tasks.data.span_records import CharacterSpan
@@ -35,7 +35,8 @@ from electra_tf.tasks.tagger import TaggedWords, TokenClassifier
 from electra_tf.tasks.task import ID, Item, Task, check_count, probability_cells
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import inner_suffix, read_lines
+from electra_tf.text.delimited import Lines
+from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES
 
 _HEAD_LINES = 100  # by which columns of words are recognised
@@ -104,7 +105,9 @@ class TagTask(Task):
             check_count(settings.text_columns, [1], model)
         suffix, source = inner_suffix(path or ""), path or STANDARD_INPUT
         if path and suffix not in (".csv", ".parquet", *JSON_SUFFIXES):
-            head = [line for _, line in itertools.islice(read_lines(path), _HEAD_LINES)]
+            with opened(path) as file:
+                lines = itertools.islice(Lines(file), _HEAD_LINES)
+                head = [line.rstrip("\r\n") for line in lines]
         is_given = "text_columns" in reading.given
         usual = () if is_given else ("words", "tokens", "text")
         names = {*settings.text_columns, *usual}

@@ -6,7 +6,6 @@ import gzip
 import lzma
 import os
 import re
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
@@ -28,7 +27,6 @@ ENCODING_REMEDY = (
     "convert it: iconv -f ENCODING -t UTF-8 FILE > NEW, with the encoding that it was "
     "saved in, such as WINDOWS-1252 or GB18030"
 )
-_STANDARD_INPUT = "standard input"
 # First bytes and name; the first match counts.
 _FORMATS = (
     (rb"\xff\xfe\0\0|\0\0\xfe\xff", "UTF-32 text"),
@@ -183,27 +181,6 @@ def open_compressed(path: str | os.PathLike, file: BinaryIO | None = None) -> Bi
             stream.close()
         raise
     return stream
-
-
-def read_lines(path: str | None) -> Iterator[tuple[str, str]]:
-    """Yield place and text of each line of a file, or of standard input."""
-    name, standard = path or _STANDARD_INPUT, contextlib.nullcontext(sys.stdin.buffer)
-    try:
-        with open_compressed(path) if path else standard as file:
-            for number, line in enumerate(file, 1):
-                if number == 1 and path is None:
-                    check_format(name, line)
-                try:
-                    text = line.decode()
-                except UnicodeDecodeError as error:
-                    raise InputError(
-                        f"{name}, line {number} must be UTF-8: {error}; "
-                        f"{ENCODING_REMEDY}"
-                    ) from error
-                yield f"{name}, line {number}", text.rstrip("\r\n")
-    except (OSError, *BROKEN) as error:
-        reason = str(error) or type(error).__name__
-        raise InputError(f"{name} must be readable to its end: {reason}") from error
 
 
 def inner_suffix(path: str | os.PathLike) -> str:
