@@ -27,14 +27,8 @@ _JSON_VALUES = re.compile(rb"\[\s*\{|\{[ \t\r]*\n")
 _JSON_LINES = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"\s*:')
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
 _COMPRESSION = {".gz": 3.0, ".xz": 4.0, ".parquet": 2.0}  # typical, for estimates
-# What to do about errors; those not listed are of the encoding.
 _REMEDIES = {
-    "NUL": "remove it",
-    "binary file": "leave it out of the glob if it is no text, or convert it to UTF-8",
-    "broken archive": "copy or compress it again",
-    "empty file": "remove it",
-    "invalid JSON": "correct it; a file of plain text must end with .txt",
-    "long line": "break it into sentences or paragraphs",
+    "invalid UTF-8": files.ENCODING_REMEDY,
     "row without text": "write a string in the field, or pass another --field",
 }
 
@@ -147,8 +141,7 @@ class CorpusReader:
         return None
 
     def _report(self, source: str, line: int, kind: str, detail: str) -> None:
-        remedy = _REMEDIES.get(kind, files.ENCODING_REMEDY)
-        self._log.add(source, line, kind, detail, remedy)
+        self._log.add(source, line, kind, detail, _REMEDIES.get(kind, ""))
 
     def _report_broken(self, path: str, error: Exception) -> None:
         detail = f"{error}; the text before it was read"
