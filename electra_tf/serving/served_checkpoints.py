@@ -76,11 +76,11 @@ class _Pretrained(ServedModel):
     def ids(self, rows: Sequence[str]) -> Request:
         vocabulary = self._tokenizer.vocabulary
         encoded = encode_rows(self.pieces, vocabulary, rows, self._max_length)
-        shape = len(rows), max(map(len, encoded.ids))
-        return pad_rows(encoded.ids, encoded.segments, shape)
+        shape = len(rows), encoded.ids.lengths.max()
+        return pad_rows(encoded.ids, encoded.segments, slice(None), shape)
 
-    def pieces(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text)
+    def pieces(self, text: str) -> str:
+        return self._tokenizer.wordpieces(text)
 
     def expected(self, rows: Sequence[str]) -> Response:
         ids = self.ids(rows)
@@ -158,7 +158,7 @@ class _FillMask(_Pretrained):
         sentence = f"The {MASK} sat on the {MASK}."
         return (sentence, MASK, "No mask.", f"巴黎是{MASK}国的首都")
 
-    def pieces(self, text: str) -> list[int]:
+    def pieces(self, text: str) -> str:
         return encode_masked(text, self._tokenizer)
 
 

@@ -355,7 +355,7 @@ def encode_texts(
 ) -> EncodedExamples:
     """Encode texts or pairs with their targets."""
     check_num_targets(texts, targets, "texts")
-    rows = encode_rows(tokenizer.encode, tokenizer.vocabulary, texts, max_length)
+    rows = encode_rows(tokenizer.wordpieces, tokenizer.vocabulary, texts, max_length)
     return EncodedExamples(
         rows.ids, rows.segments, max_length, targets, rows.truncated, pairs=rows.pairs
     )

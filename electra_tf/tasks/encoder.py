@@ -144,7 +144,7 @@ class Encoder(TransformerEncoder):
         check_argument("batch_size", batch_size, BATCH_SIZES)
         tokenizer = require_tokenizer(self)
         rows = to_rows(check_input(texts))
-        encoded = encode_rows(tokenizer.encode, tokenizer.vocabulary, rows, limit)
+        encoded = encode_rows(tokenizer.wordpieces, tokenizer.vocabulary, rows, limit)
         if encoded.truncated:
             warnings.warn(
                 f"{encoded.truncated:,} of {len(rows):,} texts were truncated to "
@@ -212,15 +212,15 @@ def check_argument(name: str, value: Any, allowed: Sequence[Any]) -> None:
 
 
 def encode_single(
-    encoder: Encoder, texts: Any, encode: Callable[[str], list[int]]
+    encoder: Encoder, texts: Any, wordpieces: Callable[[str], str]
 ) -> tuple[EncodedExamples, list[str]]:
     """Encode single texts, none of which may be too long."""
     rows, limit = to_single_texts(texts), encoder.shape.max_positions
-    encoded = encode_rows(encode, encoder.tokenizer.vocabulary, rows, None)
-    for index, ids in enumerate(encoded.ids):
-        if len(ids) > limit:
+    encoded = encode_rows(wordpieces, encoder.tokenizer.vocabulary, rows, None)
+    for index, length in enumerate(encoded.ids.lengths):
+        if length > limit:
             raise InputError(
-                f"The text at index {index}, {rows[index]!r:.60}, has {len(ids) - 2} "
+                f"The text at index {index}, {rows[index]!r:.60}, has {length - 2} "
                 f"tokens, more than the model's {limit - 2}; split it"
             )
     return EncodedExamples(encoded.ids, encoded.segments, limit), rows

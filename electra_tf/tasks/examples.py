@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.kernels.weak_functions import weak_function
-from electra_tf.text.encoding import pad_rows
+from electra_tf.text.encoding import RaggedRows, pad_rows
 
 LENGTHS = (
     *(8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128),
@@ -33,9 +33,9 @@ Inputs = Mapping[str, Any]
 class EncodedExamples:
     """Token ids and targets of examples, not yet padded."""
 
-    ids: Sequence[Sequence[int]]
-    """Token ids with [CLS] and [SEP], one sequence for each example."""
-    segments: Sequence[Sequence[int]]
+    ids: RaggedRows
+    """Token ids with [CLS] and [SEP], a row for each example; lists are converted."""
+    segments: RaggedRows
     """Segment ids of the same lengths."""
     max_length: int
     """Largest number of positions of an example."""
@@ -53,6 +53,10 @@ class EncodedExamples:
     pairs: bool | None = None
     """True for pairs of texts, False for single texts; None: neither applies."""
 
+    def __post_init__(self):
+        for name in ("ids", "segments"):
+            object.__setattr__(self, name, RaggedRows.of(getattr(self, name)))
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -64,7 +68,7 @@ class EncodedExamples:
     @property
     def lengths(self) -> np.ndarray:
         """int64 [N]: positions of each example."""
-        return np.fromiter(map(len, self.ids), np.int64, len(self.ids))
+        return self.ids.lengths
 
     def weighted(self, weights: Any) -> "EncodedExamples":
         """Return the same examples, each with the weight of its item."""
@@ -87,16 +91,17 @@ class EncodedExamples:
         Targets are numbers [B], or [B, L] padded with `IGNORE_LABEL`, or rows [B, C];
         without any, zeros. Weights are float32 [B], 0 in padding rows.
         """
-        longest = max(len(self.ids[row]) for row in rows)
+        rows = np.asarray(rows)
+        longest = int(self.ids.lengths[rows].max())
         length = min(padded_length(longest), max(self.max_length, longest))
-        columns = [[side[row] for row in rows] for side in (self.ids, self.segments)]
-        inputs, targets = pad_rows(*columns, (size, length)), self._columns
+        inputs = pad_rows(self.ids, self.segments, rows, (size, length))
+        targets = self._columns
         if isinstance(targets, dict):
             targets = {n: _padded(v, rows, size, length) for n, v in targets.items()}
         else:
             targets = _padded(targets, rows, size, length)
         weights_B = np.zeros(size, np.float32)
-        weights_B[: len(rows)] = 1 if self.weights is None else self.weights[list(rows)]
+        weights_B[: len(rows)] = 1 if self.weights is None else self.weights[rows]
         return inputs, targets, weights_B
 
 
@@ -220,17 +225,18 @@ def _spec(array: np.ndarray) -> tf.TensorSpec:
     return tf.TensorSpec(shape, array.dtype)
 
 
-def _column(ids: Sequence[Sequence[int]], values: Any) -> np.ndarray | list[Any]:
+def _column(ids: RaggedRows, values: Any) -> np.ndarray | list[Any]:
     """Return numbers as an array, int32 or float32, and ids of positions as a list.
 
     Raise an error for rows of another kind, which padding would change.
     """
-    pairs = list(zip(ids, values, strict=True))
+    if len(ids) != len(values):
+        raise ValueError(f"{len(values)} targets for {len(ids)} examples")
     has_rows = isinstance(values, np.ndarray) and values.dtype == np.float32
-    if has_rows or not any(map(np.ndim, values)):
+    if has_rows or not any(np.ndim(v) for v in values if not isinstance(v, int)):
         array = np.asarray(values)
         return array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
-    for row, value in pairs:
+    for row, value in zip(ids, values, strict=True):
         if np.shape(value) != (len(row),) or np.asarray(value).dtype.kind == "f":
             raise ValueError(
                 f"a target of shape {np.shape(value)} for {len(row)} positions; "
@@ -239,11 +245,11 @@ def _column(ids: Sequence[Sequence[int]], values: Any) -> np.ndarray | list[Any]
     return list(values)
 
 
-def _padded(values: Any, rows: Sequence[int], size: int, length: int) -> np.ndarray:
+def _padded(values: Any, rows: np.ndarray, size: int, length: int) -> np.ndarray:
     """Return the targets of a batch, as `EncodedExamples.batch` does."""
     if isinstance(values, np.ndarray):
         padded = np.zeros((size, *values.shape[1:]), values.dtype)
-        padded[: len(rows)] = values[list(rows)]
+        padded[: len(rows)] = values[rows]
         return padded
     padded = np.full((size, length), IGNORE_LABEL, np.int32)
     for index, row in enumerate(rows):

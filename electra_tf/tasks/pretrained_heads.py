@@ -287,7 +287,7 @@ class Electra(ElectraPair):
         """
         check_argument("batch_size", batch_size, BATCH_SIZES)
         tokenizer = require_tokenizer(self.encoder)
-        examples, rows = encode_single(self.encoder, texts, tokenizer.encode)
+        examples, rows = encode_single(self.encoder, texts, tokenizer.wordpieces)
 
         def probabilities(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
             return tf.sigmoid(self.discriminator(**inputs, training=False))
@@ -316,14 +316,14 @@ def _load(path_or_name: Any, vocabulary: Any) -> KerasNetworks:
     return load_networks(source.run, source.path)
 
 
-def _places(ids: list[int], mask: int, text: str, index: int) -> np.ndarray:
+def _places(ids: np.ndarray, mask: int, text: str, index: int) -> np.ndarray:
     """Return the positions of the masks of a text."""
     if mask not in ids:
         raise InputError(
             f"The text at index {index}, {text!r:.80}, has no {MASK}, in capitals, in "
             "place of a word"
         )
-    return np.flatnonzero(np.equal(ids, mask))
+    return np.flatnonzero(ids == mask)
 
 
 def _fill(text: str, slot: int, token: str) -> str:

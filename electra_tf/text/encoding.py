@@ -1,7 +1,7 @@
 """Encode texts in any container as rows, [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,12 +9,59 @@ import numpy as np
 from electra_tf.errors import InputError
 from electra_tf.text.vocab import CLS, MASK, SEP, Vocabulary
 
+_ROWS_PER_STRING = 4096
+
+
+class RaggedRows(Sequence):
+    """Rows of different lengths in one array; lists would take ten times the memory.
+
+    A row is an array [L].
+
+    Args:
+        values: All rows, one after the other [T].
+        lengths: Elements of each row, int64 [N].
+    """
+
+    def __init__(self, values: np.ndarray, lengths: np.ndarray):
+        self.values, self.lengths = values, lengths
+        self._ends = np.cumsum(lengths)
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> "RaggedRows":
+        """Return rows of integers; `RaggedRows` are returned unchanged."""
+        if isinstance(rows, cls):
+            return rows
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        elements = itertools.chain.from_iterable(rows)
+        return cls(np.fromiter(elements, np.int32, lengths.sum()), lengths)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        end = self._ends[index]
+        return self.values[end - self.lengths[index] : end]
+
+    def tolist(self) -> list[list[int]]:
+        """Return the rows as lists."""
+        return [row.tolist() for row in self]
+
+    def padded(self, rows: Any, shape: tuple[int, int]) -> np.ndarray:
+        """Return the rows of some indices, padded with 0, int32 [B, L]."""
+        lengths_B, ends_B = self.lengths[rows], self._ends[rows]
+        places_L = np.arange(shape[1])
+        is_real = places_L < lengths_B[:, None]
+        padded_BL = np.zeros(shape, np.int32)
+        places = (places_L + (ends_B - lengths_B)[:, None])[is_real]
+        padded_BL[: len(lengths_B)][is_real] = self.values[places]
+        return padded_BL
+
 
 class EncodedRows(NamedTuple):
     """Ids of texts or of pairs, not yet padded, with [CLS] and [SEP]."""
 
-    ids: list[list[int]]
-    segments: list[list[int]]
+    ids: RaggedRows
+    segments: RaggedRows
     """Segment ids of the same lengths."""
     truncated: int
     """Number of rows that were cut."""
@@ -23,67 +70,96 @@ class EncodedRows(NamedTuple):
 
 
 def encode_rows(
-    encode: Callable[[str], list[int]],
+    wordpieces: Callable[[str], str],
     vocabulary: Vocabulary,
     texts: Sequence[Any],
     max_length: int | None,
 ) -> EncodedRows:
-    """Encode texts or pairs of texts."""
-    rows = [_parts(text, index) for index, text in enumerate(texts)]
-    pairs = len(rows[0]) == 2 if rows else None
-    for index, row in enumerate(rows):
-        if len(row) != len(rows[0]):
+    """Encode texts or pairs of texts.
+
+    `wordpieces` returns the ids of a text as a string (`Wordpieces`).
+    """
+    cls, sep = (chr(vocabulary.ids[token]) for token in (CLS, SEP))
+    columns = _columns(texts)
+    count = len(columns)
+    values, lengths_N2 = bytearray(), np.zeros((len(texts), 2), np.int64)
+    num_truncated = 0
+    for first in range(0, len(texts), _ROWS_PER_STRING):
+        rows = slice(first, first + _ROWS_PER_STRING)
+        parts = [list(map(wordpieces, column[rows])) for column in columns]
+        lengths_NC = lengths_N2[rows, :count]
+        lengths_NC[:] = np.transpose([list(map(len, column)) for column in parts])
+        if max_length is not None:
+            limit = max_length - 1 - count
+            for row in np.flatnonzero(lengths_NC.sum(1) > limit):
+                cut = truncate([column[row] for column in parts], limit)
+                lengths_NC[row] = list(map(len, cut))
+                for column, part in zip(parts, cut, strict=True):
+                    column[row] = part
+                num_truncated += 1
+        texts_of_rows = map(sep.join, zip(*parts, strict=True))
+        string = f"{cls}{(sep + cls).join(texts_of_rows)}{sep}"
+        # Four bytes a character, which are the ids.
+        values += string.encode("utf-32-le", "surrogatepass")
+    lengths_N2[:, :count] += 1  # [SEP]
+    lengths_N2[:, 0] += 1  # [CLS]
+    segments = np.repeat(np.tile(np.int8([0, 1]), len(texts)), lengths_N2.ravel())
+    lengths_N = lengths_N2.sum(1)
+    return EncodedRows(
+        RaggedRows(np.frombuffer(values, "<i4"), lengths_N),
+        RaggedRows(segments, lengths_N),
+        num_truncated,
+        count == 2 if len(texts) else None,
+    )
+
+
+def _columns(texts: Sequence[Any]) -> list[Sequence[str]]:
+    """Return texts, or the first and the second texts of pairs."""
+    if all(isinstance(text, str) for text in texts):
+        return [texts]
+    for index, text in enumerate(texts):
+        is_pair = isinstance(text, list | tuple) and len(text) == 2
+        is_pair = is_pair and all(isinstance(part, str) for part in text)
+        if not is_pair and not isinstance(text, str):
+            raise InputError(
+                "A text must be a string or a pair of strings, not "
+                f"{text!r:.80} at index {index}"
+            )
+        if is_pair == isinstance(texts[0], str):
             raise InputError(
                 "Texts must be all single texts or all pairs, but that at index 0 is "
-                f"{rows[0]!r:.60} and that at index {index} {row!r:.60}"
+                f"{texts[0]!r:.60} and that at index {index} {text!r:.60}"
             )
-    cls, sep = (vocabulary.ids[token] for token in (CLS, SEP))
-    ids, segments, num_truncated = [], [], 0
-    # Of a million texts, equal numbers and equal segments are one object each.
-    shared, segments_of = _numbers(len(vocabulary)), {}
-    for row in rows:
-        parts = [encode(text) for text in row]
-        if max_length is not None:
-            num_truncated += truncate(parts, max_length - 1 - len(parts))
-        first, second = parts[0], [*parts[1], sep] if pairs else []
-        ids.append(list(map(shared, [cls, *first, sep, *second])))
-        lengths = len(first) + 2, len(second)
-        if lengths not in segments_of:
-            segments_of[lengths] = [0] * lengths[0] + [1] * lengths[1]
-        segments.append(segments_of[lengths])
-    return EncodedRows(ids, segments, num_truncated, pairs)
-
-
-@functools.lru_cache(4)
-def _numbers(size: int) -> Callable[[int], int]:
-    """Return a function from a number below `size` to the one object of its value."""
-    return tuple(range(size)).__getitem__
+    return [[text[side] for text in texts] for side in (0, 1)]
 
 
 def pad_rows(
-    ids: Iterable[Sequence[int]],
-    segments: Iterable[Sequence[int]],
-    shape: tuple[int, int],
+    ids: RaggedRows, segments: RaggedRows, rows: Any, shape: tuple[int, int]
 ) -> dict[str, np.ndarray]:
-    """Return `token_ids`, `segment_ids` and `padding_mask`, int32 of a shape [B, L]."""
-    ids_BL, segments_BL, mask_BL = np.zeros((3, *shape), np.int32)
-    for index, (row, segment) in enumerate(zip(ids, segments, strict=True)):
-        ids_BL[index, : len(row)] = row
-        segments_BL[index, : len(row)] = segment
-        mask_BL[index, : len(row)] = 1
-    return {"token_ids": ids_BL, "segment_ids": segments_BL, "padding_mask": mask_BL}
+    """Return `token_ids`, `segment_ids` and `padding_mask`, int32 of a shape [B, L].
+
+    `rows` are the indices of the first rows of the batch, or a slice.
+    """
+    mask_BL = np.zeros(shape, np.int32)
+    lengths_B = ids.lengths[rows]
+    mask_BL[: len(lengths_B)] = np.arange(shape[1]) < lengths_B[:, None]
+    return {
+        "token_ids": ids.padded(rows, shape),
+        "segment_ids": segments.padded(rows, shape),
+        "padding_mask": mask_BL,
+    }
 
 
-def truncate(parts: list[list[int]], max_length: int) -> bool:
+def truncate(parts: Sequence[str], max_length: int) -> list[str]:
     """Cut wordpieces off the end of the longer of one or two parts until all fit.
 
     The second part is cut where both are equally long.
     """
-    surplus = sum(map(len, parts)) - max_length
-    for _ in range(max(0, surplus)):
-        longer = 0 if len(parts) == 1 or len(parts[0]) > len(parts[1]) else 1
-        parts[longer].pop()
-    return surplus > 0
+    if len(parts) == 1:
+        return [parts[0][:max_length]]
+    first, second = map(len, parts)
+    first = min(first, max(max_length - second, -(-max_length // 2)))
+    return [parts[0][:first], parts[1][: max_length - first]]
 
 
 def to_array(x: Any) -> Any:
@@ -134,21 +210,7 @@ def _decode(row: Any, index: int) -> Any:
         ) from error
 
 
-def _parts(text: Any, index: int) -> list[str]:
-    if isinstance(text, str):
-        return [text]
-    is_pair = isinstance(text, list | tuple) and len(text) == 2
-    if is_pair and all(isinstance(part, str) for part in text):
-        return list(text)
-    raise InputError(
-        "A text must be a string or a pair of strings, not "
-        f"{text!r:.80} at index {index}"
-    )
-
-
-def encode_masked(text: str, tokenizer: Any) -> list[int]:
-    """Return the ids of a text, in which `[MASK]` is that special token."""
-    ids = []
-    for part in text.split(MASK):
-        ids += [*tokenizer.encode(part), tokenizer.vocabulary.ids[MASK]]
-    return ids[:-1]
+def encode_masked(text: str, tokenizer: Any) -> str:
+    """Return the wordpieces of a text, in which `[MASK]` is that special token."""
+    mask = chr(tokenizer.vocabulary.ids[MASK])
+    return mask.join(map(tokenizer.wordpieces, text.split(MASK)))

@@ -114,9 +114,9 @@ class WordPieceTokenizer:
             )
         columns = texts if text_pair is None else (texts, text_pair)
         texts = to_rows(to_array(columns))
-        rows = encode_rows(self.encode, self.vocabulary, texts, max_length)
-        shape = len(rows.ids), max(map(len, rows.ids), default=0)
-        return pad_rows(rows.ids, rows.segments, shape)
+        rows = encode_rows(self.wordpieces, self.vocabulary, texts, max_length)
+        shape = len(texts), rows.ids.lengths.max(initial=0)
+        return pad_rows(rows.ids, rows.segments, slice(None), shape)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Return the wordpieces of a text, without [CLS] and [SEP]."""
@@ -267,9 +267,7 @@ class WordPieceTokenizer:
 
     def _split(self, text: str) -> Wordpieces:
         units = split_units(text, self.settings)
-        wordpieces = "".join(map(self._units.__getitem__, units))
-        self._units.clear_if_full()
-        return wordpieces
+        return "".join(map(self._units.__getitem__, units))
 
     def graph(self) -> "GraphTokenizer":
         """Return the same function as a `tf.Module` (see `graph_tokenizer.py`)."""

@@ -4,10 +4,13 @@ import collections
 import dataclasses
 import functools
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, format_list
+from electra_tf.text.encoding import RaggedRows
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -246,12 +249,12 @@ class UnknownCounter:
         self._tokenizer = tokenizer
         self.wordpieces = self.unknown = 0
 
-    def add(self, texts: Iterable[Sequence[int]]) -> None:
+    def add(self, texts: Sequence[Sequence[int]]) -> None:
         """Count the wordpieces of texts, [CLS] and [SEP] left out."""
-        ids = self._tokenizer.vocabulary.ids
-        for text in texts:
-            self.wordpieces += len(text) - text.count(ids[CLS]) - text.count(ids[SEP])
-            self.unknown += text.count(ids[UNKNOWN])
+        ids, values = self._tokenizer.vocabulary.ids, RaggedRows.of(texts).values
+        frame, unknown = [ids[CLS], ids[SEP]], ids[UNKNOWN]
+        self.wordpieces += len(values) - np.isin(values, frame).sum()
+        self.unknown += np.count_nonzero(values == unknown)
 
     def lines(self, name: str) -> list[str]:
         """Return a line about the share of [UNK], above 5% with its cause."""

@@ -194,11 +194,8 @@ class Units(dict):
         self._size += len(unit)
         if len(unit) <= _MAX_CACHED_UNIT:
             self[unit] = wordpieces
-        return wordpieces
-
-    def clear_if_full(self) -> None:
-        """Empty the cache once it exceeds its limit."""
         if self._size > _CACHED_CHARACTERS:
             self.clear()
             self._words.clear()
             self._size = 0
+        return wordpieces

@@ -10,7 +10,10 @@ from conftest import GOLDEN
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor, encode_texts
-from electra_tf.text.encoding import truncate
+from electra_tf.text import encoding
+from electra_tf.text.encoding import encode_rows, truncate
+from electra_tf.text.tokenizer import WordPieceTokenizer
+from electra_tf.text.vocab import Vocabulary
 
 TEXTS, LABELS = tiny.texts(8, longest=11, shortest=10)
 SCORES = [1.0, 2.5, 5.0, 4.0, 3.0, 1.5, 2.0, 5.0]
@@ -21,19 +24,19 @@ def test_texts_and_pairs_by_hand(tokenizer):
     cls, sep = (tokenizer.vocabulary.ids[name] for name in ("[CLS]", "[SEP]"))
     a, b = tokenizer.encode(FIRST), tokenizer.encode(SECOND)
     texts = encode_texts(tokenizer, [FIRST, "", np.str_("the")], 64, [1, 0, 2])
-    assert texts.ids[:2] == [[cls, *a, sep], [cls, sep]]
-    assert [set(row) for row in texts.segments] == [{0}] * 3
+    assert texts.ids.tolist()[:2] == [[cls, *a, sep], [cls, sep]]
+    assert [set(row) for row in texts.segments.tolist()] == [{0}] * 3
     assert (texts.targets, texts.truncated, texts.pairs) == ([1, 0, 2], 0, False)
     rows = [(FIRST, SECOND), [SECOND, FIRST], ("", ""), (" ", FIRST)]
     pairs = encode_texts(tokenizer, rows, 64)
-    assert pairs.ids == [
+    assert pairs.ids.tolist() == [
         [cls, *a, sep, *b, sep],
         [cls, *b, sep, *a, sep],
         [cls, sep, sep],
         [cls, sep, *a, sep],
     ]
-    assert pairs.segments[0] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
-    assert pairs.segments[2] == [0, 0, 1]
+    assert pairs.segments.tolist()[0] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+    assert pairs.segments.tolist()[2] == [0, 0, 1]
     assert (pairs.targets, pairs.pairs) == (None, True)
 
 
@@ -42,12 +45,12 @@ def test_long_texts_are_truncated_and_counted(tokenizer):
     long = " ".join([FIRST] * 20)
     a, b = tokenizer.encode(long), tokenizer.encode(SECOND)
     texts = encode_texts(tokenizer, [long, FIRST], 20)
-    assert (texts.truncated, texts.ids[0]) == (1, [cls, *a[:18], sep])
+    assert (texts.truncated, texts.ids.tolist()[0]) == (1, [cls, *a[:18], sep])
     pairs = encode_texts(tokenizer, [(SECOND, long), (long, long)], 20)
     assert pairs.truncated == 2
-    assert pairs.ids[0] == [cls, *b, sep, *a[: 17 - len(b)], sep]
+    assert pairs.ids.tolist()[0] == [cls, *b, sep, *a[: 17 - len(b)], sep]
     # 17 wordpieces for two texts: the second of equally long texts is cut.
-    assert pairs.ids[1] == [cls, *a[:9], sep, *a[:8], sep]
+    assert pairs.ids.tolist()[1] == [cls, *a[:9], sep, *a[:8], sep]
     exact = encode_texts(tokenizer, [FIRST], len(tokenizer.encode(FIRST)) + 2)
     assert exact.truncated == 0
 
@@ -60,14 +63,36 @@ def original_truncate(a, b, longest):
 
 def test_truncation_equals_the_original():
     for a, b, longest in itertools.product(range(9), repeat=3):
-        ours = [list(range(a)), list(range(b))]
         theirs = [list(range(a)), list(range(b))]
-        assert truncate(ours, longest) == (a + b > longest)
+        ours = truncate([tuple(part) for part in theirs], longest)
         original_truncate(*theirs, longest)
-        assert ours == theirs
-    alone = [[1, 2, 3]]
-    assert truncate(alone, 2)
-    assert alone == [[1, 2]]
+        assert [list(part) for part in ours] == theirs
+    assert truncate(["abc"], 2) == ["ab"]
+
+
+def test_rows_of_any_number_of_texts_equal_those_of_each_text(tokenizer, monkeypatch):
+    """Texts are joined in portions; ids above 0xD800 are surrogates of no pair."""
+    monkeypatch.setattr(encoding, "_ROWS_PER_STRING", 4)
+    texts, _ = tiny.texts(11, longest=9, shortest=0)
+    fillers = [f"filler{n}" for n in range(0xD900 - len(tokenizer.vocabulary))]
+    entries = [*tokenizer.vocabulary.tokens, *fillers, "zebra"]
+    for one in (tokenizer, WordPieceTokenizer(Vocabulary(tuple(entries)))):
+        cls, sep = (one.vocabulary.ids[name] for name in ("[CLS]", "[SEP]"))
+        parts = [one.encode(f"{text} zebra") for text in texts]
+        for length in (None, 5):
+            cut = slice(None if length is None else length - 2)
+            rows = encode_rows(
+                one.wordpieces, one.vocabulary, [f"{t} zebra" for t in texts], length
+            )
+            assert rows.ids.tolist() == [[cls, *part[cut], sep] for part in parts]
+            assert rows.truncated == sum(len(p[cut]) < len(p) for p in parts)
+            assert (rows.segments.lengths == rows.ids.lengths).all()
+        pairs = list(zip(texts, reversed(texts), strict=True))
+        rows = encode_rows(one.wordpieces, one.vocabulary, pairs, 7)
+        for row, segments, pair in zip(*rows[:2], pairs, strict=True):
+            alone = encode_rows(one.wordpieces, one.vocabulary, [pair], 7)
+            assert alone.ids.tolist() == [row.tolist()]
+            assert alone.segments.tolist() == [segments.tolist()]
 
 
 @pytest.mark.parametrize(

@@ -372,9 +372,10 @@ def test_unordered_pairs_are_trained_in_both_orders(folder, log):
     model = task.model(tiny.start(), settings=tiny.settings(), seed=0)
     examples = task.training_examples(model)
     expected = model.examples([*pairs, *((b, a) for a, b in pairs)])
-    assert list(examples.ids) == list(expected.ids)
+    ids = examples.ids.tolist()
+    assert ids == expected.ids.tolist()
     assert examples.targets == [1, 0, 1, 0]
-    assert examples.ids[0] != examples.ids[2]
+    assert ids[0] != ids[2]
     settings = tiny.settings(data_double_unordered=False)
     model = task.model(tiny.start(), settings=settings, seed=0)
     assert len(task.training_examples(model)) == 2
