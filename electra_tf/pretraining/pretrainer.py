@@ -199,10 +199,11 @@ class Pretrainer(keras.Model):
         metrics |= {
             "loss": WeightedSum(loss, weight),
             "tokens": WeightedSum(tokens, weight),
-            "learning_rate": WeightedSum(rate * weight, weight),
             "gradient_norm": WeightedSum(norm * weight, weight),
         }
-        return metrics_lib.metric_ratios(metrics) if as_ratios else metrics
+        if not as_ratios:
+            return metrics
+        return {**metrics_lib.metric_ratios(metrics), "learning_rate": rate}
 
     def test_step(
         self,

@@ -201,6 +201,8 @@ class TrainingLoop:
         if self.outputs is None:
             return
         values = self.compute_metrics(window.metrics)
+        # The rate of the update of this step; the others are means over the window.
+        values["learning_rate"] = float(self.trainer.optimizer.schedule(step - 1))
         tokens, batches = values.pop("tokens"), self.config.input
         # Steps of the current batch size that would have all rows that are left.
         rows, last = batches.rows_at(step - 1), self.config.training.steps

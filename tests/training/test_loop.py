@@ -70,6 +70,9 @@ def test_a_run_logs_evaluates_and_saves_at_the_configured_steps(uninterrupted):
     expected = sorted([*training, *evaluations], key=lambda p: (p[1], p[0] != "train"))
     assert list(metrics) == expected
     assert metrics["evaluation", 6]["loss"] == 3.0
+    # The rate of the last update, while other metrics are means since the last line.
+    rates = [metrics["train", step]["learning_rate"] for step in (5, 20)]
+    assert rates == pytest.approx([0.1 * 16 / 20, 0.1 / 20])
     assert saved_steps(uninterrupted) == [3, 7, 14, 20]
     assert newest(uninterrupted).metadata == {"data": "toy"}
 
