@@ -41,6 +41,9 @@ cli.define_config_flags(FLAGS, SETTINGS)
 def main() -> None:
     """Build the records and print their statistics."""
     cli.require(FLAGS, "input", "vocab", "output")
+    is_beam = cli.uses_beam(FLAGS, "workers")
+    if is_beam:
+        from electra_tf.text import beam  # needs an extra
     start = time.perf_counter()
     vocab = local_vocabulary(FLAGS.vocab)
     stored = open_tokenizer(vocab)
@@ -53,9 +56,7 @@ def main() -> None:
         print(line)
     arguments = FLAGS.input, vocabulary, settings, FLAGS.output
     options = {"overwrite": FLAGS.overwrite, "allow_accent_loss": allow_accent_loss}
-    if cli.uses_beam(FLAGS, "workers"):
-        from electra_tf.text import beam  # needs an extra
-
+    if is_beam:
         options["options"] = FLAGS.beam_options
         manifest = beam.build(*arguments, **options)
     else:

@@ -184,7 +184,8 @@ def _reject_lost_heads(model: PretrainedModel, format: str) -> None:
         fitting = [form.options for form in head.kind.forms if form.exists_in(format)]
         options = fitting[0] if fitting else {}
         if fitting and head.pooling != "cls":
-            options = {"pooling": "cls"}
+            also = {} if head.form.exists_in(format) else options
+            options = {"pooling": "cls", **also}
         sets = (f"--set=model.{n}={str(v).lower()}" for n, v in options.items())
         tune = f"fine-tune with {' '.join(sets)}, or " if options else ""
         raise InputError(

@@ -17,7 +17,7 @@ Points = Sequence[tuple[float, float]]
 
 _MAX_TEXT = 2000  # characters of a text
 _MAX_PAIRS = 30
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 380, 210, 48, 24, 10  # of a chart
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 380, 210, 56, 24, 10  # of a chart
 _STYLE = """
 :root { color-scheme: light dark; --line: light-dark(#ccc, #444);
   --ink: light-dark(#1a5fb4, #78aeed); --good: 26, 130, 80; --bad: 200, 60, 40 }

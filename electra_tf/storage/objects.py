@@ -19,7 +19,10 @@ from electra_tf.durable_files import PARTIAL
 from electra_tf.errors import InputError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+_EXTRAS = {
+    **{"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"},
+    **{"http": "http", "https": "http"},
+}
 # Values of fsspec's `info` that change with the content, in order of preference.
 _VERSIONS = ("ETag", "etag", "generation", "md5Hash", "mtime", "created", "updated")
 
@@ -188,7 +191,7 @@ def _open(url: str) -> tuple[Any, str]:
     except Exception as error:  # as in `_errors`
         cause, extra = error, _EXTRAS.get(url.partition("://")[0])
         if isinstance(error, ImportError) and extra:
-            cause = f"pip install 'electra_tf[{extra}]'"
+            cause = f"its packages are missing; pip install 'electra_tf[{extra}]'"
         raise InputError(f"{url} cannot be opened: {cause}") from error
 
 

@@ -187,9 +187,9 @@ def _check_sample(whiten: Any, width: int) -> None:
     shape = np.shape(whiten)
     if len(shape) != 2 or shape[1] != width or shape[0] <= width:
         raise InputError(
-            f"whiten must be vectors of the encoder's width {width}, of more than "
-            f"{width} texts, not an array of shape {list(shape)}; pass the result of "
-            "embed for a larger sample"
+            f"whiten must be the vectors of more than {width} texts, [N, {width}], not "
+            f"an array of shape {list(shape)}; pass those of a larger sample, such as "
+            "the sentences of your texts, or leave whiten out"
         )
 
 

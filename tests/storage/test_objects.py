@@ -52,7 +52,11 @@ def test_an_unknown_store_is_an_error():
 
 @pytest.mark.parametrize(
     ("url", "package", "extra"),
-    [("s3://bucket/a", "s3fs", "s3"), ("gs://bucket/a", "gcsfs", "gcs")],
+    [
+        ("s3://bucket/a", "s3fs", "s3"),
+        ("gs://bucket/a", "gcsfs", "gcs"),
+        ("https://host/a", "aiohttp", "http"),
+    ],
 )
 def test_a_missing_package_is_named_by_its_extra(url, package, extra):
     program = (
