@@ -6,10 +6,12 @@ starting_tensorflow():`.
 """
 
 import contextlib
+import difflib
 import functools
 import gc
 import glob
 import os
+import re
 import shlex
 import signal
 import sys
@@ -266,6 +268,10 @@ def starting_tensorflow() -> Iterator[None]:
         gc.freeze()
 
 
+# Starts of Python's messages, which absl shows, and what a value must be.
+_KINDS = {"invalid literal for int": "an integer", "could not convert": "a number"}
+
+
 def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> None:
     """Parse the command line into `flag_values` and call `main`.
 
@@ -288,9 +294,9 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
             )
         main()
     except flags.Error as error:
-        message = f"{str(error).rstrip('.')}; run with --help"
+        message = _invalid_value(str(error))
         if isinstance(error, flags.UnrecognizedFlagError):
-            message = _unknown_flag(error, flag_values) or message
+            message = _unknown_flag(error, flag_values)
         sys.exit(f"error: {InputError(message)}")
     except InputError as error:
         sys.exit(f"error: {error}")
@@ -303,10 +309,31 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
         sys.exit("interrupted; nothing was overwritten")
 
 
+def _invalid_value(error: str) -> str:
+    """Return the message of absl about a value as one of this package."""
+    match = re.match("flag --([^=]+)=(.*?): (.*)", error, re.DOTALL)
+    if match is None:
+        return f"{error.rstrip('.')}; --help describes all flags"
+    flag, value, reason = match.groups()
+    if choices := re.fullmatch("value should be one of <(.*)>", reason):
+        names = choices[1].split("|")
+        hint = _near(value, names)
+        return f"--{flag} must be one of {', '.join(names)}, not {value!r}{hint}"
+    for start, kind in _KINDS.items():
+        if reason.startswith(start):
+            return f"--{flag} must be {kind}, not {value!r}"
+    return f"--{flag}={value}: {reason}"
+
+
+def _near(name: str, names: Iterable[str], prefix: str = "") -> str:
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f"; did you mean {prefix}{near[0]}?" if near else ""
+
+
 def _unknown_flag(
     error: flags.UnrecognizedFlagError, flag_values: flags.FlagValues
-) -> str | None:
-    """Return what to pass in place of an unknown flag, or None."""
+) -> str:
+    """Return what to pass in place of an unknown flag."""
     argument, name = error.flagvalue, error.flagname.replace("-", "_")
     _, equals, value = argument.partition("=")
     if not equals:
@@ -322,7 +349,8 @@ def _unknown_flag(
         return f"{unknown}; {_set(setting, value)}"
     found = old_names.find(name, root, flag_values)
     if found is None:
-        return None
+        hint = _near(name, flag_values, "--")
+        return unknown + (hint or "; --help describes all flags")
     row, ours = found
     answer = row.answer(f"--{name}", ours)
     if ours is None:

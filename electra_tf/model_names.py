@@ -16,20 +16,22 @@ def check_exists(name: str | os.PathLike | None) -> None:
     for part in split_pair(os.fspath(name or "")):
         check_package(part)
         if part and not _exists(part):
-            near = difflib.get_close_matches(part, preset_names(), 1, 0.8)
-            state = f"which does not exist. Did you mean {near[0]!r}?" if near else None
-            raise no_model(part, state or "which does not exist")
+            if near := difflib.get_close_matches(part, preset_names(), 1, 0.8):
+                raise InputError(f"{part!r} does not exist. Did you mean {near[0]!r}?")
+            raise no_model(part, "does not exist")
 
 
 def no_model(name: str, state: str) -> InputError:
-    """Return the error of a name that is none of a model."""
+    """Return the error of a name that is none of a model.
+
+    `state`: the predicate of the name, such as "does not exist".
+    """
     return InputError(
-        "A model must be a checkpoint or run of pretrain, the --output of finetune or "
-        "a .keras file, a Hugging Face folder (config.json with model.safetensors or "
-        "pytorch_model.bin) or hub id OWNER/NAME, a prefix of a TensorFlow 1 or Model "
-        "Garden checkpoint, a KerasHub preset, a URL of one of these, a preset "
-        f"({', '.join(preset_names()) or 'none ships'}), or a config's name or .yaml "
-        f"file with a vocabulary, not {name!r}, {state}"
+        f"{name!r} {state}; pass the --output of finetune or a .keras file, a run or "
+        f"checkpoint of pretrain, a preset ({', '.join(preset_names()) or 'none'}), an "
+        "id OWNER/NAME of the Hugging Face hub, a model of Hugging Face (config.json "
+        "with model.safetensors or pytorch_model.bin), TensorFlow 1, KerasHub or Model "
+        "Garden, a URL of one of these, or a config with a vocabulary"
     )
 
 

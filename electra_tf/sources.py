@@ -24,10 +24,8 @@ from electra_tf.errors import InputError
 from electra_tf.interop import checkpoint, formats, keras_file
 from electra_tf.interop.hub import is_hub_id, local_folder
 from electra_tf.interop.huggingface import CONFIG
-from electra_tf.interop.keras_hub import WEIGHTS as HUB_WEIGHTS
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
-from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
 from electra_tf.interop.tensor_files import find_weights
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.transformer import weights_of_zeros
@@ -37,7 +35,6 @@ from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.warnings import entry_warnings
 from electra_tf.training.checkpoint import (
-    MANIFEST,
     WEIGHTS,
     Checkpoint,
     assign,
@@ -258,7 +255,10 @@ def open_source(
     if is_config(path):
         return Source("config", path, vocabulary=vocabulary)
     unknown = parts[found.index(None)]
-    raise no_model(unknown, _describe_unknown(unknown))
+    if state := _known_defect(unknown):
+        raise InputError(f"{unknown!r} {state}")
+    is_folder = os.path.isdir(unknown)
+    raise no_model(unknown, f"is a {'folder' if is_folder else 'file'} of another kind")
 
 
 def open_pretrained(
@@ -291,29 +291,30 @@ def _format(path: str) -> str | None:
     return "huggingface" if is_hub_id(path) else formats.format_of(path)
 
 
-def _describe_unknown(path: str) -> str:
-    """Return what a path without a known format is."""
+def _known_defect(path: str) -> str:
+    """Return what a path without a known format lacks; empty: unknown."""
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     if os.path.isfile(f"{path}.index"):
-        return "a TensorFlow checkpoint of another model"
+        return "is a TensorFlow checkpoint of another model"
     if glob.glob(f"{glob.escape(path)}.data-*"):
-        return "without its .index file"
+        return "lacks its .index file"
     if find_weights(folder) and not os.path.isfile(os.path.join(folder, CONFIG)):
-        return f"without the model's {CONFIG}"
+        return f"lacks the model's {CONFIG}"
     if folder != path:
-        is_part = _format(folder) is not None
-        return f"one file of {folder}" if is_part else "a file of another kind"
+        return f"is one file of {folder}; pass that" if _format(folder) else ""
     if os.path.isdir(os.path.join(path, "trial_1")):
         return (
-            f"without a {MODEL} yet; run the same finetune command again until a trial "
+            f"has no {MODEL} yet; run the same finetune command again until a trial "
             "is finished"
         )
-    if glob.glob(f"{glob.escape(path)}/**/saved_model.pb", recursive=True):
-        return "a SavedModel; name the --output of finetune that it was exported from"
+    exported = ("saved_model.pb", "*/saved_model.pb")  # `served` and `served/1`
+    if any(glob.glob(f"{glob.escape(path)}/{name}") for name in exported):
+        return (
+            "is a SavedModel; name the --output of finetune that it was exported from"
+        )
     if inner := glob.glob(f"{glob.escape(path)}/*_Transformer/{CONFIG}"):
-        return f"whose encoder is {os.path.dirname(inner[0])}"
-    weights = ", ".join((MANIFEST, MODEL, *LIBRARY_WEIGHTS, HUB_WEIGHTS))
-    return f"a folder with none of {weights}"
+        return f"has its encoder in {os.path.dirname(inner[0])}; pass that"
+    return ""
 
 
 def _not_pretrained(source: Source) -> InputError:

@@ -140,7 +140,7 @@ def test_a_reader_that_ends_early_is_no_error():
         ("pretrain", "--output_dir=run", "pass --model_dir=run"),
         ("predict", "--checkpoint=m", "pass --model=m"),
         ("predict", "--data=lines.txt", "pass --input=lines.txt"),
-        ("export", "--epochs=3", "run with --help"),
+        ("export", "--epochs=3", "--help describes all flags"),
         ("pretrain", "--use_tpu", "on this machine, `local`; pass --tpu=local"),
         ("pretrain", "--num_train_steps=9", "set it with --set training.steps=9"),
         ("pretrain", "--mask_prob=0.2", "set it with --set masking.rate=0.2"),
@@ -153,7 +153,7 @@ def test_a_reader_that_ends_early_is_no_error():
         ("finetune", "--load_best_model_at_end", "pass --keep=best"),
         ("finetune", "--warmup_ratio=0.1", "--set optimizer.warmup_share=0.1"),
         ("finetune", "--do_predict", "run electra-tf predict"),
-        ("finetune", "--save_total_limit=2", "run with --help"),
+        ("finetune", "--save_total_limit=2", "--help describes all flags"),
         ("finetune", "--use_tfrecords_if_existing=false", "seconds; leave it out"),
     ],
 )
@@ -164,7 +164,7 @@ def test_flags_of_other_programs_get_the_right_name(here, command, argument, rem
 
 
 def test_unknown_flags_may_be_misspelt_and_have_a_separate_value(here):
-    assert "Did you mean: trials" in here("finetune", "--trails=3").stderr
+    assert "did you mean --trials?" in here("finetune", "--trails=3").stderr
     assert "--set training.epochs=2." in here("finetune", "--epochs", "2").stderr
 
 

@@ -119,7 +119,7 @@ def folders(tmp_path):
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("empty", r"none of checkpoint\.json, model\.keras"),
+        ("empty", "a folder of another kind; pass"),
         ("none", "does not exist"),
         ("model.h5", "a file of another kind"),
         ("served", "a SavedModel"),

@@ -301,8 +301,8 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
         if os.path.exists(path):
             raise InputError(f"{path} must be a YAML file in UTF-8: {error}") from error
         raise InputError(
-            f"{str(path)!r} must be a YAML file in UTF-8 or the name of an installed "
-            f"config ({error}): {hint}"
+            f"{str(path)!r} is neither a file nor the name of an installed config: "
+            f"{hint}"
         ) from error
     tree = _parse(text, str(path)) or {}
     if not isinstance(tree, dict):

@@ -96,7 +96,7 @@ class TextClassifier(PooledTextModel):
         if len(set(self.labels)) < max(count, 1 if multi_label else 2):
             least = "one or more" if multi_label else "at least two"
             raise InputError(
-                f"labels must be {least} distinct names, not {self.labels}"
+                f"labels must be a list of {least} distinct names, not {labels!r}"
             )
         super().__init__(start, settings, seed, **options)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import labels as label_names
 from electra_tf.tasks import metrics
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
@@ -315,7 +315,7 @@ def _csv_task(found: dict[str, Split], columns: Columns, reading: Reading) -> Ta
     elif columns.separator is None and len(labels) < 2:
         raise InputError(
             f"the column {columns.target!r} must have two classes or more, and has "
-            f"only {labels}"
+            f"only {format_list(labels)}"
         )
     names = metric_names(columns)
     reading.notify(f"csv: scored by {', '.join(names)}; {names[0]} compares trials")

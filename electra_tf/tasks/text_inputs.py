@@ -1,6 +1,7 @@
 """Recognise texts in lists, arrays, tensors, data frames and data sets."""
 
 import itertools
+import numbers
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -44,6 +45,8 @@ def check_input(x: Any) -> Any:
             f"Texts cannot be read from a {type(x).__name__}: pass a list of texts, or "
             "a tf.data.Dataset of batches of (texts, targets)"
         )
+    if isinstance(x, list) and x and isinstance(x[0], numbers.Number):
+        raise InputError(f"Texts must be strings, not {x[0]!r:.40} at index 0")
     return x if isinstance(x, Mapping) else to_array(x)  # ids
 
 

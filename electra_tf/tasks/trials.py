@@ -257,7 +257,7 @@ class Trials:
         config, path = self._output / CONFIG, self._output / _TRIALS
         if config.exists() and (changes := self._changes(config.read_text("utf-8"))):
             raise InputError(
-                f"{self._output} has trials of other settings: now {changes}; name "
+                f"{self._output} has trials with other settings: {changes}; pass "
                 "another --output, or delete that folder"
             )
         if not path.exists():
@@ -280,7 +280,11 @@ class Trials:
             for name, value in self._identity.items()
             if json.dumps({name: value})[1:-1] not in first_line
         ]
-        changes += [f"{name}={now[name]}" for name in now if now[name] != then[name]]
+        changes += [
+            f"{name} was {json.dumps(then[name])} and is {json.dumps(now[name])}"
+            for name in now
+            if now[name] != then[name]
+        ]
         return ", ".join(changes)
 
     def _run_trial(self, number: int) -> Trial:

@@ -38,7 +38,8 @@ class DataErrorLog:
         place = f"{source}:{line}" if line else source
         text = f"{place}: {kind}: {detail}"
         if self._stop:
-            report = "pass --on_error=report to list such errors" * self._can_report
+            report = "pass --on_error=report to leave such rows out and list them"
+            report *= self._can_report
             remedies = filter(None, [remedy[:1].lower() + remedy[1:], report])
             raise InputError("; ".join(filter(None, [text, ", or ".join(remedies)])))
         if self._prints and not self.counts[kind]:

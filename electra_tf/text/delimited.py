@@ -118,7 +118,7 @@ class DelimitedReader:
         names = rows[0] if rows else []
         error = error or self._bytes.invalid("".join(names))
         if error or not "".join(names).strip():
-            reason = error or "it has none"
+            reason = error or "it is empty"
             raise InputError(f"{self._path}:1 must name the columns: {reason}")
         counts = collections.Counter(names)
         return [

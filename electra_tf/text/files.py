@@ -42,7 +42,7 @@ _FORMATS = (
     (rb"%PDF-", "a PDF document"),
     (rb"\{\\rtf", "an RTF document"),
     (rb"PAR1", "a Parquet file; name it .parquet, not compressed"),
-    (rb"[^\n]*\r[^\n]+\r[^\n]*\Z", "text whose lines end with carriage returns"),
+    (rb"[^\n\0]*\r[^\n\0]+\r[^\n\0]*\Z", "text whose lines end with carriage returns"),
 )
 # Formats of text whose markup, tags or times would be trained on: suffixes and first
 # bytes.

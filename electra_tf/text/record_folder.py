@@ -15,6 +15,7 @@ from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 
+_TEXT_SUFFIXES = (".txt", ".csv", ".tsv", ".json", ".jsonl", ".gz", ".xz", ".parquet")
 _ORIGINAL = "pretrain_tfrecords"  # the original writes records to DATA_DIR/...
 
 
@@ -90,7 +91,7 @@ def resolve_config(
     path = vocab or os.path.join(data, records.VOCABULARY)
     if not vocab and not os.path.exists(path):
         missing = f"{data!r} has no {records.VOCABULARY}: set --vocab to that of its "
-        if not record_files(data):
+        if not record_files(data) or data.endswith(_TEXT_SUFFIXES):
             missing = (
                 f"--data={data!r} has no records; electra-tf build_records builds "
             )

@@ -110,6 +110,8 @@ class Vocabulary:
             content = read_small_file(path, _MAX_BYTES)
             check_format(path, content[:HEAD_BYTES])
             text = content.decode("utf-8")
+        except FileNotFoundError as error:
+            raise InputError(f"The vocabulary {path} does not exist") from error
         except OSError as error:
             raise InputError(f"The vocabulary cannot be read: {error}") from error
         except UnicodeDecodeError as error:

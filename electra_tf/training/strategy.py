@@ -129,7 +129,8 @@ def _tpu(name: str) -> tf.distribute.Strategy:
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
-        cause = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+        cause = str(error).strip().partition("\n")[0].partition(". ")[0][:200]
+        cause = cause or type(error).__name__
         raise InputError(
             f"--tpu={name} must be an available TPU, and TensorFlow must support TPUs "
             f"(pip install tensorflow-tpu on a TPU VM): {cause}; without --tpu it "

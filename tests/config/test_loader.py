@@ -178,7 +178,7 @@ def test_error_suggests_the_nearest_name(elsewhere, name, hint):
         ("#" * (2**20 + 1), "1,048,576 characters"),
         ("".join(f"{' ' * n}a:\n" for n in range(1400)), "100 levels"),
         *(
-            ("extends: " + json.dumps(name), "must be a YAML file")
+            ("extends: " + json.dumps(name), "neither a file nor the name")
             for name in ("x" * 5000, "a\0b", "a/" * 3000)
         ),
     ],

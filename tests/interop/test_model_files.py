@@ -98,7 +98,7 @@ def test_another_file_is_no_model(tmp_path):
     shutil.copytree(DISCRIMINATOR, tmp_path / "model")
     (tmp_path / "model" / "epoch3.bin").write_bytes(b"")
     for name in ("epoch3.bin", "vocab.txt"):
-        with pytest.raises(InputError, match=f"{name}', one file of"):
+        with pytest.raises(InputError, match=f"{name}' is one file of"):
             sources.open_source(tmp_path / "model" / name)
 
 

@@ -191,10 +191,10 @@ def test_a_killed_run_resumes_to_the_same_result(uninterrupted, tmp_path):
 
 ANOTHER = dataclasses.replace(tiny.start(), identity="another")
 OTHERS = {  # arguments of `make_trials`, words
-    "settings": ({"training_epochs": 3}, "training.epochs=3"),
-    "data": ({"task": sorting([*TEXTS[:-1], "in"])}, "now another data;"),
-    "task": ({"task": sorting(name="csv")}, "now another task;"),
-    "checkpoint": ({"start": ANOTHER}, "now another checkpoint;"),
+    "settings": ({"training_epochs": 3}, "training.epochs was 2 and is 3"),
+    "data": ({"task": sorting([*TEXTS[:-1], "in"])}, "another data;"),
+    "task": ({"task": sorting(name="csv")}, "another task;"),
+    "checkpoint": ({"start": ANOTHER}, "another checkpoint;"),
 }
 
 
