@@ -77,6 +77,7 @@ def measure(options: argparse.Namespace) -> dict:
         table = cost_table(Program(compiled).kernels, options.topology)
         print(as_text(table))
         costs |= table["total"]
+        costs["flops"] += programs.kernel_flops(program).total()
     return {
         "config": options.config,
         "topology": options.topology,

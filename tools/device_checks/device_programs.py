@@ -205,9 +205,15 @@ def matmul_flops(program: str) -> dict[str, int]:
         *outputs, _ = result.split("x")
         products = [int(sizes[axis]) for axis in contracted]
         flops[dtype] += 2 * math.prod([*products, *map(int, outputs)])
+    return dict(flops + kernel_flops(program))
+
+
+def kernel_flops(program: str) -> collections.Counter:
+    """Return the FLOPs of the matmuls with GELU within kernels, by type."""
+    flops = collections.Counter()
     for rows, dtype, *sizes in _KERNEL_MATMUL.findall(program):
         flops[dtype] += 2 * math.prod(map(int, [rows, *sizes]))
-    return dict(flops)
+    return flops
 
 
 def count_operations(compiled: str) -> dict[str, Any]:
