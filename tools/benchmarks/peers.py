@@ -6,7 +6,6 @@ them. The helpers at the end serve all benchmarks.
 
 import argparse
 import contextlib
-import importlib.util
 import multiprocessing.connection
 import os
 import pathlib
@@ -25,11 +24,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 OURS, TORCH, COMPILED = "electra_tf", "torch", "torch.compile"
 OPENVINO = "openvino"
-PACKAGES = {
-    TORCH: ("interop-test", ("torch", "transformers", "accelerate")),
-    OPENVINO: ("openvino", ("openvino", "nncf")),
-}
-"""Extras and packages of the peers whose names begin so."""
 SPAWN = multiprocessing.get_context("spawn")
 VOCAB = "vocab/bert_uncased_en.txt"
 
@@ -57,13 +51,6 @@ def names(
             f"error: --peers must contain {' and '.join(required)}, and only "
             f"{', '.join(known)}, not {options.peers}"
         )
-    for prefix, (extra, packages) in PACKAGES.items():
-        absent = [name for name in packages if not importlib.util.find_spec(name)]
-        if absent and any(name.startswith(prefix) for name in found):
-            sys.exit(
-                f"error: --peers={prefix} needs {', '.join(absent)}; install them with "
-                f"tools/install test,{extra}, or omit the peer"
-            )
     return found
 
 
