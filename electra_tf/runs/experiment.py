@@ -6,7 +6,6 @@ import io
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +19,6 @@ from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.text import records
 from electra_tf.text.pipeline import count_tokens, evaluation_batches
-from electra_tf.text.record_folder import resolve_config
 from electra_tf.text.record_set import (
     RecordSet,
     identity_of_files,
@@ -52,16 +50,6 @@ class Experiment:
     token_counts: np.ndarray | None = None
     """int64 [V]: counts of the tokens in the training records, for a unigram
     generator."""
-
-    @classmethod
-    def resolve(
-        cls,
-        data: str,
-        vocab: str | None,
-        make_config: Callable[[Mapping | None], PretrainingConfig],
-    ) -> "Experiment":
-        """Load the vocabulary of the records and set the config's vocabulary size."""
-        return cls(*resolve_config(data, vocab, make_config))
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "Experiment":

@@ -30,6 +30,7 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.runs.pretraining import Run
 from electra_tf.text.pipeline import training_batches
+from electra_tf.text.record_folder import resolve_config
 from electra_tf.training import strategy
 from electra_tf.training.checkpoint import open_checkpoint
 from electra_tf.training.loop import BatchStacks
@@ -59,11 +60,10 @@ LOSSES = ("loss", "masked_lm_loss", "disc_loss", "gradient_norm", "learning_rate
 
 
 def resolve(data, *sets):
-    return Experiment.resolve(
-        str(data),
-        None,
-        lambda stored: loader.load_config(sets=[*SETS, *sets], base=stored),
+    make = lambda stored: loader.load_config(  # noqa: E731
+        sets=[*SETS, *sets], base=stored
     )
+    return Experiment(*resolve_config(str(data), None, make))
 
 
 def train(devices, data, folder, name):

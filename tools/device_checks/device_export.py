@@ -27,6 +27,7 @@ from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.text import pipeline
+from electra_tf.text.record_folder import resolve_config
 from electra_tf.text.record_set import RecordSet
 from electra_tf.training import checkpoint as checkpoints
 from electra_tf.training.run_directory import permanent_steps, run_lock
@@ -171,7 +172,7 @@ def _comparable(options: argparse.Namespace, precision: str, xla: str) -> Experi
 
 def _resolve(data: str, config: str, sets: list[str]) -> Experiment:
     make = lambda base: load_config(config, sets, base=base)  # noqa: E731
-    return Experiment.resolve(data, None, make)
+    return Experiment(*resolve_config(data, None, make))
 
 
 def _compared_weights(pretrainer: Pretrainer) -> dict[str, np.ndarray]:
