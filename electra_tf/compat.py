@@ -1,6 +1,6 @@
 """Private interfaces of TensorFlow and Keras that have no public equivalent.
 
-Each is checked with TensorFlow 2.20.0 and 2.21.0, or with Keras 3.12.1 and 3.15.1, the
+Each is checked with TensorFlow 2.20.0 and 2.21.0, or with Keras 3.15.0 and 3.15.1, the
 oldest and newest that setup.cfg allows. `tests/test_compat.py` fails if one vanishes.
 The module imports neither library, so that errors and commands need neither.
 """

@@ -357,7 +357,7 @@ def test_install_rejects_unsupported_python(tmp_path):
         text=True,
     )
     assert result.returncode == 1
-    assert "Python 3.10 to 3.13" in result.stderr
+    assert "Python 3.11 to 3.13" in result.stderr
     assert not (tmp_path / ".venv").exists()
 
 

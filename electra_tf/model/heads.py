@@ -318,12 +318,7 @@ class SpanHead(keras.layers.Layer):
         one_hot_BSL = ops.one_hot(index_BS, ops.shape(x_BLD)[1], dtype=x_BLD.dtype)
         start_BSD = ops.matmul(one_hot_BSL, x_BLD)
         hidden_BSLF = self.end_hidden(start_BSD, x_BLD)
-        # In 2-D: Keras before 3.15 passes [B, 1, L, F] to TensorFlow's matmul, which
-        # then writes beyond its output on CPUs.
-        end_X1 = self.end(ops.reshape(hidden_BSLF, (-1, _HIDDEN)))
-        size, length = ops.shape(index_BS)[1], ops.shape(x_BLD)[1]
-        end_BSL = ops.reshape(end_X1, (-1, size, length))
-        return end_BSL + ops.expand_dims(outside_BL, 1)
+        return self.end(hidden_BSLF)[..., 0] + ops.expand_dims(outside_BL, 1)
 
     def _answerable(self, x_BLD: Tensor, start_BL: Tensor) -> Tensor:
         """Return the logit of no answer, [B], from [CLS] and the expected start."""
