@@ -11,12 +11,14 @@ gradient of the operation's output.
 """
 
 import copy
+import functools
 import math
 from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
+from electra_tf import backend
 from electra_tf.kernels.rng import DropoutSeeds, RepeatedSeeds, apply_dropout
 from electra_tf.kernels.weak_functions import custom_gradient
 from electra_tf.model.layer_ops import LayerOps
@@ -35,6 +37,13 @@ def xla_compiled(function: Callable) -> Callable:
     return tf.function(function, jit_compile=True, autograph=False)
 
 
+@functools.cache
+def _start_xla() -> None:
+    """Compile a first function; TensorFlow 2.20 logs a note then, at every level."""
+    with tf.init_scope(), backend.held_back_stderr():
+        xla_compiled(lambda: tf.constant(0))()
+
+
 class FusedLayerOps(LayerOps):
     """Fused operations of one training or evaluation step.
 
@@ -47,6 +56,8 @@ class FusedLayerOps(LayerOps):
 
     def __init__(self, dropout: DropoutSeeds | None, on_cpu: bool = False):
         super().__init__(training=dropout is not None)
+        if on_cpu:
+            _start_xla()
         self._dropout, self._on_cpu = dropout, on_cpu
         self._tables: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import python
 from tiny import in_every_mode
 
 from electra_tf.config.model import EncoderConfig
@@ -24,6 +25,17 @@ def normal(*shape):
 
 def dropout():
     return make_rng(0, TRAINING, 5).dropout()
+
+
+def test_the_first_compilation_logs_nothing():
+    program = (
+        "from electra_tf.kernels.fused_layer_ops import FusedLayerOps, xla_compiled\n"
+        "FusedLayerOps(None, on_cpu=True)\n"
+        "print(xla_compiled(lambda: 1.0)().numpy())"
+    )
+    done = python("-c", program)
+    assert (done.returncode, done.stdout) == (0, "1.0\n"), done.stderr
+    assert "Compiled cluster" not in done.stderr
 
 
 class SameSeeds(LayerOps):
