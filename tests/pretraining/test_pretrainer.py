@@ -131,9 +131,11 @@ def test_several_steps_in_one_program_give_equal_results(trained):
     iterator = run_steps.iterate(lambda *_: three_batches())
     first, others = (compute_metrics(run_steps(iterator, n)[0]) for n in (1, 2))
     expected_first, *expected_others = trained[1]
-    for name, value in expected_first.items():
+    assert expected_first.keys() - {"learning_rate"} <= first.keys()  # and the AUC
+    for name in expected_first.keys() & first.keys():
+        value = expected_first[name]
         np.testing.assert_allclose(first[name], value, rtol=1e-6, err_msg=name)
-    for name in ("loss", "gradient_norm", "learning_rate", "tokens"):
+    for name in ("loss", "gradient_norm", "tokens"):
         mean = np.mean([metrics[name] for metrics in expected_others])
         np.testing.assert_allclose(others[name], mean, rtol=1e-5, err_msg=name)
     assert_equal_weights(compiled, trained[0], atol=1e-5)
