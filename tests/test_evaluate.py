@@ -43,7 +43,7 @@ def test_metrics_equal_those_of_training(here, pretrained, folder, tmp_path):
 
 def test_a_folder_without_a_checkpoint_is_an_error(here, tmp_path, folder):
     result = here("evaluate", f"--checkpoint={tmp_path}", f"--data={folder}")
-    assert "checkpoint.json" in failure(result)
+    assert f"{str(tmp_path)!r} is a folder of another kind" in failure(result)
 
 
 def test_predictions_are_scored(here, tmp_path):

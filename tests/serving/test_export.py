@@ -212,7 +212,7 @@ def test_load_exportable_distinguishes_finetuned_models(finetuned, tmp_path):
         assert (spec.kind, spec.metadata["max_length"]) == ("classifier", 32)
     (tmp_path / "trial_1").mkdir()
     for call, message in (
-        (lambda: exporting.load_exportable(str(tmp_path)), r"without a model\.keras"),
+        (lambda: exporting.load_exportable(str(tmp_path)), r"has no model\.keras yet"),
         (
             lambda: exporting.load_exportable(str(finetuned), max_length=64),
             "--max_length=64",
