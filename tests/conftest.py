@@ -41,6 +41,7 @@ def pytest_collection_modifyitems(items):
     """
     items.sort(key=lambda item: item.path.name != "test_replicas.py")
     gc.freeze()  # the collector then skips the objects of imported modules
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")
@@ -109,21 +110,19 @@ def python(*arguments, **variables):
 
 
 @pytest.fixture(scope="session")
-def pretrained(command, folder, tmp_path_factory):
+def pretrained(folder, tmp_path_factory):
     """Return a run of three steps, evaluated on its training records."""
-    from runs.test_experiment import SMALL
+    from runs.test_experiment import resolve
+    from training.toy import one_device
+
+    from electra_tf.runs.pretraining import Run
 
     model_dir = tmp_path_factory.mktemp("pretrained") / "run"
-    sets = [*SMALL, "training.steps=3", "training.evaluation_batches=null"]
+    sets = ["training.steps=3", "training.evaluation_batches=null"]
     sets += ["model.max_positions=128"]  # default data.max_length of fine-tuning
-    result = command(
-        "pretrain",
-        f"--data={folder}",
-        f"--evaluation_data={folder}",
-        f"--model_dir={model_dir}",
-        *(f"--set={item}" for item in sets),
-    )
-    assert result.returncode == 0, result.stderr
+    experiment = resolve(folder, *sets)
+    records = experiment.open(str(folder))
+    Run(experiment, one_device(), records, str(model_dir), records).train()
     return model_dir
 
 

@@ -97,17 +97,3 @@ def test_bad_text_is_listed_on_request(here, text, tmp_path):
     assert problems.exists()
     assert here("build_vocab", *given, "--overwrite").returncode == 0
     assert not problems.exists()
-
-
-def test_accent_stripping_of_other_scripts_needs_a_flag(here, tmp_path):
-    (tmp_path / "hi.txt").write_text("हिन्दी भारत\n" * 20, encoding="utf-8")
-    given = arguments(tmp_path / "hi.txt", tmp_path / "v.txt", size=60)
-    message = failure(here("build_vocab", *given))
-    for word in ("'हिन्दी' (6 characters) -> 'हिनदी' (5)", "--strip_accents=never"):
-        assert word in message
-    assert not (tmp_path / "v.txt").exists()
-    for rule in ("lowered", "never"):
-        result = here("build_vocab", *given, f"--strip_accents={rule}", "--overwrite")
-        assert result.returncode == 0, result.stderr
-        assert ("stripping accents" in result.stdout) == (rule == "lowered")
-    assert "ह" in Vocabulary.read(tmp_path / "v.txt").ids

@@ -30,7 +30,7 @@ WRONG = {
         "predict": [f"--model={CLASSIFIER}", "--input=gone"],
         "score": [f"--checkpoint={RUN}", "--input=gone"],
     },
-    "A model must be": {
+    "'gone' does not exist": {
         "pretrain": [f"--data={RECORDS}", "--model_dir=OUT", "--init_checkpoint=gone"],
         "finetune": ["--task=rte", "--data=.", "--checkpoint=gone", "--output=OUT"],
         "evaluate": ["--model=gone", f"--data={LINES}"],
@@ -45,7 +45,7 @@ WRONG = {
         "build_records": [f"--input={LINES}", f"--vocab={VOCAB}", "--output=OUT", TYPO],
         "pretrain": [f"--data={RECORDS}", "--model_dir=OUT", TYPO],
         "finetune": [
-            *("--task=rte", "--data=.", f"--checkpoint={RUN}", "--output=OUT", TYPO),
+            *("--task=rte", "--data=.", f"--checkpoint={RUN}", "--output=OUT", TYPO)
         ],
     },
 }

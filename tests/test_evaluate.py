@@ -41,11 +41,6 @@ def test_metrics_equal_those_of_training(here, pretrained, folder, tmp_path):
     assert printed["records"] == sum(s["records"] for s in manifest["shards"])
 
 
-def test_a_folder_without_a_checkpoint_is_an_error(here, tmp_path, folder):
-    result = here("evaluate", f"--checkpoint={tmp_path}", f"--data={folder}")
-    assert f"{str(tmp_path)!r} is a folder of another kind" in failure(result)
-
-
 def test_predictions_are_scored(here, tmp_path):
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\na\t1\nb\t0\nc\t0\n")
     (tmp_path / "predictions.tsv").write_text("index\tprediction\n0\t1\n1\t1\n2\t0\n")

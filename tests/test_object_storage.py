@@ -124,26 +124,6 @@ def test_records_are_built_and_read_at_a_url(
     assert globs.counts == local.counts
 
 
-def test_half_written_and_truncated_records_are_errors(s3, folder, new_machine):
-    put(folder, f"{s3}/damaged")
-    store = ObjectFolder(f"{s3}/damaged")
-    shard = min(name for name in store.find() if "tfrecord" in name)
-    content = store.read(shard)
-
-    def message():
-        with pytest.raises(electra_tf.InputError) as error:
-            electra_tf.open_records(store.url, max_length=32, tokenizer=None)
-        return str(error.value)
-
-    store.write(shard, content[:-1])
-    assert f"{store.url}/{shard}" in message()
-    store.write(shard, content[:-1] + b"\0")
-    assert f"{store.url}/{shard}" in message()
-    store.write("_building", b"")
-    store.delete("manifest.json")
-    assert "half-written" in message()
-
-
 @pytest.fixture
 def whole(folder, here, tmp_path):
     """Return a local run that was not interrupted."""

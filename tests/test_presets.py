@@ -73,11 +73,6 @@ def test_presets_are_listed(preset, here):
         assert words in result.stdout
 
 
-def test_a_package_without_presets_says_so(tmp_path, monkeypatch, here):
-    monkeypatch.setattr(preset_files, "FOLDER", tmp_path)
-    assert here("presets").stdout
-
-
 def test_a_local_path_takes_precedence(preset, tmp_path):
     assert preset_folder(NAME) == str(preset)
     (tmp_path / NAME).mkdir()

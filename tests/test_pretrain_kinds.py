@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 import tiny
 from conftest import failure
-from pretrain_commands import (
-    arguments,
-    assert_equal_runs,
-    metric_lines,
-    resume,
-)
+from pretrain_commands import arguments, assert_equal_runs, metric_lines, resume
 
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics

@@ -3,7 +3,6 @@
 import inspect
 import pickle
 import pkgutil
-import re
 import shutil
 import textwrap
 
@@ -64,41 +63,19 @@ def test_every_public_name_exists_and_is_listed():
     assert not modules & set(electra_tf.__all__)
 
 
-@pytest.mark.parametrize(
-    ("name", "suggestion"),
-    [
-        ("Elektra", "Electra"),
-        ("TextClasifier", "TextClassifier"),
-        ("load_modell", "load_model"),
-    ],
-)
-def test_an_unknown_name_gets_a_suggestion(name, suggestion):
-    message = f"{name!r}. Did you mean {suggestion!r}?"
-    with pytest.raises(AttributeError, match=re.escape(message)):
-        getattr(electra_tf, name)
-    assert not hasattr(electra_tf, name)
+def test_an_unknown_name_gets_a_suggestion():
+    with pytest.raises(AttributeError, match=r"'Elektra'. Did you mean 'Electra'\?"):
+        _ = electra_tf.Elektra
     with pytest.raises(AttributeError, match=r"'quux'$"):
         _ = electra_tf.quux
 
 
 def test_classes_have_their_methods_where_they_are_defined():
-    """In a process that imports one module, not the package's names."""
-    program = """
-from electra_tf.tasks.encoder import Encoder
-from electra_tf.tasks.pretrained_heads import Electra, MaskedLanguageModel
-from electra_tf.tasks.text_model import TextModel
-from electra_tf.tasks.tokenizer import Tokenizer
-
-for cls in Encoder, Electra, MaskedLanguageModel, TextModel, Tokenizer:
-    assert "from_preset" in vars(cls), cls
-own = (Encoder.embed, Electra.replaced_tokens, MaskedLanguageModel.fill_mask,
-       TextModel.export, Tokenizer.read)
-for method in own:
-    cls = method.__qualname__.split(".")[0]
-    assert method.__module__ == globals()[cls].__module__, method
-"""
-    result = python("-c", program)
-    assert result.returncode == 0, result.stderr
+    names = "Encoder Electra MaskedLanguageModel TextClassifier Tokenizer"
+    for public in (getattr(electra_tf, name) for name in names.split()):
+        cls = next(c for c in public.__mro__ if "from_preset" in vars(c))
+        for method in filter(inspect.isfunction, vars(cls).values()):
+            assert method.__module__ == cls.__module__, method
 
 
 def test_parts_of_public_models_take_texts_and_are_pickled():
@@ -322,10 +299,7 @@ def small():
 @pytest.mark.parametrize(
     ("create", "words"),
     [
-        (
-            lambda c: electra_tf.Electra(c),
-            "ModelConfig, not Pretr.*config.model",
-        ),
+        (lambda c: electra_tf.Electra(c), "ModelConfig, not Pretr.*config.model"),
         (lambda c: electra_tf.Encoder("tiny"), r"EncoderConfig.*'tiny'.*model.encoder"),
         (lambda c: electra_tf.MaskedLanguageModel("tiny"), "Encoder.from_preset"),
         (

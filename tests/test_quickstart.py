@@ -1,7 +1,6 @@
 """Test the quick start: its texts and pictures, and a small run."""
 
 import copy
-import functools
 import importlib
 import json
 import os
@@ -14,8 +13,6 @@ import time
 
 import pytest
 from conftest import ROOT
-
-from electra_tf.errors import InputError
 
 pytestmark = pytest.mark.tools
 
@@ -57,18 +54,6 @@ PROSE = [
 
 def test_paragraphs_are_english_sentences():
     assert list(texts.paragraphs(DOCSTRING)) == PROSE
-
-
-def test_check_folder_rejects_other_options_and_files(tmp_path):
-    check = functools.partial(quickstart.check_folder, name="options.json")
-    check(tmp_path / "new", {"steps": 4})
-    check(tmp_path / "new", {"steps": 4})
-    with pytest.raises(InputError, match=r"steps.: 4.*steps.: 5"):
-        check(tmp_path / "new", {"steps": 5})
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "vocab.txt").write_text("other")
-    with pytest.raises(InputError, match="other"):
-        check(tmp_path / "other", {"steps": 4})
 
 
 OPTIONS = ["--seed=7", "--text_megabytes=0.3", "--vocabulary_size=500"]

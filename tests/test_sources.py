@@ -7,10 +7,7 @@ import pytest
 import tiny
 from conftest import GOLDEN
 
-import electra_tf
 from electra_tf import sources
-from electra_tf.config.data import TokenizationConfig
-from electra_tf.config.finetuning import DataConfig, FinetuningConfig, TaskModelConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.tensor_bundle import write_bundle
 from electra_tf.model.encoder import TransformerEncoder
@@ -188,42 +185,3 @@ def test_a_command_opens_its_model_once(command, here, opened, tmp_path, monkeyp
     result = here(name, *[f for f in flags if "=" in f], *arguments, input="a b\n")
     assert result.returncode == 0, result.stderr
     assert len(opened) == 1
-
-
-def test_from_preset_opens_its_source_once(opened):
-    for load in (
-        lambda: electra_tf.TextClassifier.from_preset(RUN, 2, settings=tiny.settings()),
-        lambda: electra_tf.TextClassifier.from_preset(CLASSIFIER),
-        lambda: electra_tf.Encoder.from_preset(CLASSIFIER),
-        lambda: electra_tf.TextScorer.from_preset(RUN),
-        lambda: electra_tf.load_model(CLASSIFIER),
-    ):
-        opened.clear()
-        load()
-        assert len(opened) == 1
-
-
-def test_a_model_is_created_from_its_config(capsys):
-    shape = tiny.pretraining_settings(vocabulary_size=5).model.encoder
-    settings = FinetuningConfig(
-        data=DataConfig(text_columns=("a", "b"), label_column="c", max_length=8),
-        model=TaskModelConfig(start_n_top=3),
-    )
-    tree = dataclasses.asdict(settings)
-    tree["data"]["text_columns"] = ["a", "b"]  # as JSON has it
-    model = electra_tf.TextClassifier.from_config(
-        {
-            "labels": ["no", "yes"],
-            "vocabulary": "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n",
-            "tokenization": {"lower_case": False, "strip_accents": "always"},
-            "settings": tree,
-            "shape": dataclasses.asdict(shape),
-        }
-    )
-    assert model.settings == settings
-    assert "deprecated" not in capsys.readouterr().err
-    assert model.shape.width == shape.width
-    assert model.tokenizer.settings == TokenizationConfig(
-        lower_case=False, strip_accents="always"
-    )
-    assert len(model.tokenizer.vocabulary) == 5

@@ -277,36 +277,6 @@ def test_a_new_run_trains_elsewhere_and_is_fine_tuned_here(folder, tmp_path, her
     assert result.returncode == 0, result.stderr
 
 
-def test_only_the_records_of_a_run_move_with_it(
-    half_run, corpus_file, vocabulary, tmp_path
-):
-    from tiny import build_records
-
-    others = tmp_path / "others"
-    build_records(corpus_file, others, vocabulary, max_length=32, shards=4)
-    result = device_train(
-        *("export", f"--run={half_run[1]}", f"--data={others}"),
-        f"--folder={tmp_path / 'step'}",
-    )
-    assert result.returncode == 1
-    assert "must be those of the run" in result.stderr
-
-
-@pytest.mark.parametrize("topology", ["v5e:2x2", "h100"])
-def test_batch_that_does_not_fit(compiler, monkeypatch, topology):
-    def measure(options):
-        if topology == "h100":
-            return {"memory_share": 1.25}
-        raise RuntimeError("RESOURCE_EXHAUSTED: 15.76G exceeds 15.75G\nmore")
-
-    monkeypatch.setattr(compiler, "measure", measure)
-    monkeypatch.setattr(compiler.os, "environ", {})
-    arguments = ["device_compile.py", "--batch_size=16", f"--topology={topology}"]
-    monkeypatch.setattr(sys, "argv", arguments)
-    with pytest.raises(SystemExit, match=r"batch 16 .*(15\.76G exceeds|125%)"):
-        compiler.main()
-
-
 def test_patterns_of_host_operations_and_dynamic_shapes(programs):
     device_operation = (
         "%0 = stablehlo.add %1, %2 : tensor<2x3xf32> send_buffer f32[8]{0:S(1)} add("
@@ -322,28 +292,6 @@ def test_patterns_of_host_operations_and_dynamic_shapes(programs):
         assert len(programs.find_obstacles(text, "")["leaves_the_device"]) == 1
     for text in ("tensor<?x3xf32>", "tensor<2x?xf32>", "f32[<=8,4]", "f32[4,<=8]"):
         assert programs.find_obstacles("", text)["dynamic_shapes"] == 1
-
-
-def test_bounds_of_a_step(programs):
-    # Peaks of an H100: 989e12 FLOPs per second in bfloat16, 3.35e12 bytes per second.
-    bounds = programs.bound_step("h100", {"bf16": 989 * 10**9}, 6.7e9)
-    assert bounds["matmul_seconds"] == pytest.approx(1e-3)
-    assert bounds["memory_seconds"] == pytest.approx(2e-3)
-
-
-@pytest.mark.parametrize(
-    ("option", "words"),
-    [
-        ("--topology=v1:2x2", "--topology must be .*'v1:2x2'"),
-        ("--topology=v5e", "--topology must be .*'v5e'"),
-        ("--topology=h100:2x2", "--topology must be .*'h100:2x2'"),
-        ("--run=2", "Pass --data"),
-    ],
-)
-def test_invalid_options_are_errors(compiler, monkeypatch, option, words):
-    monkeypatch.setattr(sys, "argv", ["device_compile.py", option])
-    with pytest.raises(SystemExit, match=words):
-        compiler.main()
 
 
 def test_install_rejects_unsupported_python(tmp_path):

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
 
 import pytest
 from conftest import GOLDEN, ROOT, python
@@ -93,25 +92,3 @@ def test_serve(peers):
     assert set(differences) == set(times)
     for name, (_, difference) in differences.items():
         assert float(difference) <= 1e-4 or "int8" in name
-
-
-def test_invalid_flags(monkeypatch):
-    monkeypatch.delenv("ELECTRA_TF_DATA", raising=False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    for name, flags, message in (
-        ("train", ["--peers=torch"], "--peers must contain matmul and electra_tf"),
-        ("train", ["--device=gpu"], "--device=cpu"),
-        ("serve", [], "--vocab=FILE"),
-        ("serve", [VOCAB, "--peers=onnx"], "onnxruntime, openvino"),
-    ):
-        result = run(name, *flags)
-        assert result.returncode == 1
-        assert message in result.stderr
-
-
-def test_unknown_benchmark_lists_all():
-    result = subprocess.run(
-        [ROOT / "tools" / "benchmark", "nothing"], capture_output=True, text=True
-    )
-    assert result.returncode == 1
-    assert "tools/benchmark records" in result.stderr

@@ -1,6 +1,5 @@
 """Test the comparison of pre-trainings on the task's own text."""
 
-import csv
 import gzip
 import json
 import sys
@@ -51,18 +50,6 @@ def test_texts_that_are_scored_are_not_read_before(data, tmp_path, monkeypatch):
     assert kept in PHRASES
     assert sorted(unlabelled) == sorted({*PHRASES} - {kept})
     assert all(text not in kept for text, _ in train)
-
-
-def test_reviews_are_divided(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "_APART", 3)
-    (tmp_path / "zh").mkdir()
-    with (tmp_path / "zh" / "waimai_10k.csv").open("w", newline="") as file:
-        rows = [["label", "review"], *([n % 2, f"\u597d {n}"] for n in range(10))]
-        csv.writer(file).writerows([*rows, [1, "\u597d  3"]])
-    texts, train, splits = data.waimai(tmp_path)
-    assert len(splits["apart"]) == 3
-    assert texts == [text for text, _ in train]
-    assert len({*texts, *(text for text, _ in splits["apart"])}) == 10
 
 
 def test_a_table_has_means_ranges_and_cost(data, tmp_path):

@@ -121,11 +121,6 @@ def test_seed_0_of_each_rung_chooses_the_rates_of_its_rung(read):
         assert "tune" in kinds[chooser]
 
 
-def test_one_rate_is_not_chosen(read):
-    grid = read(GRID.replace("[6.0e-4, 1.0e-4]", "[6.0e-4]"))
-    assert not any(kind == "tune" for _, kind, _ in grid.units())
-
-
 def test_parts_of_the_data_are_disjoint_and_always_the_same(tool):
     split = tool("scores").split
     rows = [f"{n}\tpremise {n // 2}\thypothesis\n" for n in range(100)]
@@ -158,31 +153,6 @@ def test_tenths_are_of_the_training_data(tool, tmp_path):
     assert [len(files[True, stem]) for stem in ("train", "dev")] == [20, 20]
     assert not set(files[True, "train"]) & set(files[True, "dev"])
     assert set(files[True, "dev"]) < set(files[False, "train"])
-
-
-def test_tenths_of_tags_have_types_of_their_training_part(tool, tmp_path):
-    folder = tmp_path / "tagging" / "conll2000"
-    folder.mkdir(parents=True)
-    kinds = ["NP"] * 60 + [f"RARE{n}" for n in range(40)]
-    blocks = [f"w{n} NN B-{kind}\n. . O\n\n" for n, kind in enumerate(kinds)]
-    (folder / "train.txt").write_text("".join(blocks))
-    tool("scores").prepare("chunking", tmp_path, tmp_path / "tenth", tenth=True)
-    train, dev = (
-        (tmp_path / "tenth" / f"{stem}.txt").read_text() for stem in ("train", "dev")
-    )
-    tags = [{w for w in part.split() if "B-" in w} for part in (train, dev)]
-    assert tags[0] > tags[1] == {"B-NP"}
-
-
-def test_the_pairs_of_mnli_are_split_by_premise(tool, data, tmp_path):
-    tool("scores").prepare("mnli", data, tmp_path / "mnli", tenth=False)
-    rows = [
-        (tmp_path / "mnli" / f"{stem}.tsv").read_text().splitlines()[1:]
-        for stem in ("train", "dev")
-    ]
-    assert [len(part) for part in rows] == [8000, 1815]
-    train, dev = ({row.split("\t")[1].strip() for row in part} for part in rows)
-    assert not train & dev
 
 
 def test_scores_of_stored_rows_are_those_of_the_libraries(tool):
@@ -385,45 +355,6 @@ def test_the_page_says_what_holds_and_what_is_missing(run_tool, rows, tmp_path):
         path.unlink()
     run_tool(TOOL / "reproduce.py", tmp_path / "grid.yaml", *flags)
     assert "No rung has two systems with two" in (output / "results.md").read_text()
-
-
-def test_a_report_reads_the_rows_beside_its_grid(run_tool, rows, tmp_path, capsys):
-    pytest.importorskip("matplotlib", reason="needs the extra `quickstart`")
-    flags = tmp_path / "grid.yaml", f"--page={tmp_path / 'page'}", "--report_only"
-    with pytest.raises(SystemExit):
-        run_tool(TOOL / "reproduce.py", *flags)
-    assert "--rows must contain rows of runs" in capsys.readouterr().err
-    rows.rename(tmp_path / "grid_rows")
-    run_tool(TOOL / "reproduce.py", *flags)
-    assert "electra wins" in (tmp_path / "page" / "results.md").read_text()
-
-
-def given(path, tmp_path, folder):
-    rows, work = f"--rows={tmp_path / 'rows'}", f"--work={tmp_path / 'work'}"
-    return [path, rows, work, f"--heldout={folder}", f"--data={folder}"]
-
-
-def test_rows_of_other_settings_or_another_package_are_errors(
-    run_tool, tool, read, folder, tmp_path, capsys
-):
-    grid, rows = read(), tmp_path / "rows"
-    rows.mkdir()
-    flags = given(tmp_path / "grid.yaml", tmp_path, folder)
-    with pytest.raises(SystemExit):
-        run_tool(TOOL / "reproduce.py", *flags)
-    assert "must have --records" in capsys.readouterr().err
-    flags.append(f"--records={folder}")
-    run, package = grid.runs[0], tool("reproduce").package()
-    stages = [stage.facts for stage in run.stages]
-    row = {"package": package, "stages": stages, "done": {}}
-    path = rows / f"{run.name}.json"
-    path.write_text(json.dumps(row | {"package": package | {"sha256": "other"}}))
-    with pytest.raises(SystemExit, match=r"must be of the package.*other"):
-        run_tool(TOOL / "reproduce.py", *flags)
-    stages[0]["steps"] += 1
-    path.write_text(json.dumps(row))
-    with pytest.raises(SystemExit, match=r"mlm-1k-seed0\.json must be a row"):
-        run_tool(TOOL / "reproduce.py", *flags)
 
 
 def write_tasks(folder):

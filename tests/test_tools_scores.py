@@ -84,21 +84,6 @@ def test_the_best_layer_is_chosen_on_training_words(tool):
         assert found["best"] == found["layers"][best] == min(found["layers"]) == 0
 
 
-def test_the_program_of_probes(pretrained, grammar, tmp_path, run_tool):
-    flag = f"--checkpoint={pretrained}"
-    out, _ = run_tool("probe", flag, f"--data={grammar}")
-    assert json.loads(out)["chunk"]["best"] == 100
-    for split in ("train", "test"):
-        (tmp_path / f"{split}.txt").write_text("word tag\n")
-    (tmp_path / "empty").mkdir()
-    for data, words in (
-        (tmp_path, "train.txt:1"),
-        (tmp_path / "empty", "must be a folder with train.txt"),
-    ):
-        message, _ = run_tool("probe", flag, f"--data={data}")
-        assert words in message
-
-
 def test_blimp_compares_the_scores_of_pairs(folder, tmp_path, run_tool):
     experiment = resolve(folder)
     pretrainer = experiment.pretrainer()

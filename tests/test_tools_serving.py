@@ -3,7 +3,6 @@
 import argparse
 import os
 import re
-import subprocess
 import sys
 
 import numpy as np
@@ -112,30 +111,6 @@ def test_failures_of_a_bad_model(tools, tmp_path, capsys):
     assert table["real"] == [10, 10, 0, 0]
     assert table["after"][3] == 0
     assert sum(count for *_, count in table.values()) == failures.count("\n") + 1
-
-
-def test_too_much_memory_is_a_failure(tools):
-    import serve_check
-
-    assert serve_check.memory_failures("a name", 199.0, 100.0) == []
-    (failure,) = serve_check.memory_failures("a name", 201.0, 100.0)
-    assert all(part in failure for part in ("a name", "100 MiB", "201 MiB"))
-
-
-def test_peak_memory_of_the_server(tools):
-    import serve_check_client
-
-    program = 'print("at localhost:1"); input(); x = b"x" * 2**28; print(1); input()'
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-uc", program], **pipes) as process:
-        server = serve_check_client.Server(process, None)
-        assert server.address == "localhost:1"
-        assert server.memory("VmHWM") < 256
-        process.stdin.write("\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "1\n"
-        assert server.memory("VmHWM") > 256
-        process.kill()
 
 
 def test_versions_are_compared_by_their_responses(exports, tools):

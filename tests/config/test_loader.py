@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import os
 import pathlib
-import time
 
 import numpy as np
 import pytest
@@ -41,18 +39,6 @@ def test_precedence_is_base_file_sets_overrides(tmp_path):
     )
     assert loaded.records == RecordsConfig(max_length=16, seed=2, shards=4)
     assert loaded.tokenization.lower_case is False
-
-
-def test_many_unknown_keys_take_no_long_time(tmp_path):
-    text = "records:\n" + "".join(f"  key{n}: {n}\n" for n in range(8000))
-    (tmp_path / "c.yaml").write_text(text)
-    times = []
-    for _ in range(3):
-        begin = time.process_time()
-        with pytest.raises(InputError, match="and 7,990 more"):
-            loader.load_config(str(tmp_path / "c.yaml"))
-        times.append(time.process_time() - begin)
-    assert min(times) < 1  # 0.06 on an idle machine; a quadratic reader takes 2
 
 
 @pytest.mark.parametrize(
@@ -189,12 +175,6 @@ def test_invalid_file_is_an_error(tmp_path, text, words):
         loader.load_config(write(tmp_path / "c.yaml", text))
 
 
-def test_a_pipe_is_not_read(tmp_path):
-    os.mkfifo(tmp_path / "c.yaml")
-    with pytest.raises(InputError, match="no regular file"):
-        loader.load_config(str(tmp_path / "c.yaml"))
-
-
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
@@ -249,11 +229,7 @@ def test_a_config_has_the_kind_of_its_settings(tmp_path):
 @pytest.mark.parametrize(
     ("name", "root", "words"),
     [
-        (
-            "finetune_small",
-            PretrainingConfig,
-            "such as small.*fine-tuning.*decay",
-        ),
+        ("finetune_small", PretrainingConfig, "such as small.*fine-tuning.*decay"),
         ("small", FinetuningConfig, "finetune_small.*pre-training.*model.depth"),
     ],
 )

@@ -217,12 +217,6 @@ def test_unequal_copies_of_shared_tables_are_loaded_apart(tmp_path):
     np.testing.assert_array_equal(words, tensors[name])
 
 
-def test_the_head_that_is_there_decides_the_role(tmp_path):
-    tiny.huggingface(tmp_path / "model", architectures=["ElectraForMaskedLM"])
-    (network,) = tiny.networks(str(tmp_path / "model")).networks
-    assert network.role == "discriminator"
-
-
 @pytest.mark.parametrize("name", ["zip.bin", "legacy.bin"])
 def test_torch_files_of_both_kinds_are_read(name):
     with np.load(GOLDEN / "bin.npz") as expected:

@@ -146,10 +146,7 @@ def test_published_shapes_compute_what_transformers_computes(name, tmp_path):
     convert_checkpoint(pair, tmp_path / "ours")
     ours, (ids, segments, mask) = load_electra(tmp_path / "ours"), batch()
     positions = np.tile(np.arange(LENGTH), (2, 1))
-    logits = (
-        ours(ids, segments, mask),
-        ours.generator(ids, segments, mask, positions),
-    )
+    logits = (ours(ids, segments, mask), ours.generator(ids, segments, mask, positions))
     worst = [0.0, 0.0]
     encoders = (ours.encoder, ours.generator.encoder)
     for model, encoder, own in zip(models, encoders, logits, strict=True):

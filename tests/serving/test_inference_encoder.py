@@ -49,8 +49,9 @@ def graph(inference, form=FORMS["rows"]):
     return tf.function(form(inference), input_signature=spec)
 
 
-@pytest.mark.parametrize("embedding", [8, 16], ids=["projected", "not projected"])
-@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize(
+    ("embedding", "depth"), [(8, 3), (16, 1)], ids=["projected", "not projected"]
+)
 @in_all_forms
 def test_outputs_equal_the_keras_encoders(embedding, depth, form):
     encoder = small_encoder(embedding, depth)

@@ -19,7 +19,7 @@ def texts(count, seed=0):
     return [" ".join(rng.choices(WORDS, k=rng.randint(0, 30))) for _ in range(count)]
 
 
-@pytest.mark.parametrize("max_length", [8, 16, 128])
+@pytest.mark.parametrize("max_length", [8, 128])
 def test_single_texts_and_pairs_equal_the_python_encoding(vocabulary, max_length):
     tokenizer = WordPieceTokenizer(vocabulary)
     encode = tf.function(GraphInputs(tokenizer, max_length).__call__)

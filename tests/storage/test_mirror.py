@@ -122,21 +122,6 @@ def test_a_file_is_uploaded_after_the_files_beside_it(url, transfers):
     assert transfers == ["vocab.txt.settings.json", "vocab.txt"]
 
 
-def test_nothing_is_uploaded_after_an_error(url):
-    with contextlib.suppress(KeyError), staged(url) as folder:
-        write(folder, {"a.txt": "1"})
-        raise KeyError
-    assert ObjectFolder(url).find() == {}
-
-
-def test_local_outputs_are_used_as_they_are(tmp_path):
-    for context in (staged(str(tmp_path)), synced(str(tmp_path))):
-        with context as folder:
-            assert folder == str(tmp_path)
-    with staged(None) as output:
-        assert output is None
-
-
 def test_an_existing_output_is_refused(source):
     check_new(f"{source.url}/new", "--to", "Pass another")
     check_new("/", "--to", "Pass another")

@@ -116,14 +116,3 @@ def test_a_loss_that_is_not_finite_stops_training(model, tmp_path):
     checkpoint = TrialCheckpoint(str(tmp_path), dict, "dev_f1", FitConfig(), print)
     with pytest.raises(InputError, match=r"nan in batch 1 .*learning_rate"):
         model.fit(TEXTS, LABELS, callbacks=[checkpoint], verbose=0)
-
-
-@pytest.mark.parametrize(("is_terminal", "has_bars"), [(True, True), (False, False)])
-def test_a_file_gets_a_line_for_each_epoch(
-    model, capsys, monkeypatch, is_terminal, has_bars
-):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
-    model.fit(TEXTS, LABELS, epochs=2)
-    printed = capsys.readouterr().out
-    assert ("\r" in printed or "\b" in printed) == has_bars
-    assert "Epoch 2/2" in printed

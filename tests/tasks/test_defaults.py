@@ -83,7 +83,6 @@ def rates_of(model):
 @pytest.mark.parametrize(
     ("trained", "epochs", "given", "rate"),
     [
-        (0.0, 2, None, 0.0),
         (0.05, 2, None, 0.05),
         (0.3, 2, None, 0.1),
         (0.0, 10, None, 0.1),
@@ -101,18 +100,14 @@ def test_dropout_is_that_of_pretraining_unless_rows_repeat(
         ["no", "yes"],
         {} if given is None else dict.fromkeys(names, given),
     )
-    model.fit(TEXTS, LABELS, epochs=epochs, verbose=0)
+    model.compile(run_eagerly=True)
+    model.fit(TEXTS, LABELS, batch_size=16, epochs=epochs, verbose=0)
     assert rates_of(model) == {rate}
+    if epochs == 10:  # a second training keeps the rates
+        model.fit(TEXTS, LABELS, batch_size=16, epochs=2, verbose=0)
+        assert rates_of(model) == {rate}
     model.save(tmp_path / "model.keras")
     assert rates_of(electra_tf.load_model(tmp_path / "model.keras")) == {rate}
-
-
-def test_a_second_training_keeps_the_rates():
-    model = electra_tf.TextClassifier(tiny.start(), ["no", "yes"])
-    model.fit(TEXTS, LABELS, epochs=10, verbose=0)
-    before = rates_of(model)
-    model.fit(TEXTS, LABELS, epochs=2, verbose=0)
-    assert rates_of(model) == before == {0.1}
 
 
 def test_texts_are_not_longer_than_the_records_of_pretraining():
@@ -165,5 +160,5 @@ def test_a_model_has_the_defaults_of_its_encoder_and_prints_them(capsys):
 
 def test_without_epochs_a_model_trains_for_the_default_number():
     model = electra_tf.TextClassifier(tiny.start(), ["no", "yes"])
-    history = model.fit(TEXTS, LABELS, batch_size=1, verbose=0)
-    assert len(history.epoch) == default_epochs(16)
+    history = model.fit(TEXTS, LABELS, batch_size=4, verbose=0)
+    assert len(history.epoch) == default_epochs(4)

@@ -165,23 +165,6 @@ def test_dev_and_test_of_a_split_column_are_scored(evaluate, write, models, best
     assert (report["dev_accuracy"], report["test_accuracy"]) == (100, 100)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "text"),
-    [
-        ("classifier", "a.csv", "text,label\nكتاب,{}\n"),
-        ("tagger", "a.txt", "كتاب {}\n"),
-        ("answerer", "a.json", json.dumps(QUESTIONS).replace("can", "كتاب")),
-    ],
-)
-def test_unknown_wordpieces_are_reported(evaluate, write, models, kind, name, text):
-    model = models[kind]
-    if kind != "answerer":
-        names = model.labels if kind == "classifier" else model.tags
-        text = text.format(names[0])
-    _, notes = evaluate(kind, write(name, text))
-    assert sum("[UNK]" in note and "data: " in note for note in notes) == 1
-
-
 TAGS = "the the\n"
 # Model, name and content of the file, columns, words.
 ERRORS = {

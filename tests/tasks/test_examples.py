@@ -69,13 +69,6 @@ def test_targets_by_name_and_no_targets():
     assert targets_B.tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("row", [[1, 0], [0.5], [[1]]])
-def test_rows_that_padding_would_change_are_rejected(row):
-    examples = EncodedExamples(IDS[:1], SEGMENTS[:1], 128, [row])
-    with pytest.raises(ValueError, match="a dictionary of lists"):
-        examples.batch([0], 1)
-
-
 def test_all_batches_of_scores_are_float32():
     examples = EncodedExamples(IDS, SEGMENTS, 128, [0, 0.5, 1])
     found = [

@@ -113,7 +113,7 @@ def test_weighted_loss_and_metric_equal_numpy(name, models):
     assert plain["loss"] != pytest.approx(logs["loss"], rel=1e-4)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", ["tags", "answers"])
 def test_weight_2_repeats_a_row_and_weight_0_removes_it(name, models):
     model, (x, y) = models[name], TASKS[name]
     indices = list(range(8))
@@ -131,9 +131,8 @@ def test_weight_2_repeats_a_row_and_weight_0_removes_it(name, models):
     assert error < max(1e-6, 1e-4 * distance)
 
 
-@pytest.mark.parametrize("name", ["classes", "answers"])
-def test_fit_with_weights_and_validation_split(name, models):
-    model, (x, y) = models[name], TASKS[name]
+def test_fit_with_weights_and_validation_split(models):
+    model, (x, y) = models["answers"], TASKS["answers"]
     histories = []
     for arguments in (
         {"x": x, "y": y, "sample_weight": WEIGHTS, "validation_split": 1 / 3},
@@ -160,16 +159,12 @@ def test_class_weight_equals_sample_weight(model):
     results = []
     sample_weight = [3.0 if label else 0.5 for label in LABELS]
     names = [("bad", "good")[label] for label in LABELS]
-    batches = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(8)
-    weighted = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS, sample_weight)).batch(
-        8
-    )
+    slices = tf.data.Dataset.from_tensor_slices
     for x, arguments in (
         (TEXTS, {"y": LABELS, "sample_weight": sample_weight}),
-        (TEXTS, {"y": LABELS, "class_weight": {0: 0.5, 1: 3.0}}),
         (TEXTS, {"y": names, "class_weight": {"good": 3.0, "bad": 0.5}}),
-        (batches, {"class_weight": {0: 0.5, 1: 3}}),
-        (weighted, {}),
+        (slices((TEXTS, LABELS)).batch(8), {"class_weight": {0: 0.5, 1: 3}}),
+        (slices((TEXTS, LABELS, sample_weight)).batch(8), {}),
     ):
         model.reinitialize(tiny.start(), 0)
         model.fit(x, **arguments, epochs=1, shuffle=False, verbose=0)
@@ -181,11 +176,11 @@ def test_class_weight_equals_sample_weight(model):
     assert model.class_weights([0, 1, "good"], {1: 3.0}) == [1.0, 3.0, 3.0]
 
 
-@pytest.mark.parametrize("kind", [np.int32, np.float32])
-def test_labels_as_one_hot_rows_and_columns(model, kind):
+def test_labels_as_one_hot_rows_and_columns(model):
     results = []
-    one_hot = np.eye(2, dtype=kind)[LABELS]
-    for y in (LABELS, one_hot, one_hot.tolist(), np.array(LABELS)[:, None],
+    one_hot = np.eye(2, dtype=np.float32)[LABELS]
+    ids = one_hot.astype(int)
+    for y in (LABELS, one_hot, ids, ids.tolist(), np.array(LABELS)[:, None],
               pd.Series(LABELS), pd.DataFrame({"y": LABELS})):  # fmt: skip
         results.append(model.evaluate(TEXTS, y, return_dict=True, verbose=0))
     examples = model.examples(TEXTS, LABELS)
@@ -224,6 +219,7 @@ def test_ids_with_weights_and_validation_split(model):
 
 def test_the_schedule_has_the_steps_of_the_training_split():
     model = make_model("classes")
+    model.compile(run_eagerly=True)
     model.fit(TEXTS, LABELS, validation_split=0.5, epochs=2, verbose=0)
     assert model.optimizer.schedule.steps == 4
     ids, labels_B, _ = model.examples(TEXTS, LABELS).batch(range(24), 24)
@@ -288,31 +284,21 @@ def test_targets_and_weights_of_ids_are_validated(models):
         model.evaluate(inputs, tags_BL, -np.ones(24), verbose=0)
 
 
-@pytest.mark.parametrize(
-    ("name", "policy"),
-    [
-        ("scores", "bfloat16"),
-        ("tags", "float16"),
-        ("answers", "mixed_bfloat16"),
-    ],
-)
-def test_the_global_policy_has_no_effect(name, policy, tmp_path):
-    x, y = TASKS[name]
+def test_the_global_policy_has_no_effect(tmp_path):
+    x, y = TASKS["answers"]
     try:
-        keras.mixed_precision.set_global_policy(policy)
-        model = make_model(name)
-        if name == "answers":  # compiling the others takes as long
-            model.fit(x[:16], y[:16], epochs=1, verbose=0)
+        keras.mixed_precision.set_global_policy("mixed_bfloat16")
+        model = make_model("answers")
+        model.fit(x[:16], y[:16], epochs=1, verbose=0)
         model.save(tmp_path / "model.keras")
         keras.config.set_dtype_policy("float32")
         again = keras.saving.load_model(tmp_path / "model.keras")
-        keras.config.set_dtype_policy(policy)
+        keras.config.set_dtype_policy("bfloat16")
         third = keras.saving.load_model(tmp_path / "model.keras")
     finally:
         keras.config.set_dtype_policy("float32")
-    other = make_model(name)
-    if name == "answers":
-        other.fit(x[:16], y[:16], epochs=1, verbose=0)
+    other = make_model("answers")
+    other.fit(x[:16], y[:16], epochs=1, verbose=0)
     tiny.assert_same_bits(model, other)
     for one in (model, again, third):
         layers = list(one._flatten_layers())
@@ -350,7 +336,6 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
     ("action", "words"),
     [
         (lambda m: m(["good"]), r"'good'.*call predict\(texts\)"),
-        (lambda m: m("good"), r"'good'.*call predict\(texts\)"),
         (lambda m: m(tf.constant(["good"])), r"call predict\(texts\)"),
         (lambda m: m(keras.Input([], dtype="string")), r"call predict\(texts\)"),
         (lambda m: m.predict(pd.Series(["a", None])), "at index 1"),
@@ -363,9 +348,8 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
         (lambda m: m.compile(loss="mse"), r"compile\(loss='mse'\)"),
         (lambda m: m.compile(jit_compile=True), r"compile\(jit_compile=True\)"),
         (lambda m: m.fit(TEXTS), "24 examples without targets"),
-        (lambda m: m.evaluate(TEXTS), "24 examples without targets"),
         (lambda m: m.fit((TEXTS, TEXTS[:3]), LABELS), "24 and 3"),
-        (lambda m: m.fit([], []), "example"),
+        (lambda m: m.fit([], []), "one or more examples"),
         (lambda m: m.fit("good", 1), "not 'good'"),
         (lambda m: m.fit(TEXTS, ["good"] * 23 + ["ugly"]), "'ugly' at index 23"),
         (lambda m: m.fit(TEXTS, [0] * 23 + [2]), "2 at index 23"),
@@ -384,7 +368,7 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
             "not both sample_weight and class_weight",
         ),
         (lambda m: m.evaluate(TEXTS, LABELS, [-1] * 24), "-1.0 at index 0"),
-        (lambda m: m.train_on_batch([], []), "text"),
+        (lambda m: m.train_on_batch([], []), "one or more texts"),
         (
             lambda m: m.fit(
                 tf.data.Dataset.from_tensors((TEXTS, LABELS)), sample_weight=WEIGHTS
@@ -404,12 +388,6 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
 def test_unsupported_calls_raise_errors(model, action, words):
     with pytest.raises(InputError, match=words):
         action(model)
-
-
-def test_train_on_batch_needs_an_optimizer():
-    with pytest.raises(InputError, match="optimizer"):
-        make_model("classes").train_on_batch(TEXTS, LABELS)
-    assert len(make_model("classes").test_on_batch(TEXTS, LABELS)) == 2
 
 
 @pytest.mark.parametrize("name", ["scores", "tags", "answers"])
@@ -449,8 +427,11 @@ def _columns(name):
     return [np.array(column) for column in columns]
 
 
-@pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("form", ["alone", "tuple", "targets"])
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("classes", "alone"), ("classes", "tuple"), ("scores", "targets"),
+     ("tags", "tuple"), ("answers", "targets")],
+)  # fmt: skip
 def test_predict_of_data_sets(name, form, models):
     columns = _columns(name)
 

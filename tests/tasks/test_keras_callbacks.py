@@ -51,7 +51,7 @@ def test_callbacks_know_the_direction_of_the_monitored_metric(tmp_path):
         keras.callbacks.ReduceLROnPlateau(**options),
     ]
     model = make_model()
-    model.compile(keras.optimizers.SGD(0.1))
+    model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
     history = model.fit(
         TEXTS, LABELS, validation_split=0.25, epochs=4, callbacks=callbacks, verbose=0
     ).history
@@ -84,10 +84,7 @@ def test_an_interrupted_training_resumes_from_its_backup(tmp_path):
     uninterrupted = make_model(model_dropout=0.1)
     train(uninterrupted)
     with pytest.raises(KeyboardInterrupt):
-        train(
-            make_model(model_dropout=0.1),
-            callbacks=[backup(), _InterruptCallback()],
-        )
+        train(make_model(model_dropout=0.1), callbacks=[backup(), _InterruptCallback()])
     resumed = make_model(model_dropout=0.1)
     history = train(resumed, callbacks=[backup()])
     assert history.epoch == [2, 3]
@@ -111,5 +108,5 @@ def test_callbacks_that_set_the_rate_need_an_optimizer(callback):
     model = make_model()
     with pytest.raises(InputError, match=r"compile\(optimizer=keras"):
         model.fit(TEXTS, LABELS, verbose=0, callbacks=[callback])
-    model.compile(keras.optimizers.SGD(0.5))
+    model.compile(keras.optimizers.SGD(0.5), run_eagerly=True)
     model.fit(TEXTS, LABELS, epochs=1, verbose=0, callbacks=[callback])

@@ -18,7 +18,6 @@ from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.exporting import load_exportable
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.score import LabelSetScorer
 from electra_tf.text.data_errors import DataErrorLog
 
@@ -56,6 +55,11 @@ def probabilities(model):
     return model.predict(TEXTS)
 
 
+@pytest.fixture(scope="module")
+def expected(model):
+    return model.evaluate(TEXTS, SETS)
+
+
 def test_loss_and_accuracy_are_those_of_independent_classes(model, probabilities):
     result = model.evaluate(TEXTS, SETS, return_dict=True)
     flat = ROWS.ravel(), probabilities.ravel().astype(np.float64)
@@ -76,13 +80,12 @@ def test_loss_and_accuracy_are_those_of_independent_classes(model, probabilities
         [[name.encode() for name in names] for names in SETS],
     ],
 )  # fmt: skip
-def test_targets_in_any_container(y, model):
-    assert model.evaluate(TEXTS, y) == model.evaluate(TEXTS, SETS)
+def test_targets_in_any_container(y, model, expected):
+    assert model.evaluate(TEXTS, y) == expected
 
 
-def test_ids_take_rows(model):
+def test_ids_take_rows(model, expected):
     ids = model.examples(TEXTS).batch(range(30), 30)[0]
-    expected = model.evaluate(TEXTS, SETS)
     np.testing.assert_allclose(model.evaluate(ids, ROWS), expected, rtol=1e-5)
     for y in (ROWS[:, :2], ROWS[:, 0]):
         with pytest.raises(InputError, match="row of 3"):
@@ -115,12 +118,6 @@ def test_class_weights_are_refused(model):
 def test_labels_are_distinct_names(labels):
     with pytest.raises(InputError, match="distinct"):
         TextClassifier(tiny.start(), labels, tiny.settings(), multi_label=True)
-
-
-def test_one_class_may_apply_or_not():
-    model = TextClassifier(tiny.start(), ["x"], tiny.settings(), multi_label=True)
-    expected = model.evaluate(TEXTS[:4], [["x"], [], [], ["x"]])
-    assert model.evaluate(TEXTS[:4], np.array([[1], [0], [0], [1]])) == expected
 
 
 def test_metrics_of_keras_compare_each_class(model, probabilities):
@@ -291,8 +288,10 @@ def list_table(cells):
     return "text,labels\n" + "".join(f"t{n},{c}\n" for n, c in enumerate(quoted))
 
 
-@pytest.mark.parametrize("form", LISTS)
-@pytest.mark.parametrize("options", [{}, {"data_label_separator": ","}])
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [*((form, {}) for form in LISTS), ("JSON", {"data_label_separator": ","})],
+)
 def test_a_cell_with_a_list_is_a_set_of_classes(tmp_path, form, options):
     data, printed = read(tmp_path, list_table(LISTS[form] * 5), **options)
     targets = {t for split in data.splits.values() for t in split.targets}
@@ -332,16 +331,7 @@ def test_unknown_classes_are_named_with_their_row(tmp_path):
         read(tmp_path, table, **options)
 
 
-def test_a_model_of_lists_scores_tables_of_lists(tmp_path):
-    text = list_table(["['b', 'a']", "['a']", "[]"] * 8)
-    data, _ = read(tmp_path, text)
-    columns = {"data_text_columns": ("text",), "data_label_column": "labels"}
-    model = data.model(tiny.start(), settings=tiny.settings(**columns))
-    report, _ = evaluate_model(model, "csv", str(tmp_path / "data.csv"))
-    assert report["examples"] == {"data": 24}
-    assert list(report["classes"]["data"]["classes"]) == ["a", "b"]
-
-
+@pytest.mark.runs
 def test_the_commands_train_score_and_predict(pretrained, tmp_path, here):
     (tmp_path / "data.csv").write_text(TABLE)
     flags = [

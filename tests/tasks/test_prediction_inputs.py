@@ -1,6 +1,5 @@
 """Inputs of `predict`: tables, questions and lines, with their ids."""
 
-import io
 import json
 
 import pyarrow.parquet
@@ -103,13 +102,6 @@ def test_lines_of_text(read):
 def test_other_formats_are_named(read, kind, name, content, words):
     with pytest.raises(InputError, match=words):
         read(kind, name, content)
-
-
-def test_standard_input_in_utf16_without_mark_is_named(saved_models, monkeypatch):
-    data = io.BytesIO("good\nbad\n".encode("utf-16-le"))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(data))
-    with pytest.raises(InputError, match="not UTF-16 text"):
-        list(tiny.read_items(saved_models["classifier"], None))
 
 
 def test_an_input_must_be_a_file(tmp_path):

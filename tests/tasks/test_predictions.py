@@ -160,17 +160,6 @@ def test_a_csv_has_texts_labels_and_all_probabilities(models, write):
     assert table_of(unlabelled)[0].keys() == table[0].keys() - {"id", "kind"}
 
 
-def test_a_csv_of_scores_of_pairs(models, write):
-    model = TextRegressor(tiny.start(128), 0, 5, pairs=True)
-    path = write("new.csv", "text,text_b,stars\nthe file,user,2.5\n")
-    (row,) = table_of(
-        predict_items(model, tiny.read_items(model, path, label="stars"), "csv")
-    )
-    score = float(row.pop("prediction"))
-    assert score == pytest.approx(model.predict([("the file", "user")])[0], rel=1e-5)
-    assert row == {"text": "the file", "text_b": "user", "stars": "2.5"}
-
-
 def test_a_csv_of_words_has_their_tags(models, predict, write):
     model, words = models["tagger"], ["the", "file's", "user"]
     gold = ["N", "V", "N"]
@@ -260,12 +249,6 @@ def test_pairs_are_separated_by_a_tab_or_in_json(models, predict):
     assert predict(model, [pair], "jsonl") == predict(model, [record], "jsonl")
     single = TextClassifier(tiny.start(128), ["bad", "good"], pairs=False)
     assert len(set(predict(single, ["a\tb", "a b"], "jsonl"))) == 1
-
-
-def test_lines_may_be_json_objects(models, predict):
-    lines = ["a", "{a}"], ['\ufeff{"text": "a"}', "{a}"]
-    expected, table = (predict(models["classifier"], part, "jsonl") for part in lines)
-    assert table == expected
 
 
 def test_unknown_wordpieces_are_reported_once(models, predict):

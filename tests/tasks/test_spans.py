@@ -320,7 +320,9 @@ def test_predictions_are_written_to_a_folder(tmp_path):
 
     assert read("predictions") == {"x": "\u4e00 b", "y": ""}
     assert read("null_odds") == {"x": -2.75, "y": -2.7}
-    assert read("nbest")["x"][0] == dataclasses.asdict(nbest[0])
-    assert read("nbest")["y"] == []
+    keys = ("text", "probability", "start_logit", "end_logit")
+    rows = (("\u4e00 b", 0.75, -1.0, -0.5), ("b", 0.25, -2.0, -0.6))
+    expected = [dict(zip(keys, row, strict=True)) for row in rows]
+    assert read("nbest") == {"x": expected, "y": []}
     scorer.write(split, Answers(best, None), str(folder))
     assert read("predictions") == {"x": "\u4e00 b", "y": "yes"}

@@ -146,11 +146,7 @@ CAT = [question("a", "cat"), question("b")]
 UNLABELLED = [question("a", impossible=False)]
 INVALID = {  # function, arguments, words
     "a missing id": (score_v2, (CAT, {"a": "cat"}), r"1 question \(b\) of 2 without"),
-    "no text": (
-        score_v2,
-        (CAT, {"a": None, "b": ""}),
-        r"1 prediction \(a\) .* None",
-    ),
+    "no text": (score_v2, (CAT, {"a": None, "b": ""}), r"1 prediction \(a\) .* None"),
     **{
         f"odds {odds}": (
             score_v2,

@@ -69,12 +69,6 @@ def test_training_is_deterministic_and_reinitialize_gives_a_new_model(model, tra
     assert tiny.distance(trained, tiny.weights(model)) == 0
 
 
-def test_another_seed_gives_other_weights(model):
-    reset(model, 1)
-    assert int(model.seed) == 1
-    assert tiny.distance(tiny.weights(model), tiny.weights(classifier())) > 1e-2
-
-
 def test_dropout_depends_on_seed_and_step(model):
     def moments_after(seed, step):
         reset(model)
@@ -281,13 +275,3 @@ def test_fit_keeps_compiled_metrics(tmp_path):
     assert model.train_function is train_function
     assert tiny.distance(before, tiny.weights(model)) > 1e-4
     tiny.assert_same_bits(model, other)
-
-
-def test_a_compiled_optimizer_continues_until_its_schedule_ends():
-    model = tiny.compiled(classifier())
-    for done in (5, 10):
-        model.fit(SHORT, SHORT_LABELS, epochs=1, verbose=0)
-        assert int(model.optimizer.iterations) == done
-    with pytest.raises(InputError, match=r"0 after 10 updates.*5 updates after the 10"):
-        model.fit(SHORT, SHORT_LABELS, epochs=1, verbose=0)
-    assert int(model.seed) == 0

@@ -98,11 +98,7 @@ def test_windows_overlap_and_align_with_the_context(tokenizer):
 
 @pytest.mark.parametrize(
     ("settings", "count"),
-    [
-        (SMALL, 100),
-        (tiny.windows(48, 10, 15), 100),
-        (tiny.windows(300, 10, 128), 430),
-    ],
+    [(SMALL, 100), (tiny.windows(48, 10, 15), 100), (tiny.windows(300, 10, 128), 430)],
 )
 def test_max_context_window_of_each_wordpiece(tokenizer, settings, count):
     context = " ".join("a" for _ in range(count))

@@ -2,14 +2,12 @@
 
 import json
 import random
-import sys
 import unicodedata
 
 import pytest
 from tiny import build_records
 
 from electra_tf.config.data import RecordsConfig
-from electra_tf.errors import InputError
 from electra_tf.text import chunks, duplicates
 from electra_tf.text.duplicates import DuplicateIndex
 
@@ -133,10 +131,3 @@ def test_the_report_lists_what_was_dropped_for_any_number_of_workers(
     # Without the option nothing is dropped, and the report of the old records goes.
     build_records(tmp_path / "?.txt", output, vocabulary, overwrite=True)
     assert not (output / "duplicates.jsonl").exists()
-
-
-def test_a_missing_package_is_named(tmp_path, corpus_file, vocabulary, monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasketch", None)
-    with pytest.raises(InputError, match=r"datasketch.*electra_tf\[dedup\]"):
-        build_records(corpus_file, tmp_path / "o", vocabulary, deduplicate="near")
-    assert not (tmp_path / "o").exists()

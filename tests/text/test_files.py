@@ -18,13 +18,7 @@ from electra_tf.tasks.data.squad_json import read_squad
 from electra_tf.tasks.data.table import read
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import (
-    BROKEN,
-    SUFFIXES,
-    expand,
-    inner_suffix,
-    open_compressed,
-)
+from electra_tf.text.files import BROKEN, SUFFIXES, expand, open_compressed
 from electra_tf.text.vocab import Vocabulary
 
 TEXT = "Größe — café\n\nzweite Zeile\n"
@@ -174,11 +168,6 @@ def test_the_suffix_determines_the_compression(tmp_path, suffix):
         path.write_bytes(b"some words")
         with pytest.raises(BROKEN), open_compressed(path) as file:
             file.read()
-
-
-def test_inner_suffix():
-    names = ("a.csv", "a.csv.gz", "b/A.TSV.XZ", "a.gz", "a", "a.gz.csv")
-    assert [*map(inner_suffix, names)] == [".csv", ".csv", ".tsv", "", "", ".csv"]
 
 
 def test_patterns_are_expanded_in_a_fixed_order(tmp_path):

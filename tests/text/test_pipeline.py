@@ -80,9 +80,8 @@ def test_the_order_depends_on_the_seed_alone(record_set):
     assert not np.array_equal(first, stream(seed=4))
 
 
-@pytest.mark.parametrize("window", [1, 100, 10**6])
-def test_the_stream_resumes_with_the_next_record(record_set, window):
-    batches, config = record_set.total // 8, settings(shuffle_window=window)
+def test_the_stream_resumes_with_the_next_record(record_set):
+    batches, config = record_set.total // 8, settings(shuffle_window=100)
     whole = ids(training_batches(record_set, config), 2 * batches + 10)
     # Across the border of a window, at the end of an epoch and beyond.
     for first in (12, batches - 1, batches, 2 * batches + 5):
@@ -136,19 +135,6 @@ def test_a_ramp_reads_the_records_of_larger_and_larger_batches(record_set):
 def test_a_ramp_that_does_not_rise_is_refused(ramp):
     with pytest.raises(ValueError, match="batch_size_ramp"):
         settings(batch_size_ramp=ramp)
-
-
-def test_early_batches_are_from_the_whole_corpus(record_set, rows):
-    keys = [bytes(row) for row in rows]
-    place = {key: i for i, key in enumerate(keys) if keys.count(key) == 1}
-    assert len(place) > 0.9 * record_set.total
-    whole = training_batches(record_set, settings(shuffle_window=record_set.total))
-    first = np.concatenate(ids(whole, record_set.total // 16))
-    places = [place[bytes(row)] for row in first if bytes(row) in place]
-    places = np.array(places) / record_set.total
-    # Half an epoch of a full shuffle: uniform places, mean 1/2, deviation sqrt(1/12).
-    assert abs(places.mean() - 0.5) < 5 * (1 / 12 / len(places)) ** 0.5
-    assert abs(places.std() - (1 / 12) ** 0.5) < 0.03
 
 
 def test_shuffling_is_uniform(record_set, tmp_path):

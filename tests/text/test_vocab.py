@@ -106,16 +106,3 @@ def test_vocabularies_of_other_kinds_are_named(mark, kind):
         tokens = (*special, "<unk>", f"{mark}the", f"{mark}a", "s", "ing")
         with pytest.raises(InputError, match=f"{kind}.*2 of {len(tokens)}"):
             Vocabulary(tokens)
-
-
-def test_a_model_of_sentencepiece_is_named(tmp_path):
-    spm = pytest.importorskip("sentencepiece")
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(f"the cat number {n} sat on {n * 7}" for n in range(300)))
-    spm.SentencePieceTrainer.train(
-        input=str(text), model_prefix=str(tmp_path / "m"), vocab_size=60,
-        minloglevel=2,
-    )  # fmt: skip
-    for name in ("m.model", "m.vocab"):
-        with pytest.raises(InputError, match="SentencePiece"):
-            Vocabulary.read(tmp_path / name)

@@ -8,11 +8,7 @@ from electra_tf.config.data import TokenizationConfig, VocabularyConfig
 from electra_tf.text import vocab_training
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS
-from electra_tf.text.vocab_training import (
-    VocabStats,
-    WordCounter,
-    train_wordpieces,
-)
+from electra_tf.text.vocab_training import VocabStats, WordCounter, train_wordpieces
 
 
 def count(lines, **settings):

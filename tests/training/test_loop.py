@@ -11,11 +11,7 @@ import pytest
 from pretrain_commands import metric_lines
 
 from electra_tf.errors import InputError
-from electra_tf.training.checkpoint import (
-    CheckpointManager,
-    open_checkpoint,
-    restore,
-)
+from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint, restore
 from training.toy import Toy, train
 
 

@@ -182,7 +182,7 @@ def terminal_output(monkeypatch, rows, columns, log):
     return output.decode()
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(24, 80), (24, 200), (0, 0)])
+@pytest.mark.parametrize(("rows", "columns"), [(24, 80), (0, 0)])
 def test_a_terminal_shows_one_updated_line(tmp_path, monkeypatch, rows, columns):
     loggers = []
 

@@ -225,24 +225,3 @@ def test_a_task_is_scored_and_written_in_its_form(write, log, tmp_path, monkeypa
     monkeypatch.setattr(model, "outputs_of", _Certain(model, predicted))
     report, _ = evaluate_model(model, "tagging", path)
     assert (report["precision"], report["recall"]) == (100, pytest.approx(100 / 3))
-
-
-def test_the_flag_of_the_command(pretrained, tmp_path, here):
-    rows = [{"text": t, "mine": s} for t, s in zip(TEXTS, SPANS, strict=True)]
-    (tmp_path / "all.jsonl").write_text("\n".join(map(json.dumps, rows * 6)))
-    result = here(
-        "finetune", "--task=tagging", f"--data={tmp_path / 'all.jsonl'}",
-        f"--checkpoint={pretrained}", f"--output={tmp_path / 'out'}",
-        "--spans_column=mine", "--set=training.epochs=2", "--set=data.max_length=16",
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert "key 'mine'" in result.stdout
-    (tmp_path / "in.jsonl").write_text(json.dumps(rows[0]))
-    model = f"--model={tmp_path / 'out'}"
-    result = here(
-        "predict", model, f"--input={tmp_path / 'in.jsonl'}", "--format=jsonl"
-    )
-    record = json.loads(result.stdout)
-    assert (record["text"], type(record["mine"])) == (TEXTS[0], list)
-    result = here("evaluate", model, f"--data={tmp_path / 'all.jsonl'}")
-    assert result.returncode == 0, result.stderr

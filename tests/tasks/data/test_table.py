@@ -309,16 +309,6 @@ def test_tables_of_tasks_and_of_corpora_are_read_alike(
         assert errors[0].counts[kind] == errors[1].counts[kind]
 
 
-def test_batches_are_no_borders(write, log):
-    text = "x" * 1000
-    for separator, name in ((",", "a.csv"), ("\t", "a.tsv")):
-        lines = [f'{n}{separator}"{text}"' for n in range(3000)]
-        path = write(name, "\n".join([f"n{separator}t", *lines, "", ""]))
-        table = read(path, log)
-        assert table.columns["n"] == [str(n) for n in range(3000)]
-        assert list(table.lines) == list(range(2, 3002))
-
-
 def test_rows_take_little_memory(write, log):
     text = "words of a text of usual length"
     lines = [f"{n} {text},label {n % 9}" for n in range(20_000)]
