@@ -7,26 +7,21 @@ electra-tf build_records --input='corpus/*.txt' --vocab=vocab.txt \\
 import os
 import time
 
-from absl import flags
-
 from electra_tf import cli
 from electra_tf.text import builder, records, warnings
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import local_vocabulary, open_tokenizer
 
-FLAGS = flags.FlagValues()
+FLAGS = cli.Flags()
 cli.define_input_flags(FLAGS, {"input": "Required: the corpus"})
-cli.define(
-    FLAGS,
-    flags.DEFINE_string,
-    None,
+FLAGS.strings(
     vocab="Required: the vocabulary, a file with one entry per line, a "
     "tokenizer.json, a folder with one of them, or a name of electra-tf presets.",
     output="Required: the folder to write.",
 )
-flags.DEFINE_integer("workers", os.cpu_count(), "Worker processes.", flag_values=FLAGS)
+FLAGS.counts(os.cpu_count(), workers="Worker processes.")
 cli.define_runner_flags(FLAGS)
-flags.DEFINE_bool("overwrite", False, "Replace existing records.", flag_values=FLAGS)
+FLAGS.switches(overwrite="Replace existing records.")
 SETTINGS = cli.TEXT_SETTINGS | {
     "max_length": "records.max_length",
     "order": "records.order",

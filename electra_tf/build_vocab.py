@@ -7,24 +7,16 @@ electra-tf build_vocab --input='corpus/*.txt' --output=vocab.txt \\
 import pathlib
 import time
 
-from absl import flags
-
 from electra_tf import cli
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import check_new, staged
-from electra_tf.text import warnings
+from electra_tf.text import vocab_training, warnings
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import settings_path
-from electra_tf.text.vocab_training import (
-    VocabStats,
-    WordCounts,
-    count_words,
-    train_vocabulary,
-)
 
-FLAGS = flags.FlagValues()
+FLAGS = cli.Flags()
 cli.define_input_flags(
     FLAGS,
     {
@@ -32,10 +24,8 @@ cli.define_input_flags(
         "heldout": "Other text, for which [UNK] and wordpieces per word are reported",
     },
 )
-flags.DEFINE_string("output", None, "Required: the file to write.", flag_values=FLAGS)
-flags.DEFINE_bool(
-    "overwrite", False, "Replace an existing vocabulary.", flag_values=FLAGS
-)
+FLAGS.strings(output="Required: the file to write.")
+FLAGS.switches(overwrite="Replace an existing vocabulary.")
 cli.define_runner_flags(FLAGS)
 SETTINGS = cli.TEXT_SETTINGS | {
     "size": "vocabulary.size",
@@ -75,9 +65,9 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
     if counts["dropped"]:
         print(f"{counts['dropped']:,} words that occur once were dropped")
-    tokenizer = train_vocabulary(word_counts, settings)
+    tokenizer = vocab_training.train_vocabulary(word_counts, settings)
     tokenizer.save(output)  # an error in the held-out text does not lose it
-    stats = VocabStats()
+    stats = vocab_training.VocabStats()
     for document in heldout or ():
         stats.add(tokenizer, document.lines)
     log.close()
@@ -101,10 +91,12 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
         print(f"{count:,} x {kind}: listed in {FLAGS.output}.problems.txt")
 
 
-def _count_words(settings: PretrainingConfig, log: DataErrorLog) -> WordCounts:
+def _count_words(
+    settings: PretrainingConfig, log: DataErrorLog
+) -> vocab_training.WordCounts:
     options = {"allow_accent_loss": cli.is_given(FLAGS, "strip_accents", SETTINGS)}
     if not cli.uses_beam(FLAGS):
-        return count_words(FLAGS.input, settings, log, **options)
+        return vocab_training.count_words(FLAGS.input, settings, log, **options)
     from electra_tf.text import beam  # needs an extra
 
     folder, options["options"] = f"{FLAGS.output}.counting", FLAGS.beam_options

@@ -7,7 +7,6 @@ starting_tensorflow():`.
 
 import contextlib
 import difflib
-import functools
 import gc
 import glob
 import os
@@ -17,7 +16,7 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from absl import flags
@@ -54,64 +53,81 @@ TEXT_SETTINGS = {
 """Settings of the commands that read a corpus, by flag."""
 
 
-DEFINE_COUNT = functools.partial(flags.DEFINE_integer, lower_bound=1)
-"""A kind of flags for `define`: integers from 1."""
+class Flags(flags.FlagValues):
+    """Flags of a command, defined by kind with their descriptions."""
+
+    def strings(self, default: str | None = None, /, **texts: str) -> None:
+        """Define strings."""
+        self.define(flags.DEFINE_string, default, texts)
+
+    def lists(self, default: list[str] | None = None, /, **texts: str) -> None:
+        """Define lists of strings, separated by commas."""
+        self.define(flags.DEFINE_list, default, texts)
+
+    def switches(self, **texts: str) -> None:
+        """Define booleans that are off by default."""
+        self.define(flags.DEFINE_bool, False, texts)
+
+    def counts(
+        self, default: int | None = None, lowest: int = 1, /, **texts: str
+    ) -> None:
+        """Define integers from the lowest one on."""
+        self.define(flags.DEFINE_integer, default, texts, lower_bound=lowest)
+
+    def choice(
+        self, choices: Sequence[str], default: str | None = None, /, **texts: str
+    ) -> None:
+        """Define strings that must be one of some."""
+        self.define(flags.DEFINE_enum, default, texts, enum_values=choices)
+
+    def define(
+        self, kind: Callable, default: Any, texts: Mapping[str, str], **options: Any
+    ) -> None:
+        """Define flags of a kind of absl by their descriptions."""
+        for name, text in texts.items():
+            kind(name, default, help=text, flag_values=self, **options)
 
 
-def define(
-    flag_values: flags.FlagValues, kind: Callable, default: Any, **texts: str
-) -> None:
-    """Define flags of a kind by their descriptions."""
-    for name, text in texts.items():
-        kind(name, default, text, flag_values=flag_values)
-
-
-def define_input_flags(
-    flag_values: flags.FlagValues, purposes: Mapping[str, str]
-) -> None:
+def define_input_flags(flag_values: Flags, purposes: Mapping[str, str]) -> None:
     """Define flags for text inputs."""
     formats = (
         "files, globs and tfds:NAME[@SPLIT], separated by commas. Formats: plain text, "
         ".csv, .tsv, .jsonl, .ndjson, .json, each also as .gz or .xz, and .parquet."
     )
-    texts = {name: f"{purpose}: {formats}" for name, purpose in purposes.items()}
-    define(flag_values, flags.DEFINE_list, None, **texts)
+    flag_values.lists(**{n: f"{purpose}: {formats}" for n, purpose in purposes.items()})
 
 
 def define_config_flags(
-    flag_values: flags.FlagValues,
-    names: Mapping[str, str],
-    root: type = loader.PretrainingConfig,
+    flag_values: Flags, names: Mapping[str, str], root: type = loader.PretrainingConfig
 ) -> None:
     """Define `--config`, `--set` and flags for frequent settings."""
     text = "A YAML file of settings, or the name of an installed config: "
-    text += f"{', '.join(loader.installed(root))}."
-    define(flag_values, flags.DEFINE_string, None, config=text)
+    flag_values.strings(config=f"{text}{', '.join(loader.installed(root))}.")
     text = (
         "A setting, as --set=section.name=value. It overrides --config; the setting's "
         "own flag overrides both. The page Configuration lists all settings"
     )
-    define(flag_values, flags.DEFINE_multi_string, [], set=text)
+    flag_values.define(flags.DEFINE_multi_string, [], {"set": text})
     flag_values["set"].root = root
     for flag, dotted in names.items():
         kind, choices, text, default = loader.describe_field(dotted, root)
         if choices:
-            flags.DEFINE_enum(flag, default, choices, text, flag_values=flag_values)
+            flag_values.choice(choices, default, **{flag: text})
         else:
-            define(flag_values, _DEFINE[kind], default, **{flag: text})
+            flag_values.define(_DEFINE[kind], default, {flag: text})
 
 
-def define_runner_flags(flag_values: flags.FlagValues) -> None:
+def define_runner_flags(flag_values: Flags) -> None:
     """Define flags for the processes or machines that read the text."""
-    names = ["local", "beam"]
-    text = (
-        "`local`: processes of this machine. `beam`: a pipeline of Apache Beam, on one "
-        "or many machines (extra `beam`)."
+    flag_values.choice(
+        ["local", "beam"],
+        "local",
+        runner="`local`: processes of this machine. `beam`: a pipeline of Apache Beam, "
+        "on one or many machines (extra `beam`).",
     )
-    flags.DEFINE_enum("runner", names[0], names, text, flag_values=flag_values)
     text = "Options of Beam for --runner=beam, in quotes: '--runner=FlinkRunner "
     text += "--flink_master=localhost:8081'."
-    define(flag_values, flags.DEFINE_string, "", beam_options=text)
+    flag_values.define(flags.DEFINE_string, "", {"beam_options": text})
 
 
 def uses_beam(flag_values: flags.FlagValues, *local_flags: str) -> bool:
@@ -126,16 +142,15 @@ def uses_beam(flag_values: flags.FlagValues, *local_flags: str) -> bool:
     return is_beam
 
 
-def define_device_flags(flag_values: flags.FlagValues) -> None:
+def define_device_flags(flag_values: Flags) -> None:
     """Define flags for the devices."""
     names = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
-    text = "Distribution strategy."
-    flags.DEFINE_enum("strategy", names[0], names, text, flag_values=flag_values)
+    flag_values.choice(names, "auto", strategy="Distribution strategy.")
     text = "A TPU: --tpu=NAME, or --tpu for the TPU of this machine."
     tpu = _OptionalValueFlag("tpu", "local", text)
     flags.DEFINE_flag(tpu, flag_values=flag_values)
     text = "Number of replicas on the CPU for --strategy=mirrored without GPUs, to "
-    define(flag_values, DEFINE_COUNT, 1, cpu_replicas=f"{text}test distribution.")
+    flag_values.counts(1, cpu_replicas=f"{text}test distribution.")
 
 
 class _OptionalValueFlag(flags.Flag):
@@ -234,20 +249,17 @@ def check_output(flag: str, path: str | None, overwrite: bool = True) -> None:
         if not overwrite:
             check_new(path, f"--{flag}", "pass another, or --overwrite")
         return
-    parent = os.path.dirname(path) or "."
     if os.path.isdir(path):
         reason = "is a folder"
     elif os.path.exists(path) and not overwrite:
         reason = "exists; pass another, or --overwrite"
-    elif not os.path.isdir(parent):
-        reason = f"is in {parent!r}, which does not exist"
     else:
+        folder = os.path.dirname(path) or "."
         try:
-            with tempfile.TemporaryFile(dir=parent):
+            with tempfile.TemporaryFile(dir=folder):
                 return
         except OSError as error:
-            cause = error.strerror or error
-            reason = f"is in a folder that cannot be written to: {cause}"
+            reason = f"cannot be written in {folder!r}: {error.strerror or error}"
     raise InputError(f"--{flag} must be a file to write: {path!r} {reason}")
 
 
@@ -275,8 +287,7 @@ _KINDS = {"invalid literal for int": "an integer", "could not convert": "a numbe
 def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> None:
     """Parse the command line into `flag_values` and call `main`.
 
-    An `InputError`, an error of the operating system (a full disk, a missing
-    permission) or an invalid flag is printed as one paragraph, with exit status 1.
+    An `InputError`, an `OSError` or an invalid flag ends the process with status 1.
     """
     if {"--help", "-help", "-h"} & set(sys.argv[1:]):
         # Drop absl's headings, which are names of modules.
@@ -341,12 +352,18 @@ def _unknown_flag(
         value = next((v for v in rest[:1] if not v.startswith("-")), "VALUE")
     root = flag_values["set"].root if "set" in flag_values else None
     unknown = f"Unknown flag --{error.flagname}"
+
+    def remedy(text: str | None, setting: str | None) -> str:
+        if text:
+            return f"pass {shlex.quote(f'--{text}={value}')}"
+        return f"set it with --set {shlex.quote(f'{setting}={value}')}"
+
     if value in loader.installed():
-        return f"{unknown}; {_pass('config', value)}"
+        return f"{unknown}; {remedy('config', None)}"
     if name in flag_values:
-        return f"{unknown}; {_pass(name, value)}"
+        return f"{unknown}; {remedy(name, None)}"
     if setting := root and loader.setting_named(name, root):
-        return f"{unknown}; {_set(setting, value)}"
+        return f"{unknown}; {remedy(None, setting)}"
     found = old_names.find(name, root, flag_values)
     if found is None:
         hint = _near(name, flag_values, "--")
@@ -355,19 +372,10 @@ def _unknown_flag(
     answer = row.answer(f"--{name}", ours)
     if ours is None:
         return f"{answer}; leave it out"
-    value = value if ours.value is None else ours.value
     if ours.is_command:
         return f"{answer}; run {ours.text}"
-    remedy = _pass(ours.flag, value) if ours.flag else _set(ours.text, value)
-    return f"{answer}; {remedy}"
-
-
-def _pass(flag: str, value: str) -> str:
-    return f"pass {shlex.quote(f'--{flag}={value}')}"
-
-
-def _set(setting: str, value: str) -> str:
-    return f"set it with --set {shlex.quote(f'{setting}={value}')}"
+    value = value if ours.value is None else ours.value
+    return f"{answer}; {remedy(ours.flag, ours.text)}"
 
 
 class Terminated(KeyboardInterrupt):

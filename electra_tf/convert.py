@@ -5,8 +5,6 @@ electra-tf convert --from=run --to=for_transformers --format=huggingface
 
 import dataclasses
 
-from absl import flags
-
 from electra_tf import cli, model_names
 from electra_tf.interop import formats
 from electra_tf.interop.task_heads import MODEL, TASK_HEADS, HeadOptions
@@ -16,60 +14,46 @@ from electra_tf.training.checkpoint import MANIFEST
 
 # Files by which a reader recognises a folder, so they are uploaded after the others.
 _LAST = ("config.json", MODEL, MANIFEST)
-FLAGS = flags.FlagValues()
-flags.DEFINE_string(
-    "from", None,
-    "Required: a checkpoint or run of pretrain, a name of `electra-tf presets`, a "
-    "Hugging Face folder, a TensorFlow 1 or Model Garden checkpoint, a KerasHub "
-    "preset, an --output of finetune, or an id of the Hugging Face hub; or "
-    "DISCRIMINATOR,GENERATOR.",
-    flag_values=FLAGS,
-)  # fmt: skip
-cli.define(
-    FLAGS,
-    flags.DEFINE_string,
-    None,
+FLAGS = cli.Flags()
+FLAGS.strings(
+    **{
+        "from": "Required: a checkpoint or run of pretrain, a name of `electra-tf "
+        "presets`, a Hugging Face folder, a TensorFlow 1 or Model Garden checkpoint, a "
+        "KerasHub preset, an --output of finetune, or an id of the Hugging Face hub; "
+        "or DISCRIMINATOR,GENERATOR."
+    },
     to="Required: the folder to write, which must not exist.",
     vocab="A vocabulary for a source without one, or in place of its own: a file of "
     "entries, a tokenizer.json, or a folder with one of them.",
     task="Name of the task in a TensorFlow 1 checkpoint: of the head to read, if "
     "there are several, or of the head to write.",
 )
-flags.DEFINE_enum(
-    "format", "electra_tf", formats.names(), "Format of the folder.", flag_values=FLAGS
+FLAGS.choice(formats.names(), "electra_tf", format="Format of the folder.")
+FLAGS.choice(
+    ("all", "discriminator", "generator"), "all", part="Networks of a pair to convert."
 )
-flags.DEFINE_enum(
-    "part", "all", ("all", "discriminator", "generator"),
-    "Networks of a pair to convert.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_enum(
-    "sharing", "auto", ("auto", "none"),
-    "auto: a pair shares equal tables, and copies that differ are an error. none: each "
-    "network keeps its own.",
-    flag_values=FLAGS,
-)  # fmt: skip
-cli.define(
-    FLAGS,
-    flags.DEFINE_bool,
-    False,
+FLAGS.choice(
+    ("auto", "none"),
+    "auto",
+    sharing="auto: a pair shares equal tables, and copies that differ are an error. "
+    "none: each network keeps its own.",
+)
+FLAGS.switches(
     force="Write a target whose library lacks a setting of the source.",
     drop_head="Convert the encoder of a fine-tuned model without its head.",
     pairs="Convert a classifier or regressor of pairs of texts: other libraries do not "
     "store which it is.",
 )
-flags.DEFINE_enum(
-    "head", None, [*TASK_HEADS],
-    "Kind of a TensorFlow 1 checkpoint's head, if its task is none of the released "
-    "code.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_list(
-    "labels", [],
-    "Names of the classes or tags of a fine-tuned model in the order of its outputs. "
-    "Default: those of the source.",
-    flag_values=FLAGS,
-)  # fmt: skip
+FLAGS.choice(
+    [*TASK_HEADS],
+    head="Kind of a TensorFlow 1 checkpoint's head, if its task is none of the "
+    "released code.",
+)
+FLAGS.lists(
+    [],
+    labels="Names of the classes or tags of a fine-tuned model in the order of its "
+    "outputs. Default: those of the source.",
+)
 
 
 def main() -> None:

@@ -19,19 +19,14 @@ electra-tf evaluate --task=squad2 --data=dev-v2.0.json \\
 import json
 from typing import Any
 
-from absl import flags
-
 from electra_tf import cli, model_names
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
 from electra_tf.tasks import registry
 from electra_tf.tasks.data.files import print_note
 
-FLAGS = flags.FlagValues()
-cli.define(
-    FLAGS,
-    flags.DEFINE_string,
-    None,
+FLAGS = cli.Flags()
+FLAGS.strings(
     data="Required: records, or labelled data of a task (for --model also a folder "
     "with dev and test).",
     checkpoint="A checkpoint or run of pretrain, a name of `electra-tf presets`, or a "
@@ -52,24 +47,14 @@ cli.define(
     save_predictions="With --model: CSV file for the texts with labels, predictions "
     "and probabilities.",
 )
-cli.define(
-    FLAGS,
-    flags.DEFINE_list,
-    None,
+FLAGS.lists(
     text_columns="With --model: columns of the texts in a table, or key of the words "
     "in JSON. Default: those of training.",
     tag_names="With --model: names of tags that are integers in JSON. Default: those "
     "of training.",
 )
-cli.define(
-    FLAGS,
-    cli.DEFINE_COUNT,
-    None,
-    batches="With --checkpoint: batches to evaluate, at most. Default: all.",
-)
-flags.DEFINE_enum(
-    "task", None, registry.TASK_NAMES, "Task of --predictions.", flag_values=FLAGS
-)
+FLAGS.counts(batches="With --checkpoint: batches to evaluate, at most. Default: all.")
+FLAGS.choice(registry.TASK_NAMES, task="Task of --predictions.")
 cli.define_device_flags(FLAGS)
 
 _COLUMNS = (

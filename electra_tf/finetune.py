@@ -9,15 +9,13 @@ tags, or of texts and spans), choice (texts with choices) and csv (any table).
 Run the same command again to resume a run that was stopped or killed.
 """
 
-from absl import flags
-
 from electra_tf import cli, model_names
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged, synced
 from electra_tf.tasks import registry
 
-FLAGS = flags.FlagValues()
+FLAGS = cli.Flags()
 _COLUMNS = (
     "text_columns",
     "label_column",
@@ -33,17 +31,8 @@ SETTINGS = {
     "keep": "training.keep",
     "on_error": "data.on_error",
 }
-flags.DEFINE_enum(
-    "task",
-    None,
-    (*registry.TASK_NAMES, "glue"),
-    "Required: the task.",
-    flag_values=FLAGS,
-)
-cli.define(
-    FLAGS,
-    flags.DEFINE_string,
-    None,
+FLAGS.choice((*registry.TASK_NAMES, "glue"), task="Required: the task.")
+FLAGS.strings(
     data="Required: file or folder of the task; for GLUE also tfds:glue.",
     checkpoint="Required: a checkpoint or run of pretrain, a name of `electra-tf "
     "presets`, or a model of another library (Hugging Face folder or hub id, "
@@ -51,7 +40,7 @@ cli.define(
     output="Required: output folder.",
     report="HTML file with curves, scores of classes and the worst mistakes.",
 )
-cli.define(FLAGS, cli.DEFINE_COUNT, 1, trials="Number of seeds.")
+FLAGS.counts(1, trials="Number of seeds.")
 cli.define_device_flags(FLAGS)
 cli.define_config_flags(FLAGS, SETTINGS, FinetuningConfig)
 

@@ -12,41 +12,25 @@ input first. Each line or record has the `id` of its input record.
 
 import os
 
-from absl import flags
-
 from electra_tf import cli, model_names
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
 from electra_tf.tasks import predictions
 from electra_tf.tasks.data.files import check_input_file, print_note
 
-FLAGS = flags.FlagValues()
-cli.define(
-    FLAGS,
-    flags.DEFINE_string,
-    None,
+FLAGS = cli.Flags()
+FLAGS.strings(
     model="Required: the --output of finetune.",
     input="A file, also .gz or .xz. Default: standard input.",
     output="A file. Default: standard output.",
 )
-flags.DEFINE_bool("overwrite", False, "Replace the --output file.", flag_values=FLAGS)
-cli.define(
-    FLAGS,
-    flags.DEFINE_list,
-    None,
+FLAGS.switches(overwrite="Replace the --output file.")
+FLAGS.lists(
     text_columns="Columns of the texts in a table, or keys in JSON objects. Default: "
-    "those of training.",
+    "those of training."
 )
-flags.DEFINE_enum(
-    "format",
-    "text",
-    predictions.OUTPUT_FORMATS,
-    "Format of the output.",
-    flag_values=FLAGS,
-)
-cli.define(
-    FLAGS, cli.DEFINE_COUNT, None, nbest="Answers per question with --format=jsonl."
-)
+FLAGS.choice(predictions.OUTPUT_FORMATS, "text", format="Format of the output.")
+FLAGS.counts(None, nbest="Answers per question with --format=jsonl.")
 
 
 def main() -> None:

@@ -3,11 +3,9 @@
 Each name is accepted wherever a checkpoint is: electra-tf finetune --checkpoint=NAME
 """
 
-from absl import flags
+from electra_tf import cli, preset_files
 
-from electra_tf import preset_files
-
-FLAGS = flags.FlagValues()
+FLAGS = cli.Flags()
 
 
 def main() -> None:
@@ -25,6 +23,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from electra_tf import cli
-
     cli.run(main, FLAGS, __doc__)

@@ -20,8 +20,6 @@ electra-tf pretrain --config=small --data=s3://bucket/records \\
 
 import os
 
-from absl import flags
-
 from electra_tf import cli, model_names
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
@@ -32,11 +30,8 @@ from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import local_vocabulary
 from electra_tf.text.warnings import entry_warnings
 
-FLAGS = flags.FlagValues()
-cli.define(
-    FLAGS,
-    flags.DEFINE_string,
-    None,
+FLAGS = cli.Flags()
+FLAGS.strings(
     data="Required: folder of build_records, or globs of record files.",
     model_dir="Required except for --dry_run: run directory, new or to resume.",
     backup="URL of an object store for a copy of each checkpoint. A run directory "
@@ -50,10 +45,7 @@ cli.define(
     report="HTML file with the curves of the run and sampled replacements, written "
     "when the command ends.",
 )
-cli.define(
-    FLAGS,
-    flags.DEFINE_bool,
-    False,
+FLAGS.switches(
     fallback="If the newest checkpoint is damaged, rename it and resume from the one "
     "before.",
     dry_run="Print time, memory, passes over the records and sizes, then exit.",

@@ -17,33 +17,21 @@ from electra_tf.errors import InputError
 from electra_tf.runs import nbest
 from electra_tf.storage.mirror import local_path, staged
 
-FLAGS = flags.FlagValues()
-cli.define(
-    FLAGS,
-    flags.DEFINE_string,
-    None,
+FLAGS = cli.Flags()
+FLAGS.strings(
     checkpoint="Required: a checkpoint or run of pretrain, a name of `electra-tf "
     "presets`, or a pre-trained model of another library.",
     input="A file, also .gz or .xz. Default: standard input.",
     output="A file, which is replaced. Default: standard output.",
 )
-flags.DEFINE_enum(
-    "format", "text", nbest.NBEST_FORMATS, "Format of the output.", flag_values=FLAGS
-)
-cli.define(
-    FLAGS,
-    flags.DEFINE_bool,
-    False,
-    nbest="Read n-best lists and write the best hypothesis of each id.",
-)
-cli.define(
-    FLAGS,
+FLAGS.choice(nbest.NBEST_FORMATS, "text", format="Format of the output.")
+FLAGS.switches(nbest="Read n-best lists and write the best hypothesis of each id.")
+FLAGS.define(
     flags.DEFINE_float,
     1.0,
-    weight="With --nbest: factor of the score, which is added to that of the first "
-    "pass.",
+    {"weight": "With --nbest: factor of the score, added to that of the first pass."},
 )
-cli.define(FLAGS, cli.DEFINE_COUNT, 32, batch_size="Rows that are computed together.")
+FLAGS.counts(32, batch_size="Rows that are computed together.")
 
 
 def main() -> None:

@@ -18,36 +18,33 @@ from electra_tf.serving.export_options import (
     check_installed,
 )
 
-FLAGS = flags.FlagValues()
-cli.define(
-    FLAGS,
-    flags.DEFINE_string,
-    None,
+FLAGS = cli.Flags()
+FLAGS.strings(
     model="Required: the --output of export or of finetune, a checkpoint or run of "
     "pretrain, a preset, or a model of another library.",
     name="Name of the model in URLs. Default: the last part of --model.",
 )
-flags.DEFINE_string(
-    "host", "127.0.0.1",
-    "Address to listen at. Other machines can reach the server at any other address.",
-    flag_values=FLAGS,
-)  # fmt: skip
-flags.DEFINE_integer(
-    "port", 8501, "Port; 0 for any free one.", 0, 65535, flag_values=FLAGS
+FLAGS.strings(
+    "127.0.0.1",
+    host="Address to listen at. Other machines can reach the server at any other "
+    "address.",
 )
-flags.DEFINE_enum(
-    "output_kind", None, OUTPUT_KINDS,
-    "Outputs of a pre-trained model: electra (replaced tokens and tokens for [MASK]), "
-    "or encoder (hidden states). Default: electra.",
-    flag_values=FLAGS,
+FLAGS.define(
+    flags.DEFINE_integer, 8501, {"port": "Port; 0 for any free one."},
+    lower_bound=0, upper_bound=65535,
 )  # fmt: skip
+FLAGS.choice(
+    OUTPUT_KINDS,
+    output_kind="Outputs of a pre-trained model: electra (replaced tokens and tokens "
+    "for [MASK]), or encoder (hidden states). Default: electra.",
+)
 _LIMITS = {
     "max_waiting": "Requests that are not answered yet; further ones get status 503.",
     "max_request_bytes": "Bytes of a request; a larger one gets the status 413.",
     "threads": "Requests that are computed at the same time.",
 }
 for (_name, _text), _default in zip(_LIMITS.items(), ServerLimits(), strict=True):
-    flags.DEFINE_integer(_name, _default, _text, lower_bound=1, flag_values=FLAGS)
+    FLAGS.counts(_default, **{_name: _text})
 
 
 def main() -> None:
