@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,10 +50,8 @@ class TrainedRun(NamedTuple):
 
     config: PretrainingConfig
     tokenizer: WordPieceTokenizer
-    weights: Mapping[str, np.ndarray]
-    """By the paths of the run's variables."""
-    slots: Mapping[str, np.ndarray]
-    """Of the optimizer, by slot and path."""
+    weights: Mapping[str, np.ndarray]  # by the paths of the run's variables
+    slots: Mapping[str, np.ndarray]  # of the optimizer, by slot and path
     step: int
 
 
@@ -84,23 +82,13 @@ def read(checkpoint: Checkpoint | str, *_: Any) -> PretrainedModel:
         )
         for one in _networks(shapes, tensors, checkpoint.path)
     ]
-    used = set().union(*(network.origin.names for network in networks))
-    return PretrainedModel.of_networks(
-        networks,
-        tokenizer,
-        checkpoint.path,
-        step=checkpoint.step,
-        left_out=_left_out(tensors.keys() - used),
-    )
-
-
-def _left_out(names: Iterable[str]) -> dict[str, str]:
-    left_out = {}
-    for name in sorted(names):
+    used, left_out = set().union(*(one.origin.names for one in networks)), {}
+    for name in sorted(tensors.keys() - used):
         start = next((s for s in _NOT_CONVERTED if name.startswith(s)), name)
         label = f"{start}*" if start.endswith("/") else start
         left_out[label] = _NOT_CONVERTED.get(start, "of no such network")
-    return left_out
+    more = {"step": checkpoint.step, "left_out": left_out}
+    return PretrainedModel.of_networks(networks, tokenizer, checkpoint.path, **more)
 
 
 def _networks(

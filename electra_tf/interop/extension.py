@@ -79,13 +79,17 @@ def extend_rows(
 ) -> dict[str, np.ndarray]:
     """Return weights with rows for the new entries of a vocabulary.
 
-    A new entry was spelt with several wordpieces before. Its embedding, and its bias in
-    a masked-LM head, start as the mean of theirs, so its logit starts as the mean of
-    their logits. `spare_rows` of the new tables have no entry: the last ones of the old
-    tables and zeros.
+    An entry's embedding, and its bias in a masked-LM head, start as the mean of those
+    of the wordpieces that spelt it before, and so does its logit. `spare_rows` of the
+    new tables have no entry: the last ones of the old tables and zeros.
     """
     entries = new_entries(old, new)
-    pieces = {number: _pieces(old, entry) for number, entry in entries.items()}
+    unknown, pieces = [old.vocabulary.ids[UNKNOWN]], {}
+    for number, entry in entries.items():  # which may have signs and capitals
+        ids = old.spell(entry)
+        if ids == unknown and not entry.startswith(CONTINUATION):
+            ids = old.encode(entry)
+        pieces[number] = ids or unknown
     extended = dict(arrays)
     for path, array in arrays.items():
         if path.endswith((TABLE, BIAS)):
@@ -98,12 +102,3 @@ def extend_rows(
             for row, ids in pieces.items():
                 extended[path][row] = array[ids].mean(axis=0)
     return extended
-
-
-def _pieces(old: WordPieceTokenizer, entry: str) -> list[int]:
-    """Return the ids that spell an entry, which may have signs and capitals."""
-    unknown = [old.vocabulary.ids[UNKNOWN]]
-    ids = old.spell(entry)
-    if ids == unknown and not entry.startswith(CONTINUATION):
-        ids = old.encode(entry)
-    return ids or unknown

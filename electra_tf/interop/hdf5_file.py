@@ -23,7 +23,11 @@ def read_hdf5_file(path: str) -> dict[str, np.ndarray]:
         datasets = dict(_datasets(file))
         if sum(d.nbytes for d in datasets.values()) > os.path.getsize(path):
             raise ValueError("arrays of more bytes than the file has")
-        return {name: _values(dataset) for name, dataset in datasets.items()}
+        values = {name: np.asarray(dataset[()]) for name, dataset in datasets.items()}
+        for name, dataset in datasets.items():
+            if _is_bfloat16(dataset):
+                values[name] = values[name].view(ml_dtypes.bfloat16)
+        return values
 
 
 def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
@@ -68,8 +72,3 @@ def is_stored_in(dataset: h5py.Dataset, file: h5py.File) -> bool:
 def _is_bfloat16(dataset: h5py.Dataset) -> bool:
     """Return whether Keras wrote bfloat16, which HDF5 stores as two bytes."""
     return dataset.dtype == np.dtype("V2") and dataset.attrs.get("dtype") == "bfloat16"
-
-
-def _values(dataset: h5py.Dataset) -> np.ndarray:
-    values = np.asarray(dataset[()])
-    return values.view(ml_dtypes.bfloat16) if _is_bfloat16(dataset) else values

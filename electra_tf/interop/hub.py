@@ -32,10 +32,9 @@ def check_package(path: str) -> None:
 
 
 def local_folder(path: str) -> str:
-    """Return the folder of a hub id's files; any other path as it is.
+    """Return the folder of a hub id's files, cached or downloaded, or another path.
 
-    Files in the cache of huggingface_hub are used; missing ones are downloaded into it:
-    config, tokenizer, and the weights as safetensors or else as `pytorch_model.bin`.
+    These are config, tokenizer, and weights as safetensors or else `pytorch_model.bin`.
     """
     if not is_hub_id(path):
         return path

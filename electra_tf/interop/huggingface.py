@@ -67,8 +67,8 @@ _NOT_READ = {
 _SHARED, _SUMMARY = "classifier", "sequence_summary."
 # The head of a RoBERTa classifier, which is BERT's by other names.
 _BERT_NAMES = {
-    f"{_SHARED}.dense": "bert.pooler.dense",
-    f"{_SHARED}.out_proj": _SHARED,
+    f"{_SHARED}.dense.": "bert.pooler.dense.",
+    f"{_SHARED}.out_proj.": f"{_SHARED}.",
 }
 _SPANS, _ENDS = "qa_outputs", (".weight", ".bias")
 _POSITIONS = "encoder/embeddings/position_embeddings"
@@ -154,8 +154,8 @@ def _read_network(
             f"it has {found}, and no *.{table}"
         )
     family = huggingface_config.read_family(config, encoder, folder)
-    if family == "roberta":
-        tensors = _with_bert_head(tensors)
+    for old, new in _BERT_NAMES.items() if family == "roberta" else ():
+        tensors = {name.replace(old, new): array for name, array in tensors.items()}
     head = read_head(config, tensors, encoder, folder)
     words = f"{encoder}{table}"
     shape = huggingface_config.read_sizes(
@@ -184,10 +184,7 @@ def _read_network(
 
 
 def _with_our_tables(network: Network, first: int) -> Network:
-    """Return a network with positions from 0 on, and with two segments at least.
-
-    A model of one segment has the same one for both texts of a pair.
-    """
+    """Return a network with positions from 0 on, and an only segment twice."""
     weights, shape = dict(network.weights), network.shape
     weights[_POSITIONS] = weights[_POSITIONS][first:]
     if shape.segments == 1:
@@ -207,25 +204,14 @@ def _modern(name: str) -> str:
     return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _with_bert_head(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    if f"{_SHARED}.out_proj.weight" not in tensors:
-        return dict(tensors)
-    names = {
-        f"{old}.{kind}": f"{new}.{kind}"
-        for old, new in _BERT_NAMES.items()
-        for kind in ("weight", "bias")
-    }
-    return {names.get(name, name): array for name, array in tensors.items()}
-
-
 def read_head(
-    config: Mapping[str, Any],
-    tensors: dict[str, np.ndarray],
-    encoder: str,
-    folder: str,
+    config: Mapping[str, Any], tensors: dict[str, np.ndarray], encoder: str, folder: str
 ) -> TaskHead | None:
     """Return the head of a fine-tuned model, if this package has the same network."""
-    _split_outputs(tensors)
+    wholes = {end: tensors.get(_SPANS + end) for end in _ENDS}
+    if all(whole is not None and whole.shape[:1] == (2,) for whole in wholes.values()):
+        for end, whole in wholes.items():  # transformers stacks start and end
+            tensors |= {f"{_SPANS}[{n}]{end}": whole[n : n + 1] for n in range(2)}
     found = max(
         _possible_heads(config, tensors, encoder),
         # The most layers; a head of one unit before that of any number of classes.
@@ -246,14 +232,6 @@ def read_head(
         settings=settings,
         **form.options,
     )
-
-
-def _split_outputs(tensors: dict[str, np.ndarray]) -> None:
-    """Add the logits of start and end, which transformers stacks, as two outputs."""
-    wholes = {end: tensors.get(_SPANS + end) for end in _ENDS}
-    if all(whole is not None and whole.shape[:1] == (2,) for whole in wholes.values()):
-        for end, whole in wholes.items():
-            tensors |= {f"{_SPANS}[{n}]{end}": whole[n : n + 1] for n in range(2)}
 
 
 def _possible_heads(
@@ -313,10 +291,7 @@ def _left_out(network: Network, words: str) -> dict[str, str]:
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write a folder for transformers, with a pair's generator in `generator`.
-
-    The networks are read again from the files.
-    """
+    """Write a folder, with a pair's generator in `generator`, and read it again."""
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, GENERATOR) if number else path
         os.makedirs(folder, exist_ok=True)
@@ -364,7 +339,7 @@ def _cast(array: np.ndarray, dtype: str | None) -> np.ndarray:
 def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
     """Return the config.json of a network."""
     head = network.head
-    return {
+    config: dict[str, Any] = {
         **(head.kind.config if head else {}),
         **network.config,
         **{theirs: getattr(network.shape, ours) for ours, theirs in SIZES.items()},
@@ -373,12 +348,10 @@ def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
         "model_type": network.library,
         "pad_token_id": model.tokenizer.settings.pad_id if model.tokenizer else 0,
         "tie_word_embeddings": True,
-        **(_head_config(head) if head else {}),
     }
-
-
-def _head_config(head: TaskHead) -> dict[str, Any]:
-    config: dict[str, Any] = dict.fromkeys(head.kind.dropout_keys, head.dropout)
+    if head is None:
+        return config
+    config |= dict.fromkeys(head.kind.dropout_keys, head.dropout)
     if labels := head.labels:
         config["id2label"] = {str(n): label for n, label in enumerate(labels)}
         config["label2id"] = {label: n for n, label in enumerate(labels)}

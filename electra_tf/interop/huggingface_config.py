@@ -15,10 +15,8 @@ from electra_tf.errors import InputError
 from electra_tf.interop.network import Activation, read_shape
 from electra_tf.text.huggingface_tokenizer import CONFIG
 
-Family = Literal["electra", "bert", "roberta"]
-"""`roberta`: a BERT whose first token has the position pad_token_id + 1."""
-OWN = "electra_tf"
-"""Key for this package's settings of a fine-tuned model."""
+Family = Literal["electra", "bert", "roberta"]  # roberta: positions from pad_token_id
+OWN = "electra_tf"  # key for this package's settings of a fine-tuned model
 SIZES = {
     "depth": "num_hidden_layers",
     "width": "hidden_size",
@@ -86,10 +84,7 @@ return_dict_in_generate output_scores prefix
 
 
 def read_family(config: Mapping[str, Any], prefix: str, folder: str) -> Family:
-    """Return the family of a model, and reject a config of another network.
-
-    `prefix` is that of the encoder's tensors, which decides without a `model_type`.
-    """
+    """Return a model's family, by the prefix of its tensors without a `model_type`."""
     path, kind = os.path.join(folder, CONFIG), config.get("model_type")
     named, classes = prefix.removesuffix("."), config.get("architectures")
     if kind is None and not named and str(classes).startswith("['Roberta"):
@@ -168,10 +163,7 @@ def unknown_keys(config: Mapping[str, Any], folder: str) -> list[str]:
 def padding_note(
     config: Mapping[str, Any], family: Family, entries: tuple[str, ...], folder: str
 ) -> list[str]:
-    """Return a note where pad_token_id is another entry than [PAD].
-
-    `entries`: the vocabulary in the order of its file.
-    """
+    """Return a note where pad_token_id is no [PAD], given the entries of the file."""
     default = _ROBERTA_PAD if family == "roberta" else None
     number, pad_id = config.get("pad_token_id", default), entries.index("[PAD]")
     if number in (None, pad_id):

@@ -30,12 +30,9 @@ from electra_tf.text.vocab import Vocabulary
 from electra_tf.untrusted_files import read_json
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
-ORIGIN = "source.json"
-"""File beside a converted model: config and dtypes of the other library."""
-SETTINGS = "config.yaml"
-"""Beside a model that finetune wrote; its first line names the task."""
-TRAINING_ROWS = "training_rows.npy"
-"""Beside it: a hash of the texts of each training example."""
+ORIGIN = "source.json"  # beside a converted model: the source's config, dtypes
+SETTINGS = "config.yaml"  # beside a model of finetune; line 1 names the task
+TRAINING_ROWS = "training_rows.npy"  # beside it: hashes of the training texts
 # The released code's names of tasks.
 _TF1_NAMES = {
     "sst2": "sst",
@@ -87,10 +84,7 @@ def _beside(path: str, name: str) -> str:
 
 
 def checked_config(path: str) -> dict[str, Any]:
-    """Return the config of a .keras file, if the file has the weights of its model.
-
-    The weights of a model of texts are counted before they take memory.
-    """
+    """Return the config of a file, if its weights are as many as those of its model."""
     with zipfile.ZipFile(path) as archive:
         config = json.loads(archive.read(_CONFIG))
         stored = archive.getinfo(_WEIGHTS).file_size
@@ -113,10 +107,7 @@ def report_damaged_model(path: str) -> contextlib.AbstractContextManager[None]:
 
 
 def read(path: str, *_: Any) -> PretrainedModel:
-    """Read a fine-tuned model of this package as a network.
-
-    A model of a user's own class is read without its head.
-    """
+    """Read a fine-tuned model as a network, without the head of a user's own class."""
     file, task = model_file(path), stored_task(path) or ""
     with report_damaged_model(file):
         config = checked_config(file)

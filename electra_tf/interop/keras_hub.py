@@ -101,7 +101,16 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
         folder = os.path.join(path, "generator") if number else path
         pathlib.Path(folder, "assets", "tokenizer").mkdir(parents=True, exist_ok=True)
         target = network.without_head().to_format("keras_hub")
-        _write_h5(target, os.path.join(folder, WEIGHTS))
+        # An identity in place of the pooler, which ELECTRA has not.
+        pooler, width = _pooler(network.has_projection), network.shape.width
+        tensors = {
+            **target.weights,
+            f"{pooler}0": np.eye(width, dtype=np.float32),
+            f"{pooler}1": np.zeros(width, np.float32),
+        }
+        with h5py.File(os.path.join(folder, WEIGHTS), "w") as file:
+            for name, array in tensors.items():
+                file.create_dataset(name, data=array)
         count = sum(array.size for array in target.weights.values())
         metadata = {
             "keras_version": "3.0.0",
@@ -123,18 +132,6 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
 
 def _pooler(has_projection: bool) -> str:
     return f"layers/{'dense_1' if has_projection else 'dense'}/vars/"
-
-
-def _write_h5(network: Network, path: str) -> None:
-    """Write the weights, and an identity as `pooled_dense`, which ELECTRA has not."""
-    pooler, width = _pooler(network.has_projection), network.shape.width
-    identity = {
-        f"{pooler}0": np.eye(width, dtype=np.float32),
-        f"{pooler}1": np.zeros(width, np.float32),
-    }
-    with h5py.File(path, "w") as file:
-        for name, array in {**network.weights, **identity}.items():
-            file.create_dataset(name, data=array)
 
 
 def _config(shape: EncoderConfig) -> dict[str, Any]:

@@ -8,12 +8,7 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.checkpoint import TrainedRun
 from electra_tf.interop.run_networks import plain_weights
-from electra_tf.model.electra import (
-    ElectraPair,
-    MaskedLM,
-    MaskedLMPair,
-    pretraining_model,
-)
+from electra_tf.model import electra
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.training.checkpoint import assign
@@ -22,7 +17,7 @@ from electra_tf.training.checkpoint import assign
 class KerasNetworks(NamedTuple):
     """The networks of a pre-trained model, with what they need."""
 
-    model: ElectraPair | MaskedLMPair | MaskedLM
+    model: electra.ElectraPair | electra.MaskedLMPair | electra.MaskedLM
     shapes: ModelConfig
     config: PretrainingConfig
     tokenizer: WordPieceTokenizer
@@ -50,9 +45,9 @@ def load_networks(run: TrainedRun, path: str) -> KerasNetworks:
         # Another library's discriminator alone, or one without generator network.
         objective = dataclasses.replace(objective, uniform_generator=True)
     with weights_of_zeros():
-        model = pretraining_model(shapes, objective)
+        model = electra.pretraining_model(shapes, objective)
     model.build()
-    main = model.discriminator if isinstance(model, ElectraPair) else model
+    main = model.discriminator if isinstance(model, electra.ElectraPair) else model
     if missing := sorted({v.path for v in main.weights} - weights.keys()):
         is_encoder = all("/head/" in name for name in missing)
         state = "an encoder without a head" if is_encoder else f"without {missing[0]}"

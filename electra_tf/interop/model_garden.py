@@ -9,11 +9,11 @@ Source: tf-models-official networks/bert_encoder.py, and checkpoints it wrote.
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+import tensorflow as tf
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
@@ -85,18 +85,12 @@ def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfi
         vocabulary_size=rows,
         max_positions=size(1, "embeddings")[0],
         segments=size(2, "embeddings")[0],
-        dropout=0.1,
-        attention_dropout=0.1,
-        layer_norm_epsilon=1e-12,
     )
     return shape, layers[-1] + 1
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write a checkpoint for each network, without heads, and read it again.
-
-    The pooler, which Model Garden has and ELECTRA has not, becomes an identity.
-    """
+    """Write each network's encoder, with an identity as pooler; read it again."""
     written = []
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, "generator") if number else path
@@ -107,33 +101,22 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
             **network.to_format("model_garden", _PREFIXES).weights,
             f"{_LAYER}{last}/kernel{_VALUE}": np.eye(shape.width, dtype=np.float32),
             f"{_LAYER}{last}/bias{_VALUE}": np.zeros(shape.width, np.float32),
-            f"save_counter{_VALUE}": np.int64(1),
         }
-        tensors["_CHECKPOINTABLE_OBJECT_GRAPH"] = _object_graph(tensors)
-        prefix = os.path.join(folder, "encoder.ckpt-1")
-        tf1.write_checkpoint(prefix, tensors, model.tokenizer, {})
+        prefix = _tree(tensors).save(os.path.join(folder, "encoder.ckpt"))
+        tf1.write_settings(folder, model.tokenizer, {})
         written += [one.origin for one in read(prefix).networks]
     return written
 
 
-def _object_graph(names: Iterable[str]) -> bytes:
-    """Return a tree of objects whose attributes are the paths of the names."""
-    graph = TrackableObjectGraph()
-    nodes = {"": graph.nodes.add()}
-    numbers = {"": 0}
-    for name in names:
-        path = ""
-        for part in name.removesuffix(_VALUE).split("/"):
-            parent, path = path, f"{path}/{part}"
-            if path not in nodes:
-                numbers[path] = len(graph.nodes)
-                nodes[path] = graph.nodes.add()
-                nodes[parent].children.add(node_id=numbers[path], local_name=part)
-        nodes[path].attributes.add(
-            name="VARIABLE_VALUE",
-            full_name=name.removesuffix(_VALUE),
-            checkpoint_key=name,
-        )
-    for node in nodes.values():
-        node.has_checkpoint_values.value = True
-    return graph.SerializeToString()
+def _tree(tensors: Mapping[str, np.ndarray]) -> tf.train.Checkpoint:
+    """Return objects whose attributes are the paths of the tensors."""
+    root = tf.train.Checkpoint()
+    for name, array in tensors.items():
+        *path, last = name.removesuffix(_VALUE).split("/")
+        node: Any = root
+        for part in path:
+            if not hasattr(node, part):
+                setattr(node, part, tf.Module())
+            node = getattr(node, part)
+        setattr(node, last, tf.Variable(array))
+    return root

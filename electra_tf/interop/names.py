@@ -18,6 +18,7 @@ Kind = Literal["as_is", "kernel", "split", "split_bias", "merge"]
 a kernel whose outputs are heads, [in, H, K] in Keras's MultiHeadAttention.
 `split_bias`: its bias, [H, K]. `merge`: a kernel whose inputs are heads, [H, K, out].
 """
+_KERNELS = ("kernel", "split", "merge")
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # end of a path in an object-based checkpoint
 
@@ -25,12 +26,9 @@ _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # end of a path in an object-based check
 class Layout(NamedTuple):
     """Names and axes of the weights in the files of a format."""
 
-    column: str
-    """Field of `Row` with the names."""
-    transposed: bool = False
-    """True if kernels are [out, in]."""
-    split_heads: bool = False
-    """True if kernels of attention have an axis for the heads."""
+    column: str  # field of `Row` with the names
+    transposed: bool = False  # True if kernels are [out, in]
+    split_heads: bool = False  # True if kernels of attention have an axis for the heads
     number: Callable[[int, bool], str] = lambda layer, projection: str(layer)
     """Return a layer's number in names; with a projection of the tables or not."""
 
@@ -55,8 +53,7 @@ LAYOUTS = {
 class Row(NamedTuple):
     """Names of one weight; None where a library has no such weight."""
 
-    shape: tuple[str, ...]
-    """Sizes of ours by name: those of `EncoderConfig`, or one of `Network.sizes`."""
+    shape: tuple[str, ...]  # sizes of ours, of `EncoderConfig` or `TaskHead.sizes`
     kind: Kind
     electra_tf: str
     tf1: str | None
@@ -210,10 +207,7 @@ _SCORES, _LOGITS = "discriminator_predictions", "generator_predictions"
 DISCRIMINATOR_HEAD = (
     *_dense("width width", "head/dense", f"{_SCORES}/dense", f"{_SCORES}.dense"),
     *_dense(
-        "width one",
-        "head/score",
-        f"{_SCORES}/dense_1",
-        f"{_SCORES}.dense_prediction",
+        "width one", "head/score", f"{_SCORES}/dense_1", f"{_SCORES}.dense_prediction"
     ),
 )
 MASKED_LM_HEAD = (
@@ -263,25 +257,21 @@ def encoder_rows(depth: int, projection: bool) -> Iterator[tuple[Row, int | None
 
 def to_format(array: np.ndarray, kind: Kind, layout: Layout, heads: int) -> np.ndarray:
     """Convert a weight of ours to the layout of a format."""
-    if layout.transposed and kind in ("kernel", "split", "merge"):
+    if layout.transposed and kind in _KERNELS:
         return array.T
-    if layout.split_heads and kind == "split":
-        return array.reshape(len(array), heads, -1)
-    if layout.split_heads and kind == "split_bias":
-        return array.reshape(heads, -1)
-    if layout.split_heads and kind == "merge":
-        return array.reshape(heads, -1, array.shape[1])
-    return array
+    if not layout.split_heads:
+        return array
+    size, last = array.shape[0], array.shape[-1]
+    shapes = {
+        "split": (size, heads, last // heads),
+        "split_bias": (heads, last // heads),
+        "merge": (heads, size // heads, last),
+    }
+    return array.reshape(shapes.get(kind, array.shape))
 
 
-def from_format(array: np.ndarray, kind: Kind, layout: Layout) -> np.ndarray:
-    """Convert a weight of a format to the layout of ours."""
-    if layout.transposed and kind in ("kernel", "split", "merge"):
-        return array.T
-    if layout.split_heads and kind == "split":
-        return array.reshape(len(array), -1)
-    if layout.split_heads and kind == "split_bias":
-        return array.reshape(-1)
-    if layout.split_heads and kind == "merge":
-        return array.reshape(-1, array.shape[-1])
-    return array
+def from_format(
+    array: np.ndarray, kind: Kind, layout: Layout, shape: tuple[int, ...]
+) -> np.ndarray:
+    """Convert a weight of a format to the layout of ours, which has a shape."""
+    return array.T if layout.transposed and kind in _KERNELS else array.reshape(shape)

@@ -34,8 +34,7 @@ COUNTS = (
     *("vocabulary_size", "max_positions", "segments"),
 )
 """Sizes of an encoder, each 1 or more."""
-TABLE, BIAS = "/word_embeddings", "head/output_bias"
-"""Ends of the paths of weights with a row for each entry of the vocabulary."""
+TABLE, BIAS = "/word_embeddings", "head/output_bias"  # a row for each entry
 _MAX_COUNT = 2**31 - 1
 
 
@@ -62,26 +61,19 @@ NO_PREFIXES = Prefixes()
 class Network:
     """An encoder and its head, named and laid out as in one library."""
 
-    role: Role
-    """Decides the head."""
+    role: Role  # decides the head
     shape: EncoderConfig
     weights: Mapping[str, np.ndarray]
     """By the library's names, ours `encoder/...` and `head/...` with kernels [in, out].
     Those of other networks may be among a source's."""
-    head: TaskHead | None = None
-    """The head of a fine-tuned model."""
+    head: TaskHead | None = None  # the head of a fine-tuned model
     format: str = "electra_tf"
     prefixes: Prefixes = NO_PREFIXES
-    activation: Activation = "gelu"
-    """The function of its feed-forward layers and heads."""
-    source: str = ""
-    """Path that it was read from; empty for a converted network."""
-    pad_id: int = 0
-    """Row of [PAD] in `weights`."""
-    first_position: int = 0
-    """Row of the first token in the position table; those before it are not used."""
-    origin: "Network | None" = None
-    """The network of another library or checkpoint that this one was read from."""
+    activation: Activation = "gelu"  # the function of its feed-forward layers and heads
+    source: str = ""  # path that it was read from; empty for a converted network
+    pad_id: int = 0  # row of [PAD] in `weights`
+    first_position: int = 0  # row of the first token's position; others are unused
+    origin: "Network | None" = None  # the network that it was read from
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """config.json of Hugging Face, whose keys a later conversion writes again."""
     dtypes: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -156,10 +148,9 @@ class Network:
                 yield f"{slot}/{ours}", pattern.format(name=theirs, slot=slot)
 
     def to_ours(self, **more: Any) -> "Network":
-        """Convert to this package's names and layouts, with this one as `origin`.
+        """Convert to our names, and layouts in float32, with this one as `origin`.
 
-        The weights are float32, views where possible. `more` is what the source has
-        beside them: `config`, `dtypes`, `slots`.
+        `more`: what the source has beside weights: `config`, `dtypes`, `slots`.
         """
         weights, problems, shapes = {}, [], self.shapes
         layout, heads = LAYOUTS[self.format], self.shape.heads
@@ -175,7 +166,7 @@ class Network:
             elif not is_float(array):
                 problems.append(f"{theirs} of dtype {array.dtype}, not floats")
             else:
-                array = names.from_format(array, row.kind, layout)
+                array = names.from_format(array, row.kind, layout, shapes[ours])
                 weights[ours] = np.asarray(array, np.float32)
         if problems:
             surplus = f" and {len(problems) - 8} more" if len(problems) > 8 else ""
@@ -187,10 +178,7 @@ class Network:
         return Network(self.role, self.shape, weights, self.head, origin=self, **more)
 
     def to_format(self, format: str, prefixes: Prefixes = NO_PREFIXES) -> "Network":
-        """Convert a network of ours to the names and layouts of a library.
-
-        The weights are views where possible. A head that the library lacks is left out.
-        """
+        """Convert ours to a library's names and layouts; it may lack the head."""
         target = Network(self.role, self.shape, {}, self.head, format, prefixes)
         layout, heads = LAYOUTS[format], self.shape.heads
         weights = {
@@ -266,9 +254,9 @@ def _check_sizes(network: Network) -> None:
 
 
 def read_shape(source: str, **values: Any) -> EncoderConfig:
-    """Return the shape that a library's config describes."""
+    """Return the shape that a library's config describes, with BERT's rates."""
     try:
-        return EncoderConfig(**values)
+        return EncoderConfig(**{"dropout": 0.1, "attention_dropout": 0.1} | values)
     except pydantic.ValidationError as error:
         problems = (f"{e['loc'][0]} {e['input']!r:.80}" for e in error.errors())
         raise InputError(

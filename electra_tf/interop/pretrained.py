@@ -28,20 +28,14 @@ _TASK_HEAD = re.compile(
 class PretrainedModel:
     """One network, or a discriminator and its generator, in this package's names."""
 
-    networks: tuple[Network, ...]
-    """A discriminator first."""
-    tokenizer: WordPieceTokenizer | None
-    """None where the source has none."""
-    path: str
-    """The source, for messages."""
-    step: int = 0
-    """Number of completed updates, 0 where the source does not say."""
-    separate_tables: bool = False
-    """Whether each network of a pair has its own copy of the tables."""
+    networks: tuple[Network, ...]  # a discriminator first
+    tokenizer: WordPieceTokenizer | None  # None where the source has none
+    path: str  # the source, for messages
+    step: int = 0  # number of completed updates, 0 where the source does not say
+    separate_tables: bool = False  # whether each network has its own tables
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Tensors of the source that no target gets, with the reason."""
-    source_notes: tuple[str, ...] = ()
-    """Notes of the source's reader to print."""
+    source_notes: tuple[str, ...] = ()  # notes of the source's reader to print
 
     @classmethod
     def of_networks(
@@ -170,10 +164,7 @@ class PretrainedModel:
 
 
 def _with_rows_of(network: Network, tokenizer: WordPieceTokenizer) -> Network:
-    """Return a network with the rows of its tables in a tokenizer's order.
-
-    Its [PAD] is entry 0; it may be another in the source's file.
-    """
+    """Return a network with the rows of its tables in the order of a tokenizer."""
     vocabulary, rows = tokenizer.vocabulary, network.shape.vocabulary_size
     if rows < len(vocabulary):
         raise InputError(
@@ -206,14 +197,9 @@ def explain_left_out(
 
 
 def choose_tokenizer(
-    vocab: str | None,
-    folder: str,
-    default: TokenizationConfig = TokenizationConfig(),
+    vocab: str | None, folder: str, default: TokenizationConfig = TokenizationConfig()
 ) -> WordPieceTokenizer | None:
-    """Return the tokenizer in a source's folder, or that of a vocabulary instead.
-
-    `default`: the settings where no file has any.
-    """
+    """Return a source's tokenizer, or another vocabulary's; default: its settings."""
     if vocab is None:
         stored = find_tokenizer(folder)
         return stored and stored.tokenizer(default)

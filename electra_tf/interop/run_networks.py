@@ -11,8 +11,7 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.interop.network import Role
 from electra_tf.model.transformer import DELTA
 
-Place = Literal["main", "generator"]
-"""`main`: the discriminator, or the single network of a run without one."""
+Place = Literal["main", "generator"]  # main: the discriminator or only network
 
 _DISCRIMINATOR, _GENERATOR = "electra/discriminator/", "electra/generator/"
 _WORDS = "encoder/embeddings/word_embeddings"
@@ -26,12 +25,9 @@ _HEADS: dict[Role, str] = {
 class RunNetworks:
     """Networks of a run, by the paths of its variables."""
 
-    paths: frozenset[str]
-    """All paths."""
-    main: str
-    """Prefix of the discriminator or single network."""
-    generator: str | None
-    """Prefix of the generator; None without one."""
+    paths: frozenset[str]  # all paths
+    main: str  # prefix of the discriminator or single network
+    generator: str | None  # prefix of the generator; None without one
 
     @classmethod
     def of(cls, paths: Iterable[str]) -> "RunNetworks":

@@ -8,12 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from electra_tf.config.finetuning import (
-    POOLED_VECTORS,
-    Pooler,
-    Pooling,
-    TaskModelConfig,
-)
+from electra_tf.config import finetuning
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.names import (
     ANSWERABLE,
@@ -39,8 +34,7 @@ class HeadForm:
     rows: tuple[Row, ...]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of `TaskHead`, and settings below `model`, which choose this form."""
-    library: str = "electra"
-    """The model in transformers: `electra` or `bert`."""
+    library: str = "electra"  # the model in transformers: `electra` or `bert`
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Arguments of a model whose files do not have them."""
 
@@ -53,38 +47,28 @@ class HeadForm:
 class ReleasedTask(NamedTuple):
     """A task of the released code, finetune/task_builder.py."""
 
-    labels: tuple[str, ...] = ()
-    """Names of the classes in the order of the logits."""
-    arguments: Mapping[str, Any] = _NO_VALUES
-    """Arguments of a model whose files do not have them."""
+    labels: tuple[str, ...] = ()  # names of the classes in the order of the logits
+    arguments: Mapping[str, Any] = _NO_VALUES  # of models whose files lack them
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadKind:
     """Properties of the heads of all models of a kind."""
 
-    model: str
-    """Class of this package."""
-    transformers: str
-    """End of the class's name in transformers, after `Electra` or `Bert`."""
-    forms: tuple[HeadForm, ...]
-    """The first that another library has is the one to fine-tune for it."""
-    has_labels: bool = False
-    """True if the outputs are named classes or tags; False: the head has one unit."""
-    needs_labels: bool = False
-    """True if the user must name outputs without names; False: they are numbered."""
+    model: str  # class of this package
+    transformers: str  # end of the class's name, after `Electra` or `Bert`
+    forms: tuple[HeadForm, ...]  # the first of a library is to be fine-tuned for it
+    has_labels: bool = False  # whether outputs have names; False: one unit
+    needs_labels: bool = False  # whether they must be given; False: numbers
     fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Fields of `TaskHead` by the names of settings below `model`."""
-    arguments: tuple[str, ...] = ()
-    """Arguments of the class, beside the outputs' names, that are stored."""
+    arguments: tuple[str, ...] = ()  # of the class, which are stored beside names
     problem_types: Mapping[str, Mapping[str, Any]] = dataclasses.field(
         default_factory=dict
     )
     """Values of `problem_type` in config.json, each with the arguments it implies."""
-    other_problem_types: tuple[str, ...] = ()
-    """Values with which the same weights are another head."""
-    dropout_keys: tuple[str, ...] = ()
-    """Keys of the head's dropout rate in config.json."""
+    other_problem_types: tuple[str, ...] = ()  # with which weights are another head
+    dropout_keys: tuple[str, ...] = ()  # keys of the head's dropout rate in config.json
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Other keys of config.json."""
     released_tasks: Mapping[str, ReleasedTask] = dataclasses.field(default_factory=dict)
@@ -92,10 +76,7 @@ class HeadKind:
 
 
 def text_forms(pooler: str, output: str) -> tuple[HeadForm, ...]:
-    """Return the forms of a head on the vector of a text.
-
-    `pooler` and `output` are the names of its layers in transformers' ELECTRA.
-    """
+    """Return the forms of a head of a text, by the names of its layers in ELECTRA."""
     tanh = pooler_head("bert.pooler.dense", "classifier")
     return (
         HeadForm(TEXT_HEAD, {"pooler": "none"}),
@@ -198,22 +179,14 @@ def released_task(name: str) -> tuple[str | None, ReleasedTask]:
 class TaskHead:
     """Head of a fine-tuned model, without its weights."""
 
-    role: str
-    """Its kind, one of `TASK_HEADS`."""
-    labels: tuple[str, ...] = ()
-    """Names of the classes or tags, in the order of the logits."""
-    joint_prediction: bool = False
-    """Whether the end of an answer is predicted given its start."""
-    answerable: bool = False
-    """Whether another layer predicts that there is no answer."""
-    pooler: Pooler = "none"
-    """Hidden layer on the vector of a text."""
-    pooling: Pooling = "cls"
-    """Vector of a text; other libraries have [CLS]."""
-    dropout: float | None = None
-    """Dropout rate of the vector of a text; None: the default."""
-    name: str = ""
-    """Name of the task in a TensorFlow 1 checkpoint."""
+    role: str  # its kind, one of `TASK_HEADS`
+    labels: tuple[str, ...] = ()  # of classes or tags, in the order of the logits
+    joint_prediction: bool = False  # of an answer's end, given its start
+    answerable: bool = False  # whether another layer predicts that there is no answer
+    pooler: finetuning.Pooler = "none"  # hidden layer on the vector of a text
+    pooling: finetuning.Pooling = "cls"  # vector of a text; other libraries have [CLS]
+    dropout: float | None = None  # rate for the vector of a text; None: default
+    name: str = ""  # name of the task in a TensorFlow 1 checkpoint
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Of this package's model: `settings`, `scheme`, `pairs` and others."""
 
@@ -221,7 +194,7 @@ class TaskHead:
     def of_model(cls, kind: str, arguments: Mapping[str, Any]) -> "TaskHead":
         """Return the head of a model of this package, by its stored arguments."""
         facts = TASK_HEADS[kind]
-        defaults = dataclasses.asdict(TaskModelConfig())
+        defaults = dataclasses.asdict(finetuning.TaskModelConfig())
         chosen = {**defaults, **arguments["settings"].get("model", {})}
         return cls(
             kind,
@@ -246,7 +219,7 @@ class TaskHead:
     def sizes(self, width: int) -> dict[str, int]:
         """Return sizes of the rows beside those of the encoder."""
         return {
-            "pooled": POOLED_VECTORS[self.pooling] * width,
+            "pooled": finetuning.POOLED_VECTORS[self.pooling] * width,
             "units": len(self.labels) if self.kind.has_labels else 1,
             "end": _SPAN_HIDDEN if self.joint_prediction else width,
             "hidden": _SPAN_HIDDEN,
@@ -284,14 +257,11 @@ def _selected(arguments: Mapping[str, Any], kind: HeadKind) -> dict[str, Any]:
 class HeadOptions:
     """What a user says about the head of a source."""
 
-    task: str | None = None
-    """Its task's name in a TensorFlow 1 checkpoint; None: the only one."""
-    kind: str | None = None
-    """Its kind, if the released code has no task of that name."""
+    task: str | None = None  # its task in a TensorFlow 1 checkpoint; None: the only one
+    kind: str | None = None  # its kind, if the released code has no task of that name
     labels: tuple[str, ...] = ()
     """Names of its classes or tags; empty: those of the source."""
-    pairs: bool = False
-    """True: the model takes pairs of texts. Files of other libraries lack this."""
+    pairs: bool = False  # whether it takes pairs, which other files do not say
 
 
 def renamed(head: TaskHead, labels: tuple[str, ...], source: str) -> TaskHead:

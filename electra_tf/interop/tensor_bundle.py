@@ -28,7 +28,6 @@ _DTYPES = (
     tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int64, tf.int32, tf.int16,
     tf.int8, tf.uint8, tf.bool, tf.string,
 )  # fmt: skip
-_SHARD = 32 * 2**20  # bytes, after which a shard of a new checkpoint ends
 
 
 def read_shapes(prefix: str) -> dict[str, tuple[int, ...]]:
@@ -37,10 +36,7 @@ def read_shapes(prefix: str) -> dict[str, tuple[int, ...]]:
 
 
 def read_bundle(prefix: str) -> dict[str, np.ndarray]:
-    """Return the numeric tensors of a checkpoint as views of its data files.
-
-    Strings are left out; the graph of objects of a TensorFlow 2 checkpoint is one.
-    """
+    """Return the tensors of a checkpoint, but strings, as views of its data files."""
     shards, entries = _entries(prefix)
     with report_damage(f"{prefix}.data"):
         contents = {
@@ -62,37 +58,19 @@ def read_bundle(prefix: str) -> dict[str, np.ndarray]:
         return tensors
 
 
-def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray | bytes]) -> None:
-    """Write a checkpoint in shards; bytes are a string.
-
-    TensorFlow copies its arguments, so memory grows by the size of a shard.
-    """
-    shards: list[list[str]] = [[]]
-    size = 0
-    for name in sorted(tensors):
-        if size > _SHARD:
-            shards.append([])
-            size = 0
-        shards[-1].append(name)
-        size += memoryview(tensors[name]).nbytes
-    parts = [f"{prefix}.unfinished/{number}" for number in range(len(shards))]
-    for part, names in zip(parts, shards, strict=True):
-        tf.raw_ops.SaveV2(
-            prefix=part,
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=[tensors[name] for name in names],
-        )
-    tf.raw_ops.MergeV2Checkpoints(
-        checkpoint_prefixes=parts, destination_prefix=prefix, delete_old_dirs=True
+def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Write a checkpoint."""
+    names = list(tensors)
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tensors[name] for name in names],
     )
 
 
 def _entries(prefix: str) -> tuple[int, dict[str, BundleEntryProto]]:
-    """Return the number of data files, and the numeric tensors that the index lists.
-
-    The sizes of these tensors fit their shapes.
-    """
+    """Return the number of data files, and the numeric tensors, whose sizes fit."""
     path, entries = f"{prefix}.index", {}
     with report_damage(path, DecodeError):
         (first, value), *items = _table(read_small_file(path, _MAX_INDEX))

@@ -38,10 +38,7 @@ def find_weights(folder: str | os.PathLike) -> str | None:
 
 
 def read_tensors(path: str) -> dict[str, np.ndarray]:
-    """Read a file of safetensors or of `torch.save`, or the shards of an index.
-
-    Arrays of safetensors are views of the file, read when used.
-    """
+    """Read safetensors, as views, a file of `torch.save`, or the shards of an index."""
     weight_map = _weight_map(path) if path.endswith(_INDEX) else {}
     folder, shards = os.path.dirname(path), sorted(set(weight_map.values()))
     tensors: dict[str, np.ndarray] = {}

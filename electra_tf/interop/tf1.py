@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from electra_tf.interop.pretrained import (
 )
 from electra_tf.interop.task_heads import (
     TASK_HEADS,
-    HeadForm,
     HeadOptions,
     TaskHead,
     released_task,
@@ -48,8 +47,7 @@ _NOT_READ = {
     "^beta[12]_power": "a state of TensorFlow's Adam",
     f"^{_STEP}": "the number of the step",
 }
-SETTINGS = "electra_tf.json"
-"""Settings beside a checkpoint that its tensors do not show."""
+SETTINGS = "electra_tf.json"  # beside a checkpoint: what tensors do not show
 _NO_OPTIONS = HeadOptions()
 _TASK = re.compile(r"task_specific/([^/]+)/")
 _IS_SLOT = re.compile("/adam_[mv]$")
@@ -68,8 +66,7 @@ def find_prefix(path: str) -> str | None:
 def _newest(folder: str) -> str | None:
     """Return the prefix that a folder's `checkpoint` file names, or the only one.
 
-    The file may hold the path of the machine that wrote it. Only its last part counts:
-    a folder names files of its own.
+    Of a path in the file only the last part counts: a folder names files of its own.
     """
     try:
         state = tf.train.get_checkpoint_state(folder)
@@ -96,8 +93,8 @@ def read(
 ) -> PretrainedModel:
     """Read the networks of a checkpoint, with optimizer slots where there are any.
 
-    A `vocab.txt` beside the checkpoint is its vocabulary; an `electra_tf.json`, which
-    `write` leaves there, its settings that the names and shapes do not show.
+    Beside it are `vocab.txt`, and settings of `write` that names and shapes do not
+    show.
     """
     prefix = find_prefix(path) or path
     tensors, folder = read_checkpoint(prefix), os.path.dirname(prefix)
@@ -185,8 +182,6 @@ def _read_network(
         vocabulary_size=rows,
         max_positions=size(f"{tables}position_embeddings")[0],
         segments=size(f"{tables}token_type_embeddings")[0],
-        dropout=0.1,
-        attention_dropout=0.1,
         layer_norm_epsilon=known.get("layer_norm_epsilon", 1e-12),
     )
     network = Network(role, shape, tensors, head, "tf1", prefixes, source=source)
@@ -226,7 +221,13 @@ def _named_head(
     """Return the head that its layers, or the task's name, imply."""
     scope = f"task_specific/{name}/"
     layers = {n.removeprefix(scope) for n in tensors if n.startswith(scope)}
-    possible = _possible_heads({n for n in layers if not _IS_SLOT.search(n)})
+    layers = {n for n in layers if not _IS_SLOT.search(n)}
+    possible = {
+        role: form
+        for role, kind in TASK_HEADS.items()
+        for form in kind.forms
+        if form.exists_in("tf1") and {row.tf1 for row in form.rows} == layers
+    }
     named, task = released_task(name)
     role = next(iter(possible)) if len(possible) == 1 else options.kind or named
     if role is None:
@@ -248,18 +249,6 @@ def _named_head(
     if len(labels) != units:  # `renamed` raises for other numbers of names
         labels = tuple(map(str, range(units)))
     return TaskHead(role, labels, name=name, **form.options)
-
-
-def _possible_heads(layers: Set[str]) -> dict[str, HeadForm]:
-    """Return by kind the forms of the heads whose layers are most like these."""
-    ranked: dict[tuple[int, int], dict[str, HeadForm]] = {}
-    for role, kind in TASK_HEADS.items():
-        for form in kind.forms:
-            if form.exists_in("tf1"):
-                names = {row.tf1 for row in form.rows}
-                rank = -len(layers ^ names), len(names)
-                ranked.setdefault(rank, {})[role] = form
-    return ranked[max(ranked)]
 
 
 def read_settings(folder: str) -> Mapping[str, Any]:
@@ -300,26 +289,23 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
         tensors |= target.weights
         names = target.slot_names(_SLOT)
         tensors |= {s: network.slots[n] for n, s in names if n in network.slots}
-    prefix = os.path.join(path, f"model.ckpt-{model.step}")
-    write_checkpoint(prefix, tensors, model.tokenizer, settings)
+    name = f"model.ckpt-{model.step}"
+    prefix = os.path.join(path, name)
+    write_bundle(prefix, tensors)
+    state = f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
+    pathlib.Path(path, "checkpoint").write_text(state)
+    write_settings(path, model.tokenizer, settings)
     return [network.origin for network in read(prefix).networks]
 
 
-def write_checkpoint(
-    prefix: str,
-    tensors: Mapping[str, np.ndarray | bytes],
-    tokenizer: WordPieceTokenizer | None,
-    settings: Mapping[str, Any],
+def write_settings(
+    folder: str, tokenizer: WordPieceTokenizer | None, settings: Mapping[str, Any]
 ) -> None:
-    """Write the only checkpoint of a folder, with its vocabulary and settings."""
-    folder, name = map(pathlib.Path, os.path.split(prefix))
-    write_bundle(prefix, tensors)
-    (folder / "checkpoint").write_text(
-        f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
-    )
+    """Write the vocabulary and the settings of a folder with a checkpoint."""
     if tokenizer is not None:
-        (folder / "vocab.txt").write_bytes(tokenizer.original_text.encode())
+        vocabulary = tokenizer.original_text.encode()
+        pathlib.Path(folder, "vocab.txt").write_bytes(vocabulary)
         tokenization = dataclasses.asdict(tokenizer.settings)
         del tokenization["pad_id"]  # that of the file
         settings = {**settings, "tokenization": tokenization}
-    (folder / SETTINGS).write_text(json.dumps(settings, indent=1))
+    pathlib.Path(folder, SETTINGS).write_text(json.dumps(settings, indent=1))

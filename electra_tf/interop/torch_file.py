@@ -54,8 +54,7 @@ class _ForbiddenError(Exception):
 class _Storage(NamedTuple):
     """A flat array of `count` values that tensors are views of."""
 
-    kind: str
-    """A key of `_DTYPES`."""
+    kind: str  # a key of `_DTYPES`
     key: str
     count: int
 

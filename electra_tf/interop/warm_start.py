@@ -48,12 +48,9 @@ def load_weights(
     config: PretrainingConfig,
     tokenizer: WordPieceTokenizer,
 ) -> str:
-    """Load the weights of a model into a new run; others keep their initial values.
+    """Load the weights of a model into a new run, and return a summary to print.
 
     `checkpoint`: the one that the networks were read from; None: another library's.
-
-    Returns:
-        A summary to print: loaded, new and ignored weights.
     """
     # With `sharing: gdes`, the discriminator's tables are placed like any, then stored
     # as differences.

@@ -211,7 +211,7 @@ def test_a_dropout_that_is_no_rate_is_refused(dropout, tmp_path):
 
 def test_settings_of_another_head_are_refused(classifier):
     from_preset = electra_tf.TextClassifier.from_preset
-    with pytest.raises(InputError, match=r"^settings must be .*pooler='none' for"):
+    with pytest.raises(InputError, match=r"^model\.pooler must be .*not 'none'"):
         from_preset(classifier[0], settings={"model.pooler": "none"})
     model = from_preset(classifier[0], settings={"optimizer.learning_rate": 1e-3})
     assert model.settings.model.pooler != "none"
