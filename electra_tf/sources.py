@@ -10,6 +10,8 @@ import functools
 import glob
 import hashlib
 import os
+import posixpath
+import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,25 +26,36 @@ from electra_tf.errors import InputError
 from electra_tf.interop import checkpoint, formats, keras_file
 from electra_tf.interop.hub import is_hub_id, local_folder
 from electra_tf.interop.huggingface import CONFIG
+from electra_tf.interop.keras_hub import WEIGHTS as HUB_WEIGHTS
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
+from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
 from electra_tf.interop.tensor_files import find_weights
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.model_names import check_exists, is_config, no_model, split_pair
-from electra_tf.remote_models import local_model
+from electra_tf.preset_files import preset_folder
+from electra_tf.storage.mirror import fetch, local_path
+from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
+from electra_tf.text import records
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.warnings import entry_warnings
 from electra_tf.training.checkpoint import (
+    CHECKPOINTS,
+    FILES,
+    MANIFEST,
     WEIGHTS,
     Checkpoint,
     assign,
     open_checkpoint,
+    parse_manifest,
 )
 
 Kind = Literal["checkpoint", "fine_tuned", "other_library", "config"]
 _NO_OPTIONS = HeadOptions()
+_FILES = (*FILES, *LIBRARY_WEIGHTS, CONFIG, HUB_WEIGHTS)
+_STEP = re.compile(rf"(?:{CHECKPOINTS}/)?step_(\d+)/{MANIFEST}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,16 +64,11 @@ class PretrainedEncoder:
 
     shape: EncoderConfig
     tokenizer: WordPieceTokenizer
-    weights: Mapping[str, np.ndarray] | None
-    """Weights by path below the encoder; None: random initial weights."""
-    source: str
-    """Path or name of the source, for messages."""
-    identity: str = ""
-    """Checksum of the weights."""
-    trained_length: int | None = None
-    """Positions of the records that it was trained on; None: not known."""
-    trained_positions: int | None = None
-    """Positions of all batches that it was trained on; None: not known."""
+    weights: Mapping[str, np.ndarray] | None  # by path below it; None: random ones
+    source: str  # path or name of the source, for messages
+    identity: str = ""  # checksum of the weights
+    trained_length: int | None = None  # positions of its records; None: not known
+    trained_positions: int | None = None  # of all its batches; None: not known
 
     def untrained(self) -> "PretrainedEncoder":
         """Return the same shape and tokenizer without weights."""
@@ -95,14 +103,10 @@ class Source:
     """A model that was found; its files are read when a part is used."""
 
     kind: Kind
-    path: str
-    """Local path, hub id or name of a config; of a pair DISCRIMINATOR,GENERATOR."""
-    formats: tuple[str, ...] = ()
-    """Format of each network's files."""
-    vocabulary: str | None = None
-    """A vocabulary for a source without one, or in place of its own."""
-    options: HeadOptions = _NO_OPTIONS
-    """Facts about the head of a fine-tuned model that its files lack."""
+    path: str  # local path, hub id or config; of a pair DISCRIMINATOR,GENERATOR
+    formats: tuple[str, ...] = ()  # format of each network's files
+    vocabulary: str | None = None  # for a source without one, or replacing its own
+    options: HeadOptions = _NO_OPTIONS  # facts on the head that its files lack
 
     @property
     def format(self) -> str:
@@ -158,11 +162,15 @@ class Source:
         """The encoder: that of the discriminator, or of the only network."""
         if self.kind == "config":
             return _read_config(self.path, self.vocabulary)
-        model, trained = self.pretrained, (None, None)
+        model, trained, own = self.pretrained, (None, None), self.own_checkpoint
         tokenizer, weights = model.require_tokenizer(), model.main.encoder_weights
-        if self.own_checkpoint:
+        if own:
             identity = self.weights_hash()
-            trained = _trained(self.own_checkpoint)
+            # Weights that came from elsewhere may have seen more.
+            if not any(map(own.metadata.get, ("init_checkpoint", "source"))):
+                config = own.config()
+                length = config.records.max_length
+                trained = length, own.step * config.input.batch_size * length
         else:
             digest = hashlib.sha256()
             for name in sorted(weights):
@@ -238,7 +246,7 @@ def open_source(
         vocabulary: For a config, or for another library's model in place of its own.
         options: Facts about the head of a fine-tuned model that its files lack.
     """
-    path = local_model(os.fspath(name))
+    path = _local_model(os.fspath(name))
     check_exists(path)
     parts = split_pair(path)
     found = tuple(map(_format, parts))
@@ -353,13 +361,63 @@ def _common_tokenizer(models: Sequence[PretrainedModel]) -> WordPieceTokenizer |
     return next(iter(tokenizers), None)
 
 
-def _trained(checkpoint: Checkpoint) -> tuple[int | None, int | None]:
-    """Return the length of the run's records, and the positions of all its batches.
+# Models at URLs: only the files that a reader needs are copied to this machine.
 
-    None for weights that came from elsewhere, which may know more.
-    """
-    if any(map(checkpoint.metadata.get, ("init_checkpoint", "source"))):
-        return None, None
-    config = checkpoint.config()
-    length = config.records.max_length
-    return length, checkpoint.step * config.input.batch_size * length
+
+def _local_model(path: str) -> str:
+    """Return the local path of a preset, or of a model that is fetched from a URL."""
+    if "://" not in path:
+        return ",".join(preset_folder(part) or part for part in path.split(","))
+    return ",".join(p if not is_url(p) else _fetch(p) for p in path.split(","))
+
+
+def _fetch(url: str) -> str:
+    parent, name = split_url(url)
+    source, folder = ObjectFolder(url), ObjectFolder(parent)
+    objects = source.find()
+    steps = {int(m[1]): m[0] for m in map(_STEP.fullmatch, objects) if m}
+    if MANIFEST in objects or steps:
+        manifest = MANIFEST if MANIFEST in objects else steps[max(steps)]
+        return _fetch_checkpoint(source, objects, manifest)
+    if MODEL in objects:
+        objects = {n: info for n, info in objects.items() if "/" not in n}
+        return os.path.join(fetch(source, objects), name)
+    if not objects and name in _FILES and name in folder.find():
+        return _fetch(parent)
+    if not objects and (files := _with_prefix(folder, name)):
+        return os.path.join(fetch(folder, files, folder="."), name)
+    return local_path(url)
+
+
+def _fetch_checkpoint(
+    source: ObjectFolder, objects: dict[str, ObjectInfo], manifest: str
+) -> str:
+    """Fetch a checkpoint by the sums of its manifest."""
+    step = posixpath.dirname(manifest)  # empty: the URL is that of the checkpoint
+    url = source.url_of(step).rstrip("/")
+    files = parse_manifest(source.read(manifest) or b"", url)["files"]
+    sums = {posixpath.join(step, file): sha256 for file, (_, sha256) in files.items()}
+    missing = sums.keys() - objects.keys()
+    if missing:
+        raise InputError(
+            f"{source.url} has not the files of its manifest: no "
+            f"{', '.join(sorted(missing))}"
+        )
+    wanted = {*sums, manifest}
+    objects = {name: info for name, info in objects.items() if name in wanted}
+    path = os.path.join(fetch(source, objects, sums), split_url(source.url)[1], step)
+    return path.rstrip("/")
+
+
+def _with_prefix(folder: ObjectFolder, prefix: str) -> dict[str, ObjectInfo]:
+    """Return the files of a TensorFlow checkpoint, and what is read beside them."""
+    objects = {n: i for n, i in folder.find().items() if "/" not in n}
+    if not any(name.startswith(f"{prefix}.") for name in objects):
+        return {}
+    return {
+        name: info
+        for name, info in objects.items()
+        if name.startswith(f"{prefix}.")
+        or name == records.VOCABULARY
+        or name.endswith(".json")
+    }

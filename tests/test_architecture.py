@@ -40,8 +40,7 @@ MAY_IMPORT = {
     "training": {"config", "batch", "storage"},
     "interop": {"config", "batch", "storage", "text", "model", "training"},
     "model_names": {"config", "interop", "preset_files", "storage"},
-    "remote_models": BELOW_SOURCES,
-    "sources": BELOW_SOURCES | {"model_names", "remote_models"},
+    "sources": BELOW_SOURCES | {"model_names"},
     "serving": BELOW_SERVING,
     "tasks": BELOW_TASKS,
     "runs": BELOW_RUNS,
@@ -53,9 +52,7 @@ WITHOUT = {
     "model": ("tensorflow",),
     **dict.fromkeys(("text", "interop", "serving"), ("keras",)),
     **dict.fromkeys(("config", "batch", "storage", "cli"), ("keras", "tensorflow")),
-    **dict.fromkeys(
-        ("model_names", "remote_models", "sources", *COMMANDS), ("keras", "tensorflow")
-    ),
+    **dict.fromkeys(("model_names", "sources", *COMMANDS), ("keras", "tensorflow")),
 }
 
 
