@@ -13,53 +13,34 @@ RAISED_AS_IT_IS = "_keras_call_info_injected"
 
 
 def remat_mode(layer: Any) -> Any:
-    """Return the mode of the `keras.RematScope` in which a layer was created, or None.
-
-    Keras: `Layer._remat_mode`, with `mode` and `layer_names`.
-    """
+    """Return the mode of a layer's `RematScope`, or None (`Layer._remat_mode`)."""
     return layer._remat_mode
 
 
 def sublayers(layer: Any) -> list[Any]:
-    """Return a layer and all layers in it, at any depth.
-
-    Keras: `Layer._flatten_layers`; `Model.layers` has those of the first level alone.
-    """
+    """Return a layer and all layers in it, at any depth (`Layer._flatten_layers`)."""
     return list(layer._flatten_layers())
 
 
 def variable_index(optimizer: Any, variable: Any) -> int:
-    """Return the place of a variable among those that an optimizer was built with.
-
-    Keras: `Optimizer._get_variable_index`, as its guide to own optimizers calls it.
-    """
+    """Return a variable's place in an optimizer (`Optimizer._get_variable_index`)."""
     return optimizer._get_variable_index(variable)
 
 
 def summary_resource(writer: Any) -> Any:
-    """Return the resource of a `tf.summary.SummaryWriter`.
-
-    TensorFlow: `tf.raw_ops.ImportEvent` needs it, and `tf.summary` has no function for
-    events other than summaries.
-    """
+    """Return the resource of a `SummaryWriter`, for `tf.raw_ops.ImportEvent`."""
     return writer._resource
 
 
 def gradient_registry() -> Any:
-    """Return the registry of gradient functions, with `list` and `lookup`.
-
-    TensorFlow: `tf.RegisterGradient` only adds to it.
-    """
+    """Return the registry of gradient functions, with `list` and `lookup`."""
     from tensorflow.python.framework import ops
 
     return ops.gradient_registry
 
 
 def replace_gradient(name: str, gradient: Callable) -> None:
-    """Register another gradient function of a name.
-
-    TensorFlow: the registry accepts a name once.
-    """
+    """Register another gradient function of a name, which is accepted once."""
     registry = gradient_registry()
     del registry._registry[name]
     registry.register(gradient, name)
@@ -68,10 +49,7 @@ def replace_gradient(name: str, gradient: Callable) -> None:
 def custom_call(
     operands: Sequence[Any], name: str, settings: str, dtypes: Any, shapes: Any
 ) -> list[Any]:
-    """Call a function of another library by name, in a program that XLA compiles.
-
-    TensorFlow: the operation is not in `tf.raw_ops`.
-    """
+    """Call a function of another library by name, in a program that XLA compiles."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     return gen_xla_ops.xla_custom_call_v2(
@@ -85,10 +63,7 @@ def custom_call(
 
 
 def optimization_barrier(tensor: Any) -> Any:
-    """Return a tensor that XLA computes once, and not in each operation that reads it.
-
-    TensorFlow: the operation is not in `tf.raw_ops`.
-    """
+    """Return a tensor that XLA computes once, and not for each of its readers."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     (result,) = gen_xla_ops.xla_optimization_barrier(input=[tensor])

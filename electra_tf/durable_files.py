@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 Path = str | os.PathLike
-PARTIAL = ".partial"
-"""Suffix of files and folders that are not complete."""
+PARTIAL = ".partial"  # suffix of files and folders that are not complete
 
 
 def publish(source: Path, target: Path) -> None:

@@ -1,11 +1,10 @@
 """Error for invalid user input: what must hold, what was received, what to do."""
 
 import contextlib
-import difflib
 import pickle
 import struct
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from electra_tf import compat
 
@@ -65,34 +64,3 @@ def format_list(values: Iterable[object], limit: int = 10) -> str:
     words = [repr(value) for value in values]
     more = [f"and {len(words) - limit:,} more"] * (len(words) > limit)
     return ", ".join(words[:limit] + more)
-
-
-def check_type(argument: str, value: object, kind: type, remedy: str) -> None:
-    """Raise an InputError for an argument of another type."""
-    if not isinstance(value, kind):
-        raise InputError(
-            f"{argument} must be of the type {kind.__name__}, not {value!r:.80}; "
-            f"{remedy}"
-        )
-
-
-def unknown_arguments(
-    function: str,
-    given: Mapping[str, object],
-    known: Iterable[str],
-    remedies: Mapping[str, str],
-) -> InputError:
-    """Return the error of keyword arguments that a function does not have.
-
-    `remedies`: what to do in place of arguments of other libraries.
-    """
-    known, hints = list(known), []
-    for name in given:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"leave {name} out"
-        hints.append(remedies.get(name, hint))
-    names = ", ".join(f"{name}={value!r:.40}" for name, value in given.items())
-    return InputError(
-        f"{function} does not take {names} ({'; '.join(dict.fromkeys(hints))}); its "
-        f"arguments: {', '.join(known)}"
-    )

@@ -148,7 +148,11 @@ def test_from_preset_and_load_model_read_a_saved_model(kind):
     ("kind", "arguments", "value"),
     [
         ("classifier", {"num_classes": 7}, "labels="),
-        ("classifier", {"settings": electra_tf.FinetuningConfig()}, "settings="),
+        (
+            "classifier",
+            {"settings": electra_tf.FinetuningConfig()},
+            r"data\.\w+=.* for ",
+        ),
         ("classifier", {"seed": 99}, "seed=99"),
         ("classifier", {"dtype": "mixed_bfloat16"}, "dtype='mixed_bfloat16'"),
         ("classifier", {"vocabulary": VOCABULARY}, "vocab.txt"),
@@ -196,25 +200,13 @@ def test_settings_of_from_preset():
     cls = electra_tf.TextClassifier
     same = cls.from_preset(SAVED / "classifier", max_length=length)
     assert same.settings == saved
-    with pytest.raises(electra_tf.InputError, match=f"8}} for .*{length}"):
+    with pytest.raises(electra_tf.InputError, match=f"max_length=8 for {length}"):
         cls.from_preset(SAVED / "classifier", max_length=8)
 
 
-@pytest.mark.parametrize(
-    ("name", "argument", "words"),
-    [
-        ("TextClassifier", "max_len", "did you mean max_length"),
-        ("TextClassifier", "num_labels", "pass num_classes or labels"),
-        ("TokenClassifier", "num_labels", "pass tags"),
-        ("TextClassifier", "learning_rate", r'settings={"optimizer.learning_rate": 3}'),
-        ("TextClassifier", "cache_dir", "leave cache_dir out"),
-        ("QuestionAnswerer", "epochs", r'settings={"training.epochs": 3}'),
-    ],
-)
-def test_unknown_arguments_of_from_preset_get_a_suggestion(name, argument, words):
-    with pytest.raises(electra_tf.InputError, match=words) as caught:
-        getattr(electra_tf, name).from_preset("anything", **{argument: 3})
-    assert f" {argument}=3 (" in str(caught.value)
+def test_unknown_arguments_of_from_preset_are_named():
+    with pytest.raises(TypeError, match=r"TextClassifier.from_preset .* max_len"):
+        electra_tf.TextClassifier.from_preset("anything", max_len=3)
 
 
 def test_a_model_of_another_task_is_an_error():
@@ -299,15 +291,6 @@ def small():
 @pytest.mark.parametrize(
     ("create", "words"),
     [
-        (lambda c: electra_tf.Electra(c), "ModelConfig, not Pretr.*config.model"),
-        (lambda c: electra_tf.Encoder("tiny"), r"EncoderConfig.*'tiny'.*model.encoder"),
-        (lambda c: electra_tf.MaskedLanguageModel("tiny"), "Encoder.from_preset"),
-        (
-            lambda c: electra_tf.Pretrainer.from_vocabulary(
-                electra_tf.FinetuningConfig(), electra_tf.Vocabulary.read(VOCABULARY)
-            ),
-            "PretrainingConfig.*FinetuningConfig",
-        ),
         (
             lambda c: electra_tf.Pretrainer.from_vocabulary(
                 electra_tf.load_config("tiny", ["model.vocabulary_size=77"]),
@@ -324,10 +307,6 @@ def small():
         (lambda c: electra_tf.create_optimizer(c, 10), "config.optimizer"),
         (lambda c: electra_tf.Tokenizer(VOCABULARY), "Tokenizer.read"),
         (lambda c: electra_tf.load_config(c), "PretrainingConfig"),
-        (
-            lambda c: electra_tf.TextClassifier("run", num_classes=2),
-            r"call TextClassifier.from_preset\('run', ...\)",
-        ),
     ],
 )
 def test_arguments_that_are_errors(create, words, small):

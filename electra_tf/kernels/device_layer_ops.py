@@ -20,8 +20,7 @@ from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import DropoutSeeds
 from electra_tf.kernels.weak_functions import custom_gradient
 
-PREFIX = "electra_tf."
-"""Start of the names of calls."""
+PREFIX = "electra_tf."  # start of the names of calls
 
 _SHORTEST = 16  # rows and columns of a matmul within a kernel
 _MOST_SUMS = 128  # partial sums of a kernel

@@ -23,10 +23,8 @@ _CALLS_PER_BLOCK = 64  # dropout calls whose seeds are drawn at once
 class RngStream(NamedTuple):
     """Random numbers for the rows of one replica's batch."""
 
-    seed: tf.Tensor
-    """int64 [2]: seed and kind, combined with the step."""
-    first_row: tf.Tensor
-    """int32: index of this replica's first row in the global batch."""
+    seed: tf.Tensor  # int64 [2]: seed and kind, combined with the step
+    first_row: tf.Tensor  # int32: index of this replica's first row in the global batch
 
     def bits(self, purpose: int, rows: Size, shape: tuple[Size, ...]) -> tf.Tensor:
         """Draw random bits, uint32 [rows, *shape].

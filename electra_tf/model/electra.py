@@ -13,17 +13,10 @@ from keras import ops
 
 from electra_tf.config.model import ModelConfig
 from electra_tf.config.pretraining import ObjectiveConfig
-from electra_tf.errors import InputError, check_type
+from electra_tf.errors import InputError
+from electra_tf.model import keras_layers
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
-from electra_tf.model.keras_layers import (
-    build_layer,
-    call_as_it_is,
-    policy_config,
-    rows_of,
-    summary,
-    unpack_inputs,
-)
 from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.transformer import DisentangledEmbeddings, InitializerFactory
 from electra_tf.model.two_towers import TwoTowerGenerator
@@ -36,7 +29,7 @@ _CORRECTOR = 4  # also the number of the next seed's discriminator, of other sha
 class MaskedLM(keras.layers.Layer):
     """The layers of `electra_tf.MaskedLanguageModel`, which adds files and texts."""
 
-    rematerialized_call = call_as_it_is
+    rematerialized_call = keras_layers.call_as_it_is
 
     def __init__(
         self,
@@ -47,17 +40,16 @@ class MaskedLM(keras.layers.Layer):
         trainable: bool = True,
     ):
         super().__init__(name=name, dtype="float32")
-        check_type(
-            "encoder", encoder, TransformerEncoder, "pass Encoder.from_preset(...)"
-        )
         self.encoder, self._seed = encoder, seed
-        self._policy = policy_config(dtype)
+        self._policy = keras_layers.policy_config(dtype)
         width = encoder.embeddings.width
         self.head = MaskedLMHead(encoder.shape, width, seed, dtype)
         self.trainable = trainable
 
-    summary = summary
-    output_shape = rows_of(lambda layer: layer.encoder.shape.vocabulary_size)
+    summary = keras_layers.summary
+    output_shape = keras_layers.rows_of(
+        lambda layer: layer.encoder.shape.vocabulary_size
+    )
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
@@ -85,7 +77,7 @@ class MaskedLM(keras.layers.Layer):
             raise InputError(
                 "positions must be set, int32 [B, M]; call fill_mask for texts"
             )
-        inputs = unpack_inputs(token_ids, segment_ids, padding_mask)
+        inputs = keras_layers.unpack_inputs(token_ids, segment_ids, padding_mask)
         x_BLD = self.encoder(*inputs, training=training, layer_ops=layer_ops)
         return self.logits(gather(x_BLD, positions), layer_ops)
 
@@ -106,20 +98,20 @@ class MaskedLM(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> "MaskedLM":
         """Create a layer with the same shapes and initial values."""
         encoder = keras.saving.deserialize_keras_object(config["encoder"])
-        return build_layer(cls, {**config, "encoder": encoder})
+        return keras_layers.build_layer(cls, {**config, "encoder": encoder})
 
 
 class Discriminator(keras.layers.Layer):
     """Encoder with a head that classifies each token as original or replaced."""
 
-    rematerialized_call = call_as_it_is
+    rematerialized_call = keras_layers.call_as_it_is
 
     def __init__(self, encoder: TransformerEncoder, seed: int = 0, dtype: Any = None):
         super().__init__(name="discriminator", dtype="float32")
         self.encoder = encoder
         self.head = ReplacedTokenHead(encoder.shape, seed, dtype)
 
-    output_shape = rows_of()
+    output_shape = keras_layers.rows_of()
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
@@ -150,9 +142,8 @@ class ElectraPair(keras.layers.Layer):
 
     encoder_class: ClassVar[type[TransformerEncoder]] = TransformerEncoder
     """Class of the encoders of one tower."""
-    masked_lm_class: ClassVar[type[MaskedLM]] = MaskedLM
-    """Class of the generator."""
-    rematerialized_call = call_as_it_is
+    masked_lm_class: ClassVar[type[MaskedLM]] = MaskedLM  # class of the generator
+    rematerialized_call = keras_layers.call_as_it_is
 
     def __init__(
         self,
@@ -167,9 +158,7 @@ class ElectraPair(keras.layers.Layer):
         corrector: bool = False,
     ):
         super().__init__(name=name, dtype="float32")
-        self._policy = policy_config(dtype)
-        remedy = "pass config.model, or call Electra.from_preset"
-        check_type("settings", settings, ModelConfig, remedy)
+        self._policy = keras_layers.policy_config(dtype)
         self.settings, self.seed = settings, seed
         has_one_tower = generator and not two_towers
         classes = self.encoder_class, self.masked_lm_class
@@ -203,8 +192,8 @@ class ElectraPair(keras.layers.Layer):
         """Return the discriminator's encoder, which fine-tuning uses."""
         return self.discriminator.encoder
 
-    summary = summary
-    output_shape = rows_of()
+    summary = keras_layers.summary
+    output_shape = keras_layers.rows_of()
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
@@ -228,7 +217,7 @@ class ElectraPair(keras.layers.Layer):
 
         The arguments are those of `Encoder.call`.
         """
-        inputs = unpack_inputs(token_ids, segment_ids, padding_mask)
+        inputs = keras_layers.unpack_inputs(token_ids, segment_ids, padding_mask)
         return self.discriminator(*inputs)
 
     def get_config(self) -> dict[str, Any]:
@@ -246,7 +235,7 @@ class ElectraPair(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "ElectraPair":
         """Create a model with the same shapes and initial values."""
-        return build_layer(cls, config, settings=ModelConfig)
+        return keras_layers.build_layer(cls, config, settings=ModelConfig)
 
 
 class MaskedLMPair(keras.layers.Layer):
@@ -256,7 +245,7 @@ class MaskedLMPair(keras.layers.Layer):
     latter decides between copying and predicting.
     """
 
-    rematerialized_call = call_as_it_is
+    rematerialized_call = keras_layers.call_as_it_is
 
     def __init__(
         self,
@@ -279,7 +268,9 @@ class MaskedLMPair(keras.layers.Layer):
         """Return the main network's encoder, which fine-tuning uses."""
         return self.main.encoder
 
-    output_shape = rows_of(lambda layer: layer.encoder.shape.vocabulary_size)
+    output_shape = keras_layers.rows_of(
+        lambda layer: layer.encoder.shape.vocabulary_size
+    )
 
     def build(self, input_shape: Any = None) -> None:
         """Create all weights. Shared weights have the main network's names."""

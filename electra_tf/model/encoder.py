@@ -8,15 +8,8 @@ import keras
 from keras import ops
 
 from electra_tf.config.model import EncoderConfig
-from electra_tf.errors import InputError, check_type
-from electra_tf.model.keras_layers import (
-    build_layer,
-    call_as_it_is,
-    remat_scope_of_blocks,
-    rows_of,
-    summary,
-    unpack_inputs,
-)
+from electra_tf.errors import InputError
+from electra_tf.model import keras_layers
 from electra_tf.model.layer_ops import AttentionRecorder, LayerOps, Tensor
 from electra_tf.model.transformer import Block, Embeddings, InitializerFactory
 
@@ -26,7 +19,7 @@ _MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
 class TransformerEncoder(keras.layers.Layer):
     """The layers of `electra_tf.Encoder`, which adds its tokenizer and files."""
 
-    rematerialized_call = call_as_it_is
+    rematerialized_call = keras_layers.call_as_it_is
 
     def __init__(
         self,
@@ -38,12 +31,10 @@ class TransformerEncoder(keras.layers.Layer):
         trainable: bool = True,
     ):
         super().__init__(name=name, dtype=dtype)
-        remedy = "pass config.model.encoder, or call Encoder.from_preset"
-        check_type("shape", shape, EncoderConfig, remedy)
         self.shape, self.seed = shape, seed
         seeds = InitializerFactory(seed, shape.initializer_range)
         names = [f"layer_{i}" for i in range(shape.depth)]
-        with remat_scope_of_blocks(self, names):
+        with keras_layers.remat_scope_of_blocks(self, names):
             self.embeddings = embeddings or Embeddings(shape, seeds, dtype)
             self.embeddings_project = None
             if self.embeddings.width != shape.width:
@@ -55,8 +46,8 @@ class TransformerEncoder(keras.layers.Layer):
         self._has_own_tables = embeddings is None
         self.trainable = trainable
 
-    summary = summary
-    output_shape = rows_of(lambda layer: layer.shape.width)
+    summary = keras_layers.summary
+    output_shape = keras_layers.rows_of(lambda layer: layer.shape.width)
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
@@ -108,7 +99,7 @@ class TransformerEncoder(keras.layers.Layer):
             `attentions`, for each layer the attention of each position to each other
             before dropout, float32 [B, heads, L, L].
         """
-        inputs = unpack_inputs(token_ids, segment_ids, padding_mask)
+        inputs = keras_layers.unpack_inputs(token_ids, segment_ids, padding_mask)
         maps: list[Tensor] = []
         if output_attentions:
             if layer_ops is not None:
@@ -223,4 +214,4 @@ class TransformerEncoder(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TransformerEncoder":
         """Create an encoder of the same shape and initial values."""
-        return build_layer(cls, config, shape=EncoderConfig)
+        return keras_layers.build_layer(cls, config, shape=EncoderConfig)

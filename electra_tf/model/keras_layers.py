@@ -12,8 +12,7 @@ from electra_tf.errors import InputError
 Tensor = Any
 Layer = TypeVar("Layer", bound=keras.layers.Layer)
 
-PACKAGE = "electra_tf"
-"""Package name of the registered Keras classes."""
+PACKAGE = "electra_tf"  # package name of the registered Keras classes
 
 
 def policy_config(dtype: Any) -> dict[str, Any]:

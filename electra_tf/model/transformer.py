@@ -18,8 +18,7 @@ from electra_tf.errors import InputError
 from electra_tf.model.keras_layers import rows_of
 from electra_tf.model.layer_ops import LayerOps, Tensor
 
-DELTA = "_delta"
-"""End of the names of `DisentangledEmbeddings`' weights."""
+DELTA = "_delta"  # end of the names of `DisentangledEmbeddings`' weights
 _zeros = contextvars.ContextVar("zeros", default=False)
 
 

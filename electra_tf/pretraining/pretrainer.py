@@ -15,7 +15,7 @@ import tensorflow as tf
 from electra_tf.batch import Batch, MaskedBatch
 from electra_tf.config import loader
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.errors import InputError, check_type
+from electra_tf.errors import InputError
 from electra_tf.kernels.rng import EVALUATION, TRAINING, RngStream, make_rng
 from electra_tf.pretraining import metrics as metrics_lib
 from electra_tf.pretraining.losses import WeightedSum
@@ -66,7 +66,6 @@ class Pretrainer(keras.Model):
         self, config: PretrainingConfig, tokens: SpecialTokens, name: str = "pretrainer"
     ):
         super().__init__(name=name, dtype="float32")
-        _check_config(config)
         self.config, self.tokens = config, tokens
         self.objective = OBJECTIVES[config.objective.name](config, tokens)
         self.core = self.objective.model
@@ -95,7 +94,6 @@ class Pretrainer(keras.Model):
         Raises:
             InputError: The config has another vocabulary size.
         """
-        _check_config(config)
         tokens = SpecialTokens.from_vocabulary(vocabulary, token_counts)
         model = config.model.of_vocabulary(tokens.vocabulary_size, "the vocabulary")
         return cls(dataclasses.replace(config, model=model), tokens)
@@ -322,8 +320,3 @@ def _sum_over_replicas(values: Weights) -> Weights:
         return values
     context = tf.distribute.get_replica_context()
     return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
-
-
-def _check_config(config: Any) -> None:
-    remedy = 'pass for example load_config("small")'
-    check_type("config", config, PretrainingConfig, remedy)

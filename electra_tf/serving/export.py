@@ -46,8 +46,7 @@ from electra_tf.training.disk_errors import reraise_full_disk
 
 _logger = logging.getLogger(__name__)
 
-ASSETS_EXTRA = "assets.extra"
-"""Folder of files that are not part of the graph: vocabulary, labels, warm-up."""
+ASSETS_EXTRA = "assets.extra"  # folder of vocabulary, labels, warm-up
 ABOUT = "about.json"
 WARMUP = pathlib.PurePath(ASSETS_EXTRA, "tf_serving_warmup_requests")
 """Path of the file below the folder of a version."""
@@ -109,14 +108,10 @@ def _write(
 
 
 def export_model(
-    model: Any,
-    folder: str | os.PathLike,
-    format: str,
-    verbose: bool | None,
-    unknown: Mapping[str, Any],
+    model: Any, folder: str | os.PathLike, format: str, verbose: bool | None
 ) -> str:
     """Write a `TextModel` and its tokenizer to a new folder; its method `export`."""
-    final = check_export(folder, format, unknown)
+    final = check_export(folder, format)
     log = print if verbose else _logger.info
     _write(task_export(model), final, SIGNATURES, NAMES.get(format, format), log, False)
     return os.fspath(folder)
@@ -247,15 +242,7 @@ def _check_report(report: Mapping[str, Any], module: tf.Module) -> None:
 
 
 def warmup_requests(inputs: Mapping[str, int], lengths: Sequence[int]) -> list[Request]:
-    """Return requests of one item that are valid for any exported model.
-
-    Args:
-        inputs: Names of the inputs, each with its number of axes.
-        lengths: Positions, or words, of each request.
-
-    Returns:
-        One request for each length: int32 [1, L], or bytes [1] or [1, 2].
-    """
+    """Return a request of one item for each length, by the axes of each input."""
     if set(inputs) == set(IDS):
         # Id 0 is in every vocabulary.
         return [
@@ -274,10 +261,7 @@ def warmup_requests(inputs: Mapping[str, int], lengths: Sequence[int]) -> list[R
 def write_warmup(
     folder: str | pathlib.Path, requests: Mapping[str, Iterable[Request]]
 ) -> None:
-    """Write the warm-up requests of a version, by signature.
-
-    TF Serving accepts 1,000 of them. The extra `serving` must be installed.
-    """
+    """Write the warm-up requests of a version, at most 1,000, by signature."""
     from tensorflow_serving.apis import prediction_log_pb2
 
     path = pathlib.Path(folder) / WARMUP

@@ -4,36 +4,25 @@ import dataclasses
 import importlib
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from electra_tf.errors import InputError, unknown_arguments
+from electra_tf.errors import InputError
 from electra_tf.storage.objects import is_url
 
 SAVED_MODEL = "saved_model"
-FORMATS_OF_IDS = {
-    "litert": ("ai_edge_litert",),
-    "onnx": ("tf2onnx", "onnxruntime"),
-}
+FORMATS_OF_IDS = {"litert": ("ai_edge_litert",), "onnx": ("tf2onnx", "onnxruntime")}
 """Formats of the function of ids alone, with the packages of the extra of that name.
 The module below `formats` has `write(function, folder)`, which returns files, and
 `load(path)`."""
 NAMES = dict.fromkeys((SAVED_MODEL, "savedmodel", "tf_saved_model"), SAVED_MODEL)
 """A SavedModel by the names that it has in Python, Keras's among them."""
 SIGNATURES = ("text", "tokens")
-IDS = ("token_ids", "segment_ids", "padding_mask")
-"""Inputs of signatures that take ids, int32 [B, L]."""
-OUTPUT_KINDS = ("encoder", "electra")
-"""Outputs of a pre-trained checkpoint."""
-TARGETS = ("cpu", "any")
-"""Devices of an exported graph: `cpu` uses forms for oneDNN, `any` the plain form."""
+IDS = ("token_ids", "segment_ids", "padding_mask")  # of signatures of ids, int32 [B, L]
+OUTPUT_KINDS = ("encoder", "electra")  # outputs of a pre-trained checkpoint
+TARGETS = ("cpu", "any")  # `cpu`: forms for oneDNN; `any`: the plain form
 _SUFFIXES = (".keras", ".onnx", ".pb", ".tflite")
-# What to do in place of arguments of Keras's `export`.
-_KERAS_ARGUMENTS = {
-    "input_signature": "Leave input_signature out: an export takes texts and ids",
-    "opset_version": "Leave opset_version out: an ONNX file has opset 17",
-}
 _WORDS = 16  # in a response, for each position of a request
 _MAX_POSITIONS = 2**30
 
@@ -74,13 +63,8 @@ def check_arguments(
     return final
 
 
-def check_export(
-    filepath: str | os.PathLike, format: str, unknown: Mapping[str, Any]
-) -> str:
+def check_export(filepath: str | os.PathLike, format: str) -> str:
     """Validate the arguments of `model.export`; return the new folder."""
-    if unknown:
-        known = ("filepath", "format", "verbose")
-        raise unknown_arguments("export", unknown, known, _KERAS_ARGUMENTS)
     if format not in (*NAMES, *FORMATS_OF_IDS):
         raise InputError(
             f"format must be one of {', '.join(formats())}, not {format!r}"
@@ -143,5 +127,4 @@ class ServerLimits(NamedTuple):
     threads: int = 2
 
 
-LIMITS = RequestLimits()
-"""The default."""
+LIMITS = RequestLimits()  # the default

@@ -153,10 +153,7 @@ class InferenceEncoder(tf.Module):
         return tf.nn.bias_add(tf.matmul(x_XE, kernel_ED), bias_D)
 
     def _layers(self, separate_norms: bool) -> Iterator[Sequence[tf.Tensor]]:
-        """Yield kernels, biases and norms of each layer as views of the stacks.
-
-        With `separate_norms`, each vector of a norm is the output of its own operation.
-        """
+        """Yield views of kernels, biases and norms, of one or separate operations."""
         kernels = [tf.unstack(kernel) for kernel in self._kernels]
         biases = tf.split(self._biases, self._sizes)
         norms = tf.convert_to_tensor(self._norms)
@@ -273,7 +270,10 @@ def chunked(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
 
     def in_chunks(inputs: Inputs) -> Any:
         rows, length = tf.unstack(tf.shape(inputs[IDS[0]]))
-        chunk_rows = _rows_per_chunk(length)
+        longest = tf.maximum(1, length)
+        # Two divisions, because the square of a length may exceed 32 bits.
+        fitting = tf.minimum(CHUNK_POSITIONS, CHUNK_SCORES // longest) // longest
+        chunk_rows = tf.maximum(1, fitting)
         chunks = tf.maximum(1, (rows + chunk_rows - 1) // chunk_rows)
         arrays = [
             tf.TensorArray(
@@ -319,11 +319,3 @@ def chunked_encoder(encoder: InferenceEncoder) -> Callable[..., tf.Tensor]:
         )
 
     return encode
-
-
-def _rows_per_chunk(length: tf.Tensor) -> tf.Tensor:
-    length = tf.maximum(1, length)
-    # Two divisions, because the square of a length may exceed 32 bits.
-    return tf.maximum(
-        1, tf.minimum(CHUNK_POSITIONS // length, CHUNK_SCORES // length // length)
-    )

@@ -10,6 +10,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.interop.keras_networks import load_networks
 from electra_tf.model.electra import Discriminator, ElectraPair, MaskedLMPair
+from electra_tf.serving import text_graph
 from electra_tf.serving.export_options import LIMITS, TARGETS, RequestLimits
 from electra_tf.serving.inference_encoder import InferenceEncoder
 from electra_tf.serving.signatures import (
@@ -21,18 +22,12 @@ from electra_tf.serving.signatures import (
     ServedModel,
     arrays,
 )
-from electra_tf.serving.text_graph import (
-    GraphInputs,
-    GraphMasks,
-)
 from electra_tf.sources import PretrainedEncoder, Source
 from electra_tf.text.encoding import encode_masked, encode_rows, pad_rows
 from electra_tf.text.vocab import MASK
 
-MAX_MASKS = 1024
-"""Masks of a request. Each needs memory for a logit of every vocabulary entry."""
-NUM_PROPOSALS = 10
-"""Tokens that are proposed for a mask."""
+MAX_MASKS = 1024  # of a request; each needs logits of the whole vocabulary
+NUM_PROPOSALS = 10  # tokens that are proposed for a mask
 _SPECIAL = 2  # [CLS] and [SEP]
 
 
@@ -48,7 +43,7 @@ class _Encoding:
 class _Pretrained(ServedModel):
     """Outputs for each position of a text. Subclasses add a head."""
 
-    graph_inputs: Callable[..., tf.Module] = GraphInputs
+    graph_inputs: Callable[..., tf.Module] = text_graph.GraphInputs
 
     def __init__(self, model: Any, network: InferenceEncoder, encoding: _Encoding):
         super().__init__(network, encoding.pretrained.shape, encoding.limits)
@@ -134,7 +129,7 @@ class _ReplacedTokenDetection(_Pretrained):
 class _FillMask(_Pretrained):
     """Most likely tokens for each [MASK] of a text."""
 
-    graph_inputs = GraphMasks
+    graph_inputs = text_graph.GraphMasks
 
     def __init__(self, model: Any, *more: Any):
         super().__init__(model, *more)
@@ -171,13 +166,10 @@ def top_proposals(
 ) -> Outputs:
     """Return the `count` most likely tokens for each position with the id `mask`.
 
-    `vocab_logits` maps vectors [X, D] to logits [X, V].
-
-    Returns:
-        `positions` int32 [B, M] of the masks, padded with -1; `ids` int32
-        [B, M, count], best first, padded with -1; `probabilities` float32
-        [B, M, count], padded with 0. `InvalidArgumentError` at run time if there are
-        more than `MAX_MASKS`.
+    `vocab_logits` maps vectors [X, D] to logits [X, V]. The outputs are `positions`,
+    int32 [B, M], padded with -1, `ids`, int32 [B, M, count], best first, padded with
+    -1, and `probabilities`, float32 [B, M, count], padded with 0. More than `MAX_MASKS`
+    raise `InvalidArgumentError` at run time.
     """
     is_mask_BL = tf.equal(ids_BL, mask)
     masks_B = tf.reduce_sum(tf.cast(is_mask_BL, tf.int32), axis=1)

@@ -24,12 +24,7 @@ from electra_tf.serving.signatures import (
     encode_texts,
 )
 from electra_tf.serving.spans_graph import NO_SPAN, GraphWindows, graph_answers
-from electra_tf.serving.text_graph import (
-    GraphInputs,
-    GraphWords,
-    WordTags,
-    split_words,
-)
+from electra_tf.serving.text_graph import GraphInputs, GraphWords, WordTags, split_words
 from electra_tf.text.graph_tokenizer import substrings
 
 
@@ -229,10 +224,9 @@ _FORMS = {"texts": _Texts, "words": _Words, "windows": _Windows}
 def task_export(
     model: Any, target: str = TARGETS[0], limits: RequestLimits = LIMITS
 ) -> ExportSpec:
-    """Return the functions of a fine-tuned model.
+    """Return the functions of a fine-tuned model, in float32, the type of its weights.
 
-    A model of mixed precision is exported in float32, the type of its weights, because
-    few CPUs and neither LiteRT nor ONNX compute in bfloat16.
+    Few CPUs and neither LiteRT nor ONNX compute in bfloat16.
     """
     if not model.kind:
         raise InputError(f"a {type(model).__name__} has no kind, so it has no export")

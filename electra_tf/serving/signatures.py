@@ -28,31 +28,23 @@ Runtime = Callable[[Request], Response]
 class Signature:
     """Function that is served."""
 
-    function: Any
-    """A `tf.function` with an input signature, which returns tensors by name."""
+    function: Any  # `tf.function` with a signature; returns tensors by name
     cases: Callable[[], Iterable[tuple[Request, Response]]]
     """Function that returns requests, each with all or some of Keras's outputs. The
     first request has one row, the last has none."""
-    unchunked: Any = None
-    """For ids: the function that computes all rows at once and has no outputs of
-    strings, for formats without loops and strings."""
+    unchunked: Any = None  # for ids: all rows at once, without strings or loops
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportSpec:
     """Functions of a model, with the files that belong to them."""
 
-    kind: str
-    """Kind of model: `classifier`, `encoder`, ..."""
-    module: tf.Module
-    """Module with every variable and table of the functions, each once."""
-    text: Mapping[str, Signature]
-    """Functions of strings by name."""
-    tokens: Mapping[str, Signature]
-    """Functions of ids by name."""
+    kind: str  # kind of model, such as `classifier` or `encoder`
+    module: tf.Module  # every variable and table of the functions, once
+    text: Mapping[str, Signature]  # functions of strings by name
+    tokens: Mapping[str, Signature]  # functions of ids by name
     tokenizer: WordPieceTokenizer
-    metadata: Mapping[str, Any]
-    """Facts for clients: labels, lengths."""
+    metadata: Mapping[str, Any]  # facts for clients: labels, lengths
 
 
 def select_signatures(spec: ExportSpec, kinds: Sequence[str]) -> dict[str, Signature]:
@@ -80,8 +72,7 @@ def text_signature(
 ) -> Any:
     """Return a function of strings that checks the limits before it runs.
 
-    `inputs`: their names, each with its number of axes, 1 or 2: strings [B, N] are a
-    row each, for which the strings [B] are repeated.
+    `inputs`: names and numbers of axes; strings [B] are repeated for those of [B, N].
     """
     names, shapes = [*inputs], [[None] * axes for axes in inputs.values()]
     spec = [tf.TensorSpec(shapes[n], tf.string, names[n]) for n in range(len(names))]
@@ -220,8 +211,7 @@ PROBE_TEXTS = (
 class ServedModel(abc.ABC):
     """Functions of texts and of ids, and Keras's outputs to compare them with."""
 
-    inputs: Mapping[str, int] = {"text": 1}
-    """Names of the string inputs, each with its number of axes."""
+    inputs: Mapping[str, int] = {"text": 1}  # strings by name, with their axes
 
     def __init__(
         self, network: InferenceEncoder, shape: EncoderConfig, limits: RequestLimits

@@ -13,10 +13,7 @@ import tensorflow as tf
 from electra_tf.config.finetuning import DataConfig, TaskModelConfig
 from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.text_graph import GraphEncoder
-from electra_tf.text.graph_tokenizer import (
-    drop_invalid_utf8,
-    repeat_rows,
-)
+from electra_tf.text import graph_tokenizer
 from electra_tf.text.tokenizer import WordPieceTokenizer
 
 _SPECIALS = 3  # [CLS], and [SEP] twice
@@ -25,26 +22,15 @@ _LOWEST = tf.float32.min
 
 
 class WindowAlignment(NamedTuple):
-    """Alignment of the positions of windows with the characters of contexts.
+    """Positions of windows in contexts; wordpieces are numbered from 1."""
 
-    The wordpieces of all contexts are numbered from 1; 0 means no wordpiece.
-    """
-
-    context_B: tf.Tensor
-    """The contexts without invalid bytes; character indices refer to these."""
-    row_P: tf.Tensor
-    """int32: index of each window's question."""
-    piece_PL: tf.Tensor
-    """int32: number of the wordpiece at each position."""
-    max_context_PL: tf.Tensor
-    """bool: whether the window is the one with the most text around the wordpiece."""
-    start_T: tf.Tensor
-    """int32: first character of each wordpiece in its context; -1 for number 0."""
-    end_T: tf.Tensor
-    """int32: index after its last character with its combining marks; -1 for
-    number 0."""
-    num_truncated_B: tf.Tensor
-    """int32: wordpieces dropped from each question."""
+    context_B: tf.Tensor  # without invalid bytes; characters refer to these
+    row_P: tf.Tensor  # int32: index of each window's question
+    piece_PL: tf.Tensor  # int32: number of the wordpiece at each position
+    max_context_PL: tf.Tensor  # bool: no window has more text around the piece
+    start_T: tf.Tensor  # int32: first character of each wordpiece; -1: none
+    end_T: tf.Tensor  # int32: after its last character and marks; -1: none
+    num_truncated_B: tf.Tensor  # int32: wordpieces dropped from each question
 
 
 class _WindowRanges(NamedTuple):
@@ -93,7 +79,7 @@ class GraphWindows(GraphEncoder):
         longest = tf.shape(inputs["token_ids"])[1]
         piece_PL, max_context_PL = _align(ranges, kept_P + 2, longest, count)
         return inputs, WindowAlignment(
-            context_B=drop_invalid_utf8(context_B),
+            context_B=graph_tokenizer.drop_invalid_utf8(context_B),
             row_P=ranges.row_P,
             piece_PL=piece_PL,
             max_context_PL=max_context_PL,
@@ -111,7 +97,7 @@ class GraphWindows(GraphEncoder):
         step_B = tf.minimum(room_B, self._settings.doc_stride)
         excess_B = tf.maximum(pieces_B - room_B, 0)
         windows_B = 1 + (excess_B + step_B - 1) // step_B
-        row_P = repeat_rows(tf.range(tf.size(windows_B)), windows_B)
+        row_P = graph_tokenizer.repeat_rows(tf.range(tf.size(windows_B)), windows_B)
         number_P = tf.ragged.range(windows_B).values
         first_P = number_P * tf.gather(step_B, row_P)
         remaining_P = tf.gather(pieces_B, row_P) - first_P

@@ -10,11 +10,7 @@ import tensorflow as tf
 
 from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.signatures import assert_max_positions
-from electra_tf.text.graph_tokenizer import (
-    WordOffsets,
-    drop_invalid_utf8,
-    repeat_rows,
-)
+from electra_tf.text.graph_tokenizer import WordOffsets, drop_invalid_utf8, repeat_rows
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CLS, MASK, SEP, UNKNOWN
 
@@ -135,10 +131,7 @@ class GraphMasks(GraphInputs):
 def truncated_lengths(
     a_B: tf.Tensor, b_B: tf.Tensor, max_length: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compute the lengths of both texts after truncation.
-
-    Equal to `encoding.truncate`, without a loop. Lengths are int32 [B].
-    """
+    """Return both lengths after `encoding.truncate`, int32 [B], without a loop."""
     surplus_B = tf.maximum(a_B + b_B - max_length, 0)
     # The longer text is cut to the length of the other, then both in turn.
     alone_a_B = tf.minimum(surplus_B, tf.maximum(a_B - b_B, 0))
@@ -156,22 +149,17 @@ def _lengths(ids: tf.RaggedTensor) -> tf.Tensor:
 class WordTags(NamedTuple):
     """Predicted tags of the words of all texts."""
 
-    tag_W: tf.Tensor
-    """Ids of tags."""
+    tag_W: tf.Tensor  # ids of tags
     probability_W: tf.Tensor
-    row_lengths_B: tf.Tensor
-    """Words of each text."""
+    row_lengths_B: tf.Tensor  # words of each text
 
 
 class WordAlignment(NamedTuple):
     """Position of each word in the parts."""
 
-    words: tf.RaggedTensor
-    """UTF-8 strings, [B, (words)]."""
-    part_W: tf.Tensor
-    """int32: the part of each word of all sentences."""
-    position_W: tf.Tensor
-    """int32: the position of its first wordpiece in that part."""
+    words: tf.RaggedTensor  # UTF-8 strings, [B, (words)]
+    part_W: tf.Tensor  # int32: the part of each word of all sentences
+    position_W: tf.Tensor  # int32: the position of its first wordpiece in that part
 
 
 class GraphWords(GraphEncoder):
@@ -254,15 +242,11 @@ def split_words(text_B: tf.Tensor) -> tf.RaggedTensor:
 def opens_part(lengths_W: tf.Tensor, words: tf.RaggedTensor, room: int) -> tf.Tensor:
     """Mark the first word of each part, where each part has as many words as fit.
 
-    A part ends before the first word that does not fit; a word longer than a part is
-    alone (as in `tasks.tagger.encode_words`). The first word of a part determines
-    the first word of the next part. These links are followed from all words at once,
-    over distances of one, two, four and so on, until no further word is reached.
-
-    Args:
-        lengths_W: int32, 1 or more: wordpieces of each word of all sentences.
-        words: [B, (words)]; only the lengths of the rows are used.
-        room: Wordpieces of a part.
+    `lengths_W` are the wordpieces of all words, `room` those of a part; of `words` only
+    the lengths count. A word longer than a part is alone (as in
+    `tasks.tagger.encode_words`). The first word of a part determines that of the next
+    part. These links are followed from all words at once, over distances of one, two,
+    four and so on.
     """
     count = tf.size(lengths_W)
     before = tf.concat([[0], tf.cumsum(lengths_W)], 0)

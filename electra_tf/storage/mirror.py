@@ -21,8 +21,7 @@ class Expected(NamedTuple):
     """Required size and checksum of a pulled file."""
 
     size: int
-    sha256: str | None = None
-    """None: not known."""
+    sha256: str | None = None  # None: not known
 
 
 def cache_folder(*names: str) -> pathlib.Path:

@@ -45,8 +45,7 @@ class ObjectInfo:
     """Size and version of an object."""
 
     size: int
-    version: str
-    """Changes whenever the object is written."""
+    version: str  # changes whenever the object is written
 
 
 class ObjectFolder:

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import numbers
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,25 +58,6 @@ class QuestionAnswerer(TextModel):
     ):
         self.null_threshold = self._initial_threshold = null_threshold
         super().__init__(start, settings, seed, **options)
-
-    @classmethod
-    def from_preset(
-        cls,
-        path_or_name: str | os.PathLike,
-        null_threshold: float | None = 0.0,
-        **options: Any,
-    ) -> "QuestionAnswerer":
-        """Load a saved model, or create one with a pre-trained encoder.
-
-        Args:
-            path_or_name: As for `TextModel.from_preset`.
-            null_threshold: Threshold of the null odds, above which the answer is
-                empty; None: never empty. The default keeps that of a saved model.
-            options: Other arguments of `TextModel.from_preset`.
-        """
-        if null_threshold != 0:
-            options["null_threshold"] = null_threshold
-        return super().from_preset(path_or_name, **options)
 
     @classmethod
     def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:

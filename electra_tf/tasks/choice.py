@@ -1,7 +1,6 @@
 """Multiple choice: which of several continuations fits a text (SWAG, RACE)."""
 
 import dataclasses
-import os
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,11 +22,9 @@ from electra_tf.tasks.losses import Loss, class_loss
 class Choices:
     """A text with the continuations to choose from."""
 
-    text: str
-    """A context; or a question, if the choices are answers alone."""
+    text: str  # a context; or a question, if the choices are answers alone
     choices: tuple[str, ...]
-    question: str = ""
-    """Text before each choice, or around it, if it has a blank."""
+    question: str = ""  # text before each choice, or around it, if it has a blank
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -120,24 +117,6 @@ class ChoiceClassifier(PooledTextModel):
             )
         super().__init__(start, settings, seed, **options)
 
-    @classmethod
-    def from_preset(
-        cls,
-        path_or_name: str | os.PathLike,
-        num_choices: int | None = None,
-        **options: Any,
-    ) -> "ChoiceClassifier":
-        """Load a saved model, or create one with a pre-trained encoder.
-
-        Args:
-            path_or_name: As for `TextModel.from_preset`.
-            num_choices: Number of the choices of a text; None: that of the saved model.
-            options: Other arguments of `TextModel.from_preset`.
-        """
-        if num_choices is not None:
-            options["num_choices"] = num_choices
-        return super().from_preset(path_or_name, **options)
-
     @property
     def labels(self) -> tuple[str, ...]:
         """Numbers of the choices, from 0."""
@@ -219,7 +198,14 @@ class ChoiceClassifier(PooledTextModel):
         check_num_targets(x, y, "texts")
         for index, item in enumerate(x):
             as_choices(item, self.num_choices, index)
-        targets = None if y is None else _numbers(y, self.num_choices)
+        known = {str(number): number for number in range(self.num_choices)}
+        for index, target in enumerate(() if y is None else y):
+            if str(target) not in known:
+                raise InputError(
+                    f"A target must be a number from 0 to {self.num_choices - 1}, not "
+                    f"{target!r} at index {index}"
+                )
+        targets = None if y is None else [known[str(target)] for target in y]
         rows = self.row_examples(x)
         return _ChoiceExamples(
             rows.ids,
@@ -236,18 +222,6 @@ class ChoiceClassifier(PooledTextModel):
         if not outputs:
             return np.zeros((0, self.num_choices), np.float32)
         return tf.nn.softmax(np.stack(outputs)).numpy()
-
-
-def _numbers(y: Sequence[Any], count: int) -> list[int]:
-    """Return the numbers of the right choices, also written as text."""
-    known = {str(number): number for number in range(count)}
-    for index, target in enumerate(y):
-        if str(target) not in known:
-            raise InputError(
-                f"A target must be a number from 0 to {count - 1}, not {target!r} at "
-                f"index {index}"
-            )
-    return [known[str(target)] for target in y]
 
 
 def as_choices(item: Any, count: int | None, index: int = 0) -> Choices:

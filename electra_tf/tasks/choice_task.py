@@ -68,7 +68,7 @@ class ChoiceTask(Task):
         return str(int(np.argmax(prediction)))
 
     def record(
-        self, model: ChoiceClassifier, item: Choices, prediction: Any, nbest: Any = None
+        self, model: ChoiceClassifier, item: Choices, prediction: Any
     ) -> dict[str, Any]:
         """Return number and text of the best choice, and the probabilities."""
         best = int(np.argmax(prediction))

@@ -48,10 +48,7 @@ def label_set_report(
 def _rates(
     gold: Any, predicted: Any, names: Sequence[str], labels: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return `classes`, `averages` and perhaps `accuracy` of classes.
-
-    `labels`: what scikit-learn calls each of `names`.
-    """
+    """Return scores by class, `labels` being scikit-learn's names; and averages."""
     from sklearn import metrics
 
     rows = metrics.classification_report(

@@ -284,26 +284,6 @@ class TextRegressor(PooledTextModel):
             )
         super().__init__(start, settings, seed, **options)
 
-    @classmethod
-    def from_preset(
-        cls,
-        path_or_name: str | os.PathLike,
-        low: float | None = None,
-        high: float | None = None,
-        **options: Any,
-    ) -> "TextRegressor":
-        """Load a saved model, or create one with a pre-trained encoder.
-
-        Args:
-            path_or_name: As for `TextModel.from_preset`.
-            low: Lowest score; None: 0, or that of the saved model.
-            high: Highest score; None: 1, or that of the saved model.
-            options: Other arguments of `TextModel.from_preset`.
-        """
-        bounds = {"low": low, "high": high}
-        options |= {name: value for name, value in bounds.items() if value is not None}
-        return super().from_preset(path_or_name, **options)
-
     def make_head(self, seed: int) -> ClassificationHead:
         """Return a head with one output."""
         return self.text_head(1, seed)

@@ -21,8 +21,7 @@ _PUBLISHED = {(12, 256): (3e-4, 0.8), (12, 768): (1e-4, 0.8), (24, 1024): (5e-5,
 _TRAINED = 1_000_000_000
 # Learning rates of other encoders up to a width.
 _RATES = ((128, 6e-4), (256, 3e-4), (512, 1e-4), (math.inf, 5e-5))
-MOST_DROPOUT = 0.1
-"""Rate for rows that are read `_MANY_EPOCHS` times or more, and the highest one."""
+MOST_DROPOUT = 0.1  # the highest rate, and that of `_MANY_EPOCHS` or more
 _MANY_EPOCHS = 10
 _LENGTH = 128
 _UPDATES, _FEWEST_EPOCHS, _MOST_EPOCHS = 1000, 3, 30
@@ -73,10 +72,7 @@ def dropout_rates(
 
 
 def default_epochs(steps: int) -> int:
-    """Return the epochs of a training without a given number.
-
-    `steps`: updates of an epoch; below 1: not known.
-    """
+    """Return the default epochs for the updates of one; below 1: not known."""
     if steps < 1:
         return _FEWEST_EPOCHS
     return min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, math.ceil(_UPDATES / steps)))
@@ -94,9 +90,7 @@ def describe_epochs(steps: int, epochs: int) -> str:
 
 
 def complete_settings(
-    settings: Any,
-    start: PretrainedEncoder,
-    overrides: Mapping[str, Any] | None = None,
+    settings: Any, start: PretrainedEncoder, overrides: Mapping[str, Any] | None = None
 ) -> FinetuningConfig:
     """Return settings in any form of `loader.to_config`, completed by the defaults."""
     base = loader.to_config(default_settings(start), FinetuningConfig)

@@ -26,14 +26,10 @@ def evaluate_model(
 ) -> tuple[dict[str, Any], dict[str, ScoredSplit]]:
     """Score a model on labelled data: a file, or a folder with dev and test.
 
-    `columns` replace the model's. A note counts the data's texts that are among
-    `training_rows`.
-
-    Returns:
-        A report, and the splits by name. The report has task, data, number of examples
-        of each split, and the scores by name, with the split's name as prefix if `data`
-        has several splits; `classes`: the report of each split's classes, if there are
-        any; `threshold`: that of the model's decisions, if it has one.
+    `columns` replace the model's. A note counts texts that are among `training_rows`.
+    Return a report, and the splits by name. The report has task, data, examples of each
+    split, scores by name, with the split's as prefix if there are several, the reports
+    of `classes`, and the `threshold` of the model's decisions, where there are any.
     """
     given = {
         name: tuple(value) if isinstance(value, list) else value

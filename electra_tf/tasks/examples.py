@@ -25,8 +25,7 @@ LENGTHS = (
 IGNORE_LABEL = -1  # target of a position without a label
 _WINDOW = 50  # batches per window; examples are sorted by length within a window
 
-Inputs = Mapping[str, Any]
-"""`token_ids`, `segment_ids`, `padding_mask`, each int32 [B, L]."""
+Inputs = Mapping[str, Any]  # token_ids, segment_ids, padding_mask: int32 [B, L]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,23 +34,16 @@ class EncodedExamples:
 
     ids: RaggedRows
     """Token ids with [CLS] and [SEP], a row for each example; lists are converted."""
-    segments: RaggedRows
-    """Segment ids of the same lengths."""
-    max_length: int
-    """Largest number of positions of an example."""
+    segments: RaggedRows  # segment ids of the same lengths
+    max_length: int  # largest number of positions of an example
     targets: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None
     """A number for each example or position, or a dictionary of such; a float32 array
     with a row for each example; None: unlabelled."""
-    truncated: int = 0
-    """Number of examples that were truncated to `max_length`."""
-    origins: Sequence[Any] = ()
-    """Source of each example; empty if there is one example for each item."""
-    items: Sequence[int] | None = None
-    """Index of the item of each example; None: one example for each item."""
-    weights: Sequence[float] | None = None
-    """Weight of each example in losses and metrics; None: 1."""
-    pairs: bool | None = None
-    """True for pairs of texts, False for single texts; None: neither applies."""
+    truncated: int = 0  # number of examples that were truncated to `max_length`
+    origins: Sequence[Any] = ()  # source of each example, if not one for each item
+    items: Sequence[int] | None = None  # index of each one's item; None: the same
+    weights: Sequence[float] | None = None  # in losses and metrics; None: 1
+    pairs: bool | None = None  # of texts; False: single texts; None: neither
 
     def __post_init__(self):
         for name in ("ids", "segments"):
@@ -226,10 +218,7 @@ def _spec(array: np.ndarray) -> tf.TensorSpec:
 
 
 def _column(ids: RaggedRows, values: Any) -> np.ndarray | list[Any]:
-    """Return numbers as an array, int32 or float32, and ids of positions as a list.
-
-    Raise an error for rows of another kind, which padding would change.
-    """
+    """Return numbers as an array, or ids of positions as a list; no other rows."""
     if len(ids) != len(values):
         raise ValueError(f"{len(values)} targets for {len(ids)} examples")
     has_rows = isinstance(values, np.ndarray) and values.dtype == np.float32

@@ -12,18 +12,14 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
 
 IDS = tf.TensorSpec([None, None], tf.int32)
-MANY_BATCHES = 8
-"""From here on, fused operations save more time than their compilation takes."""
+MANY_BATCHES = 8  # from which on compiling fused operations saves time
 INPUTS = dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), IDS)
 
 
 def compiled(
     layer: keras.layers.Layer, key: tuple, function: Callable, *signature: Any
 ) -> Callable:
-    """Return the compiled function of an earlier call with the same key, or this one.
-
-    Weights that were added since then, as by `enable_lora`, need another trace.
-    """
+    """Return the compiled function of a key, or a new one after `enable_lora`."""
     functions = vars(layer).setdefault("_compiled_for_texts", {})
     return functions.setdefault(
         (*key, len(layer.weights)), tf.function(function, signature, autograph=False)
@@ -31,10 +27,7 @@ def compiled(
 
 
 def evaluation_ops(compiled: bool = True) -> LayerOps:
-    """Return the operations of a step without dropout, fused ones on CPUs.
-
-    XLA compiles the fused ones again for each shape of a batch.
-    """
+    """Return operations without dropout; the fused ones are compiled for each shape."""
     is_fused = compiled and has_only_cpus()
     return FusedLayerOps(None, on_cpu=True) if is_fused else LayerOps(training=False)
 
@@ -44,10 +37,7 @@ def outputs_by_row(
     batch_size: int,
     function: Callable[[Mapping[str, np.ndarray], Sequence[int]], Any],
 ) -> list[Any]:
-    """Return the outputs for each example, structures of NumPy arrays.
-
-    The function gets the inputs of a batch and the numbers of its examples.
-    """
+    """Return the outputs of each example, by a function of a batch and its rows."""
     results: list[Any] = [None] * len(examples)
     for rows in prediction_batch_indices(examples.lengths, batch_size):
         inputs, _, _ = examples.batch(rows, len(rows))

@@ -16,17 +16,12 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.tasks import examples as batches
+from electra_tf.tasks import text_inputs
 from electra_tf.tasks.examples import EncodedExamples, Inputs
 from electra_tf.tasks.labels import check_rows
 from electra_tf.tasks.losses import squeeze_column
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.task_methods import TaskMethods
-from electra_tf.tasks.text_inputs import (
-    check_input,
-    is_text_dataset,
-    is_texts,
-    tokenize_dataset,
-)
 from electra_tf.text.encoding import to_array, to_rows
 
 INPUTS = ("token_ids", "segment_ids", "padding_mask")
@@ -35,13 +30,11 @@ INPUTS = ("token_ids", "segment_ids", "padding_mask")
 class Prepared(NamedTuple):
     """Arguments of a method of `keras.Model`."""
 
-    x: Any
-    """`EncodedExamples` for texts, a data set of ids, or another input of Keras."""
+    x: Any  # `EncodedExamples` for texts, a data set of ids, or another input of Keras
     y: Any = None
     sample_weight: Any = None
     class_weight: Any = None
-    pairs: bool | None = None
-    """True for pairs of texts, False for single texts; None: unknown."""
+    pairs: bool | None = None  # of texts; False: single texts; None: unknown
 
 
 def prepare(
@@ -52,22 +45,19 @@ def prepare(
     class_weight: Any = None,
     pairs: bool | None = None,
 ) -> Prepared:
-    """Encode texts with their targets and weights; validate ids.
-
-    `pairs`: whether texts must be pairs; None: either.
-    """
-    x = check_input(x)
-    if isinstance(x, tf.data.Dataset) and is_text_dataset(x):
+    """Encode texts, which must be `pairs` or not, or are either; validate ids."""
+    x = text_inputs.check_input(x)
+    if isinstance(x, tf.data.Dataset) and text_inputs.is_text_dataset(x):
         if sample_weight is not None:
             raise InputError(
                 "sample_weight does not apply to a data set of texts; map it to "
                 "batches of (texts, targets, weights)"
             )
-        dataset, found = tokenize_dataset(
+        dataset, found = text_inputs.tokenize_dataset(
             x, lambda *batch: _encode(model, *batch, class_weight)
         )
         return Prepared(dataset, y, pairs=check_pairs(found, pairs))
-    if is_texts(x):
+    if text_inputs.is_texts(x):
         rows = to_rows(x, not model.takes_words)
         x = _encode(model, rows, y, sample_weight, class_weight)
         y = sample_weight = class_weight = None
@@ -190,7 +180,7 @@ def _split_texts(
 ) -> tuple[tuple, tuple]:
     """Split off the last texts to validate on; class weights do not apply to them."""
     x = to_array(x)
-    if not is_texts(x):
+    if not text_inputs.is_texts(x):
         raise InputError(
             f"validation_split={share!r:.40} with a {type(x).__name__} does not apply; "
             "pass validation_data"
@@ -235,10 +225,7 @@ def to_targets(y: Any, columns: bool) -> list[Any] | None:
 
 
 def to_weights(weights: Any, count: int, exact: bool = True) -> np.ndarray | None:
-    """Return the weights of items in any container as float32; None: all 1.
-
-    `exact`: whether there must not be more weights than items.
-    """
+    """Return the weights of items as float32; `exact`: not more than items."""
     if weights is None:
         return None
     rule = "sample_weight must have a finite number of 0 or more for each item, not"

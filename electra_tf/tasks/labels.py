@@ -14,10 +14,8 @@ from electra_tf.errors import InputError, format_list
 
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?")
 _EMPTY_VALUES = {"nan", "null", "none", "na", "n/a", "<na>", "nat", "undefined", "#n/a"}
-THRESHOLD = 0.5
-"""A text has the classes whose probabilities are above it."""
-SEPARATOR = ";"
-"""Between the names of a text's classes, if the training data had no separator."""
+THRESHOLD = 0.5  # a text has the classes whose probabilities are above it
+SEPARATOR = ";"  # of names of classes, if the training data had none
 _ELEMENT = re.compile(
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?<![\w.])[+-]?\d+(?![\w.])"""
 )
@@ -78,10 +76,7 @@ def unknown_name(name: str, known: Sequence[str]) -> str:
 def suspicious_labels(
     counts: Mapping[str, int], names: str = "labels", rows: str = "rows"
 ) -> list[str]:
-    """Return a line for each empty label, and each one that several labels spell.
-
-    `counts`: number of rows by label.
-    """
+    """Return a line for each empty label, and for each that several labels spell."""
     groups: dict[Any, list[str]] = {}
     for label in sorted(counts):
         key = float(label) if _NUMBER.fullmatch(label) else fold(label)
@@ -104,10 +99,7 @@ def suspicious_labels(
 
 
 def multi_hot(targets: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
-    """Return a row of zeros and ones for each text, float32 [N, C].
-
-    A target is the names of a text in any container, or already such a row.
-    """
+    """Return a row of zeros and ones for each list of names or row, float32 [N, C]."""
     ids = {label: number for number, label in enumerate(labels)}
     rows_NC = np.zeros((len(targets), len(labels)), np.float32)
     for index, target in enumerate(targets):

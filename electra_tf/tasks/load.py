@@ -68,10 +68,7 @@ def load_model(path: str | os.PathLike) -> keras.Model:
 
 
 def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write a folder that predict, evaluate and export take as `--model`.
-
-    Return the network as it was written, read again from the file.
-    """
+    """Write a folder that commands take as `--model`; return the network in it."""
     os.makedirs(path, exist_ok=True)
     built = build_model(MODELS[model.head.role], model)
     built.save(os.path.join(path, MODEL))

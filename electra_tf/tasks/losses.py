@@ -14,12 +14,9 @@ from electra_tf.tasks.labels import THRESHOLD
 class Loss(NamedTuple):
     """Sums over the rows of this replica."""
 
-    total: tf.Tensor
-    """float32: weighted sum of the losses."""
-    weight: tf.Tensor
-    """float32: sum of the weights."""
-    metric_sum: tf.Tensor
-    """float32: weights of the correct predictions; for scores, the squared error."""
+    total: tf.Tensor  # float32: weighted sum of the losses
+    weight: tf.Tensor  # float32: sum of the weights
+    metric_sum: tf.Tensor  # float32: weights of correct ones, or squared error
 
 
 def weighted_sums(losses: tf.Tensor, correct: tf.Tensor, weights: tf.Tensor) -> Loss:
@@ -39,11 +36,7 @@ def squeeze_column(values: Any) -> tf.Tensor:
 
 
 def class_targets(labels_B: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Return class ids, int32 [B], and probabilities if the labels are these.
-
-    `labels_B`: class ids; or probabilities [B, C], such as one-hot rows, whose class is
-    the most probable one.
-    """
+    """Return class ids, int32 [B], and probabilities [B, C] if the labels are these."""
     labels_B = squeeze_column(labels_B)
     if labels_B.shape.rank != 2:
         # Traced for [B] and for [B, 1], the rank is unknown.
@@ -127,10 +120,7 @@ def label_set_targets(targets: Any, num_classes: int) -> tf.Tensor:
 
 
 def label_set_loss(logits_BC: tf.Tensor, targets: Any, weights_B: tf.Tensor) -> Loss:
-    """Compute the mean binary cross-entropy of the classes of each text.
-
-    A text counts as correct if all of its classes are.
-    """
+    """Compute the mean binary cross-entropy; a text counts as correct as a whole."""
     targets_BC = label_set_targets(targets, logits_BC.shape[-1])
     losses_BC = tf.nn.sigmoid_cross_entropy_with_logits(targets_BC, logits_BC)
     is_same_BC = (targets_BC > THRESHOLD) == (tf.sigmoid(logits_BC) > THRESHOLD)

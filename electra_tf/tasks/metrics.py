@@ -18,8 +18,7 @@ from electra_tf.tasks.data.schemes import conlleval_spans, to_scheme
 
 _TOLERANCE = 1e-6  # rounding of float32 sums whose terms are in another order
 
-Tags = Sequence[Sequence[str]]
-"""One tag for each word of each sentence."""
+Tags = Sequence[Sequence[str]]  # one tag for each word of each sentence
 
 
 def _of_classes(
@@ -78,8 +77,7 @@ METRICS: dict[str, Callable[[ArrayLike, ArrayLike], float]] = {
 LABEL_SET_METRICS = ("micro_f1", "macro_f1", "subset_accuracy")
 """Metrics of a table whose texts have any number of classes."""
 
-REGRESSION_METRICS = ("spearman", "pearson", "mse")
-"""Metrics of a table with a column of scores."""
+REGRESSION_METRICS = ("spearman", "pearson", "mse")  # of a column of scores
 
 
 def classification_metrics(labels: Sequence[str]) -> tuple[str, ...]:
@@ -90,9 +88,8 @@ def classification_metrics(labels: Sequence[str]) -> tuple[str, ...]:
 def describe_degenerate(predictions: ArrayLike, labels: ArrayLike) -> str | None:
     """Describe predictions that are constant or not finite; None for others.
 
-    Fine-tuning on little data sometimes ends with a model that predicts a constant
-    (BERT's paper, section 4.1, calls it unstable). A single example and labels that are
-    the same constant are no reason to warn.
+    Fine-tuning on little data may end with a constant (BERT's paper, section 4.1). One
+    example, or labels that are the same constant, are no reason to warn.
     """
     values = np.asarray(predictions)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -115,11 +112,9 @@ def _is_constant(values: np.ndarray) -> bool:
 
 
 def score_spans(gold: Tags, predicted: Tags) -> dict[str, Any]:
-    """Compute precision, recall and F1 of spans.
+    """Compute precision, recall and F1 of spans, equal to those of conlleval.pl.
 
-    A predicted span is correct if its first word, last word and type are. The scores
-    equal those of conlleval.pl, the scorer of the CoNLL tasks; a score with a
-    denominator of 0 is 0.
+    A span is correct if its first word, last word and type are; a score of 0 / 0 is 0.
     """
     spans = [[conlleval_spans(tags) for tags in side] for side in (gold, predicted)]
     correct = [set(a) & set(b) for a, b in zip(*spans, strict=True)]

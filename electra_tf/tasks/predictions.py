@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # `predict` needs the formats before TensorFlow
 
 OUTPUT_FORMATS = ("text", "jsonl", "tsv", "csv")
 _CHUNK_ITEMS = 1024
+_TABLES = ("csv", "tsv")
 _END = "\r\n"  # of a line of CSV, before it is written
 
 
@@ -37,25 +39,27 @@ def predict_items(
     """
     task = registry.of(model)
     _check_nbest(model, task.max_nbest(model), output_format, nbest)
-    unknown, table = UnknownCounter(model.tokenizer), _Table(output_format)
-    for first in range(0, len(items), _CHUNK_ITEMS):
-        chunk = items[first : first + _CHUNK_ITEMS]
-        predicted = zip(chunk, _details(model, chunk, log, unknown), strict=True)
-        for index, (item, details) in enumerate(predicted, first):
-            if output_format in _Table.SEPARATORS:
-                yield from table.lines(task.rows(model, index, item, details))
-            elif output_format == "jsonl":
-                record = task.record(model, item.value, details, nbest)
-                if item.gold is not None and isinstance(record, dict):
+    unknown = UnknownCounter(model.tokenizer)
+    predicted = _predicted(model, items, log, unknown)
+    if output_format in _TABLES:
+        rows = (task.rows(model, *one) for one in predicted)
+        yield from _table(itertools.chain.from_iterable(rows), output_format)
+    for _, item, details in predicted:
+        if output_format == "jsonl":
+            record = task.record(model, item.value, details)
+            if isinstance(record, dict):
+                if nbest:
+                    record["nbest"] = task.nbest(details)[:nbest]
+                if item.gold is not None:
                     gold = {"gold": item.gold}
                     record = {**task.text_cells(item.value), **gold, **record}
-                if item.id is not None and isinstance(record, dict):
+                if item.id is not None:
                     record = {"id": item.id, **record}
-                yield _escape(json.dumps(record, ensure_ascii=False))
-            else:
-                line = task.line(model, item.value, details)
-                with_id = [] if item.id is None else [" ".join(str(item.id).split())]
-                yield "\t".join([*with_id, line])
+            yield _escape(json.dumps(record, ensure_ascii=False))
+        else:
+            line = task.line(model, item.value, details)
+            with_id = [] if item.id is None else [" ".join(str(item.id).split())]
+            yield "\t".join([*with_id, line])
     for line in unknown.lines("input"):
         log(line)
 
@@ -76,21 +80,26 @@ def _check_nbest(
         )
 
 
-def _details(
+def _predicted(
     model: "TextModel",
     items: Sequence["Item"],
     log: Callable[[str], None],
     unknown: UnknownCounter,
-) -> Sequence[Any]:
-    values = [item.value for item in items]
-    examples = model.examples(values)
-    unknown.add(examples.ids)
-    if examples.truncated:
-        log(
-            f"{examples.truncated:,} of {len(items):,} inputs were truncated to the "
-            f"{model.settings.data.max_length} positions of training"
-        )
-    return model.decode_details(values, examples, model.outputs_of(examples))
+) -> Iterator[tuple[int, "Item", Any]]:
+    """Yield number, item and prediction of each input."""
+    for first in range(0, len(items), _CHUNK_ITEMS):
+        chunk = items[first : first + _CHUNK_ITEMS]
+        values = [item.value for item in chunk]
+        examples = model.examples(values)
+        unknown.add(examples.ids)
+        if examples.truncated:
+            log(
+                f"{examples.truncated:,} of {len(chunk):,} inputs were truncated to "
+                f"the {model.settings.data.max_length} positions of training"
+            )
+        details = model.decode_details(values, examples, model.outputs_of(examples))
+        for index, pair in enumerate(zip(chunk, details, strict=True), first):
+            yield index, *pair
 
 
 def _escape(line: str) -> str:
@@ -98,30 +107,24 @@ def _escape(line: str) -> str:
     return line.encode("utf-8", "backslashreplace").decode()
 
 
-class _Table:
-    """Lines of a table, with a header from the first row."""
+def _table(rows: Iterable[Mapping[str, Any]], form: str) -> Iterator[str]:
+    """Yield the lines of a table, whose header is that of the first row."""
+    names: list[str] | None = None
+    for row in rows:
+        if names is None:
+            names = list(row)
+            yield _table_line(names, form)
+        yield _table_line([row.get(name) for name in names], form)
 
-    SEPARATORS: Mapping[str, str] = {"csv": ",", "tsv": "\t"}
 
-    def __init__(self, form: str):
-        self._form, self._names = form, None
-
-    def lines(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-        """Yield the lines of more rows, which have the columns of the first one."""
-        for row in rows:
-            if self._names is None:
-                self._names = list(row)
-                yield self._line(self._names)
-            yield self._line([row.get(name) for name in self._names])
-
-    def _line(self, cells: Sequence[Any]) -> str:
-        cells = [str(c) if isinstance(c, float | bool) else cell_text(c) for c in cells]
-        if self._form == "tsv":  # without quotes, so without tabs and line breaks
-            return _escape("\t".join(" ".join(cell.split()) for cell in cells))
-        buffer = io.StringIO(newline="")
-        # Cells with a character of the terminator are put into quotes.
-        csv.writer(buffer, lineterminator=_END).writerow(cells)
-        return _escape(buffer.getvalue().removesuffix(_END))
+def _table_line(cells: Sequence[Any], form: str) -> str:
+    cells = [str(c) if isinstance(c, float | bool) else cell_text(c) for c in cells]
+    if form == "tsv":  # without quotes, so without tabs and line breaks
+        return _escape("\t".join(" ".join(cell.split()) for cell in cells))
+    buffer = io.StringIO(newline="")
+    # Cells with a character of the terminator are put into quotes.
+    csv.writer(buffer, lineterminator=_END).writerow(cells)
+    return _escape(buffer.getvalue().removesuffix(_END))
 
 
 def csv_lines(model: "TextModel", splits: Mapping[str, "ScoredSplit"]) -> Iterator[str]:
@@ -132,14 +135,19 @@ def csv_lines(model: "TextModel", splits: Mapping[str, "ScoredSplit"]) -> Iterat
     """
     from electra_tf.tasks.task import Item
 
-    task, table = registry.of(model), _Table("csv")
-    has_places = any(one.split.places is not None for one in splits.values())
-    for name, one in splits.items():
-        split = one.split
-        columns = split.items, split.targets, one.details
-        for index, (value, gold, details) in enumerate(zip(*columns, strict=True)):
-            more = {"split": name} if len(splits) > 1 else {}
-            if has_places:
-                more["place"] = split.places[index] if split.places else ""
-            cells = task.rows(model, index, Item(value, gold), details)
-            yield from table.lines({**one, **more} for one in cells)
+    task = registry.of(model)
+    has_places = any(one.split.lines is not None for one in splits.values())
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for name, one in splits.items():
+            split = one.split
+            columns = zip(split.items, split.targets, one.details, strict=True)
+            places = split.places
+            for index, (value, gold, details) in enumerate(columns):
+                more = {"split": name} if len(splits) > 1 else {}
+                if has_places:
+                    more["place"] = places[index] if places else ""
+                for cells in task.rows(model, index, Item(value, gold), details):
+                    yield {**cells, **more}
+
+    return _table(rows(), "csv")

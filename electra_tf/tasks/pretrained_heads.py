@@ -168,12 +168,8 @@ class MaskedLanguageModel(MaskedLM):
         for text, positions, best in zip(rows, places, outputs, strict=True):
             proposals = [
                 [
-                    Proposal(
-                        entries[number],
-                        float(value),
-                        _fill(text, slot, entries[number]),
-                    )
-                    for value, number in zip(best[0][slot], best[1][slot], strict=True)
+                    Proposal(entries[n], float(p), _fill(text, slot, entries[n]))
+                    for p, n in zip(best[0][slot], best[1][slot], strict=True)
                 ]
                 for slot in range(len(positions))
             ]
@@ -298,16 +294,9 @@ class Electra(ElectraPair):
         )
         entries, results = tokenizer.vocabulary.tokens, []
         for text, ids, output_L in zip(rows, examples.ids, outputs, strict=True):
-            spans = tokenizer.piece_offsets(text)
             values = output_L[1 : len(ids) - 1].tolist()
-            results.append(
-                [
-                    ReplacedToken(entries[number], *span, value)
-                    for number, span, value in zip(
-                        ids[1:-1], spans, values, strict=True
-                    )
-                ]
-            )
+            rows = zip(ids[1:-1], tokenizer.piece_offsets(text), values, strict=True)
+            results.append([ReplacedToken(entries[n], *span, p) for n, span, p in rows])
         return results
 
 

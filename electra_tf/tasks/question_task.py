@@ -138,18 +138,15 @@ class QuestionTask(Task):
         return " ".join(prediction.answer_text(model.null_threshold).split())
 
     def record(
-        self,
-        model: QuestionAnswerer,
-        item: Any,
-        prediction: QAPrediction,
-        nbest: int | None = None,
+        self, model: QuestionAnswerer, item: Any, prediction: QAPrediction
     ) -> dict[str, Any]:
-        """Return the answer, with its best candidates."""
+        """Return the answer, and the score of no answer."""
         text = prediction.answer_text(model.null_threshold)
-        record = {"answer": text, "null_odds": prediction.null_odds}
-        if nbest:
-            record["nbest"] = list(map(dataclasses.asdict, prediction.nbest[:nbest]))
-        return record
+        return {"answer": text, "null_odds": prediction.null_odds}
+
+    def nbest(self, prediction: QAPrediction) -> list[dict[str, Any]]:
+        """Return the best candidates."""
+        return list(map(dataclasses.asdict, prediction.nbest))
 
     def cells(self, model: QuestionAnswerer, prediction: Any) -> dict[str, Any]:
         """Return the answer, and the best candidate, which is empty for no answer."""
@@ -177,10 +174,7 @@ def _question_split(questions: Sequence[Question]) -> Split:
 def _split_by_article(
     questions: Sequence[Question], settings: DataConfig
 ) -> dict[str, list[Question]]:
-    """Split questions so that each article is in train or in dev.
-
-    Each context is an article if there are not several titles.
-    """
+    """Split by article, or by context if there are not several titles."""
     has_titles = len({question.title for question in questions}) > 1
     articles = [(has_titles and q.title) or q.context for q in questions]
     if len(set(articles)) < 2:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -14,7 +13,7 @@ import keras
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.model import EncoderConfig
-from electra_tf.errors import InputError, unknown_arguments
+from electra_tf.errors import InputError
 from electra_tf.interop import keras_file
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import TaskHead
@@ -70,8 +69,8 @@ def build_model(
 ) -> Model:
     """Create the Keras model of a fine-tuned network.
 
-    `resolve`: function from the model's own settings, as `base`, to those to use.
-    `given`: arguments of the class, of which those that the files lack are used.
+    `resolve` maps the model's own settings, as `base`, to those to use; `given` are
+    arguments of the class, of which those that the files lack are used.
     """
     network, tokenizer = model.main, model.require_tokenizer()
     head, weights = network.head, network.encoder_weights
@@ -90,7 +89,14 @@ def build_model(
     config |= {name: value for name, value in given.items() if name in lacking}
     if resolve is not None:
         settings = resolve(base=own)
-        _check_head_settings(settings.model, own.model, model.path)
+        for name in ("pooler", "pooling", "joint_prediction", "answerable"):
+            wanted, stored = (getattr(one.model, name) for one in (settings, own))
+            if wanted != stored:
+                raise InputError(
+                    f"model.{name} must be {stored!r}, as in the head of "
+                    f"{model.path!r}, not {wanted!r}; leave it out, or pass the "
+                    "arguments of a new head, such as labels"
+                )
         config["settings"] = dataclasses.asdict(settings)
     with _reading_settings(kind, model.path), weights_of_zeros():
         built = kind.from_config(config)
@@ -111,21 +117,6 @@ def _reading_settings(kind: type[Model], path: str) -> Iterator[None]:
             f"{path} does not have the settings of a {kind.__name__}: "
             f"{type(error).__name__}: {error!s:.200}"
         ) from error
-
-
-def _check_head_settings(given: Any, own: Any, path: str) -> None:
-    """Raise an error for settings of another head than that of the weights."""
-    differing = [
-        f"model.{name}={getattr(given, name)!r} for {getattr(own, name)!r}"
-        for name in ("pooler", "pooling", "joint_prediction", "answerable")
-        if getattr(given, name) != getattr(own, name)
-    ]
-    if differing:
-        raise InputError(
-            f"settings must be those of the head in {path!r}, not "
-            f"{', '.join(differing)}; leave them out, or pass the arguments of a new "
-            "head, such as labels"
-        )
 
 
 def _arguments(head: TaskHead, start: PretrainedEncoder) -> Mapping[str, Any]:
@@ -163,15 +154,16 @@ def from_source(
         model = build_model(kind, source.fine_tuned, resolve, head)
     else:
         return _new_model(kind, source, head, (settings, length), options)
-    given = {"settings": resolve(base=model.settings), **head}
-    stored = {"settings": model.settings, **{n: getattr(model, n) for n in head}}
+    given = loader.flatten(dataclasses.asdict(resolve(base=model.settings))) | head
+    stored = loader.flatten(dataclasses.asdict(model.settings))
+    stored |= {name: getattr(model, name) for name in head}
     if options["seed"]:
         given["seed"], stored["seed"] = options["seed"], int(model.seed.numpy())
     if options["dtype"]:
         given["dtype"] = keras.dtype_policies.get(options["dtype"]).name
         stored["dtype"] = model.settings.training.precision
     differing = [
-        _difference(name, value, stored[name])
+        f"{name}={value!r:.200} for {stored[name]!r:.200}"
         for name, value in given.items()  # constructors store lists as tuples
         if (tuple(value) if isinstance(value, list) else value) != stored[name]
     ]
@@ -206,39 +198,3 @@ def _new_model(
     model = kind(source.encoder, settings=chosen, **own, **options)
     model.settings_note = describe_settings(source.encoder, chosen)
     return model
-
-
-def reject_unknown_arguments(kind: Any, base: Any, head: Mapping[str, Any]) -> None:
-    """Raise an error for arguments that `from_preset` of a class does not have.
-
-    `base`: the class of which `from_preset` has the arguments of all models.
-    """
-    unknown = {n: v for n, v in head.items() if n not in kind.own_arguments}
-    if unknown:
-        known = dict.fromkeys(
-            parameter.name
-            for one in (kind, base)
-            for parameter in inspect.signature(one.from_preset).parameters.values()
-            if parameter.kind != parameter.VAR_KEYWORD
-        )
-        remedies = {
-            name: f'pass settings={{"{setting}": {value!r}}}'
-            for name, value in unknown.items()
-            if (setting := loader.setting_named(name, FinetuningConfig))
-        }
-        if "num_labels" in unknown and kind.required_argument:
-            remedies["num_labels"] = f"pass {kind.required_argument}"
-        known |= dict.fromkeys(kind.own_arguments)
-        function = f"{kind.__name__}.from_preset"
-        raise unknown_arguments(function, unknown, known, remedies)
-
-
-def _difference(name: str, value: Any, stored: Any) -> str:
-    """Describe an argument that differs from that of the saved model."""
-    if name == "settings":
-        ours, theirs = (
-            loader.flatten(dataclasses.asdict(config)) for config in (value, stored)
-        )
-        value = {n: v for n, v in ours.items() if v != theirs[n]}
-        stored = {n: theirs[n] for n in value}
-    return f"{name}={value!r:.200} for {stored!r:.200}"

@@ -36,8 +36,7 @@ class Mistake(NamedTuple):
     text: str
     gold: str
     predicted: str
-    size: float
-    """Value of `measure`, by which mistakes are compared."""
+    size: float  # value of `measure`, by which mistakes are compared
     measure: str = "probability"
 
 
@@ -45,24 +44,18 @@ class ScoredSplit(NamedTuple):
     """A labelled split with the predictions of a model and their scores."""
 
     split: Split
-    details: Sequence[Any]
-    """Outputs of the model's `predict_details`."""
+    details: Sequence[Any]  # outputs of the model's `predict_details`
     predictions: Any
-    scores: dict[str, float]
-    """Scores by name; the first one compares trials."""
-    classes: ClassReport | None
-    """Scores of each class and confusions; None: no classes."""
-    mistakes: list[Mistake]
-    """Those that the model was most sure of, the worst first."""
-    degenerate: str | None
-    """Description of degenerate predictions; None: they are not degenerate."""
+    scores: dict[str, float]  # scores by name; the first one compares trials
+    classes: ClassReport | None  # scores of each class and confusions; None: no classes
+    mistakes: list[Mistake]  # those that the model was most sure of, the worst first
+    degenerate: str | None  # what is degenerate in predictions, if anything
 
 
 class Scorer(abc.ABC):
     """Scores of the predictions of one kind of task."""
 
-    metric: str
-    """Name of the score that compares trials."""
+    metric: str  # name of the score that compares trials
 
     def scored(self, model: Any, split: Split, details: Sequence[Any]) -> ScoredSplit:
         """Score what `predict_details` returned for a labelled split."""
@@ -167,8 +160,8 @@ class LabelScorer(Scorer):
             predictions = [f"{number:.7g}" for number in predictions]
         lines = [f"{index}\t{word}" for index, word in enumerate(predictions)]
         lines = ["index\tprediction", *lines]
-        if split.places is not None:
-            rows = zip(lines, ["place", *split.places], strict=True)
+        if places := split.places:
+            rows = zip(lines, ["place", *places], strict=True)
             lines = [f"{line}\t{place}" for line, place in rows]
         _write_lines(f"{path}.tsv", lines)
 
@@ -331,8 +324,7 @@ class Answers(NamedTuple):
     """Predictions for the questions of a split, in order."""
 
     best: Sequence[QAPrediction]
-    threshold: float | None
-    """Of the null odds, above which the answer is empty; None: never empty."""
+    threshold: float | None  # of null odds, above which answers are empty
 
 
 class AnswerScorer(Scorer):

@@ -12,15 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.serving.text_graph import WordTags
-from electra_tf.tasks.data.schemes import (
-    BEGIN_MARKS,
-    BIOES,
-    END_MARKS,
-    OUTSIDE,
-    OUTSIDE_MARKS,
-    as_span_tags,
-    split_tag,
-)
+from electra_tf.tasks.data import schemes
 from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.text.graph_tokenizer import WordOffsets, repeat_rows, substrings
 
@@ -33,20 +25,20 @@ class SpanWords(NamedTuple):
     inside_W: tf.Tensor
     first_W: tf.Tensor
     last_W: tf.Tensor
-    follows_W: tf.Tensor
-    """First words directly after a span of the same type."""
-    kind_W: tf.Tensor
-    """int32, indices of types."""
+    follows_W: tf.Tensor  # first words directly after a span of the same type
+    kind_W: tf.Tensor  # int32, indices of types
 
 
 class SpanFinder:
     """Finder of the spans of tags, by the rules of `schemes.conlleval_spans`."""
 
     def __init__(self, tags: Sequence[str]):
-        marks, kinds = zip(*map(split_tag, as_span_tags(tags)), strict=True)
+        marks, kinds = zip(
+            *map(schemes.split_tag, schemes.as_span_tags(tags)), strict=True
+        )
         self._outside_C, self._begins_C, self._ends_C = (
             np.array([mark in some for mark in marks])
-            for some in (OUTSIDE_MARKS, BEGIN_MARKS, END_MARKS)
+            for some in (schemes.OUTSIDE_MARKS, schemes.BEGIN_MARKS, schemes.END_MARKS)
         )
         self.kinds = sorted(set(kinds))
         """Types of spans, sorted."""
@@ -79,13 +71,13 @@ def shifted(values_W: tf.Tensor, by: int) -> tf.Tensor:
 class GraphSpans:
     """Spans of the tags of a model, by the rules of `schemes.conlleval_spans`."""
 
-    def __init__(self, tags: Sequence[str], scheme: str = BIOES):
+    def __init__(self, tags: Sequence[str], scheme: str = schemes.BIOES):
         self._tags, self._scheme = list(tags), scheme
         self._finder = SpanFinder(tags)
 
     def labels(self, words: WordTags) -> tf.Tensor:
         """Return the tag of each word in the scheme, strings [W]."""
-        if self._scheme == BIOES:  # as `TokenClassifier.decode`
+        if self._scheme == schemes.BIOES:  # as `TokenClassifier.decode`
             return tf.gather(tf.constant(self._tags), words.tag_W)
         spans = self._find(words)
         is_b_W, is_e_W = {
@@ -96,17 +88,16 @@ class GraphSpans:
         }[self._scheme]
         mark_W = tf.where(is_b_W, 1, tf.where(is_e_W, 2, 0))
         suffixes = [f"-{kind}" if kind else "" for kind in self._finder.kinds]
-        names = [OUTSIDE, *(mark + of for of in suffixes for mark in _WRITTEN)]
+        names = [schemes.OUTSIDE, *(mark + of for of in suffixes for mark in _WRITTEN)]
         index_W = 1 + spans.kind_W * len(_WRITTEN) + mark_W
         return tf.gather(tf.constant(names), tf.where(spans.inside_W, index_W, 0))
 
     def entities(self, words: WordTags, offsets: WordOffsets) -> dict[str, tf.Tensor]:
-        """Return the entities of texts, given the characters of the words.
+        """Return the entities of texts, given the characters of the words, by name:
 
-        Returns:
-            `count`, int32 [B], and for each entity `types` and `texts`, strings,
-            `starts` and `ends`, int32, and `scores`, float32, all [B, E]; empty, -1 and
-            0 beyond the entities of a text.
+        `count`, int32 [B]; `types` and `texts`, strings, `starts` and `ends`, int32,
+        `scores`, float32, all [B, E], and empty, -1 and 0 beyond the entities of a
+        text.
         """
         spans = self._find(words)
         first_W, last_W = spans.first_W, spans.last_W
@@ -150,15 +141,11 @@ class SpanF1(keras.metrics.Metric):
         super().__init__(name=name, dtype=dtype)
         self.tags = tuple(tags)
         # The last id is that of positions without a word, outside of all spans.
-        self._finder = SpanFinder([*self.tags, OUTSIDE])
+        self._finder = SpanFinder([*self.tags, schemes.OUTSIDE])
         self._counts_3 = self.add_variable((3,), "zeros", name="counts")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any) -> None:
-        """Add rows of tags.
-
-        `y_true`: tag ids [B, L], `IGNORE_LABEL` where no word begins; `y_pred`: logits
-        [B, L, C]; `sample_weight`: float32 [B].
-        """
+        """Add tag ids [B, L], `IGNORE_LABEL` at no word, and logits [B, L, C]."""
         y_true = tf.cast(y_true, tf.int32)
         is_word_X = tf.reshape(y_true != IGNORE_LABEL, [-1])
         rows_BL = tf.ones_like(y_true) * tf.range(tf.shape(y_true)[0])[:, None]

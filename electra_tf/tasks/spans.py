@@ -15,10 +15,7 @@ from electra_tf.text.tokenizer import WordPieceTokenizer
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
-    """One candidate answer.
-
-    The logits are log-probabilities within a window, in joint prediction.
-    """
+    """One candidate answer; its logits are log-probabilities in joint prediction."""
 
     text: str
     probability: float
@@ -67,13 +64,10 @@ def decode_answers(
     """Choose the answer among the spans of all windows; its text is empty without any.
 
     `outputs`: those of `SpanHead` for each window, without the axis of the batch.
-
-    `null_odds` is the smallest answerability logit of the windows. Without that logit
-    it is the smallest score of position 0 minus the score of the best span. In joint
-    prediction the score of position 0 is that of the start only.
-
-    The original's qa_metrics.py returns the word `empty` where no span is valid, and
-    whole words where it cannot match wordpieces; here each one has exact characters.
+    `null_odds` is the smallest answerability logit of the windows; without that logit
+    the smallest score of position 0 (in joint prediction of its start alone) minus the
+    score of the best span. The original's qa_metrics.py returns the word `empty` where
+    no span is valid, and whole words where it cannot match wordpieces.
     """
     offsets = _PieceOffsets(question.context, tokenizer)
     best_spans: dict[str, _Span] = {}

@@ -1,44 +1,33 @@
 """Tags of words, and the entities that they mark, in columns or JSON."""
 
+import collections
 import dataclasses
+import functools
 import itertools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from electra_tf.errors import InputError
-from electra_tf.tasks.data.conll import (
-    COLUMN_SUFFIXES,
-    Sentence,
-    as_sentence,
-    is_column_file,
-    read_conll,
-    with_usual_tags,
-)
+from electra_tf.errors import InputError, format_list
+from electra_tf.tasks.data import conll, schemes, splits, tag_records
+from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.data.files import STANDARD_INPUT, Notify, opened, print_note
 from electra_tf.tasks.data.records import read_json, read_lines_or_objects
-from electra_tf.tasks.data.schemes import OUTSIDE, to_scheme
 from electra_tf.tasks.data.span_records import CharacterSpan
-from electra_tf.tasks.data.splits import Split, find_labelled
+from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import read
-from electra_tf.tasks.data.tag_records import parse_unlabelled
+from electra_tf.tasks.labels import suspicious_labels, unknown_name
 from electra_tf.tasks.score import TagScorer
-from electra_tf.tasks.tag_data import (
-    ENDINGS,
-    read_tagged,
-    read_tagging,
-    require_json,
-    with_known_tags,
-)
-from electra_tf.tasks.tagger import TaggedWords, TokenClassifier
+from electra_tf.tasks.tagger import TaggedWords, TokenClassifier, tag_vocabulary
 from electra_tf.tasks.task import ID, Item, Task, check_count, probability_cells
-from electra_tf.tasks.task_data import Labelled, Reading, TaskData
+from electra_tf.tasks.task_data import Labelled, Reading, TaskData, format_counts
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.delimited import Lines
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES
 
+_ENDINGS = (".txt", ".tsv", *conll.COLUMN_SUFFIXES, "", *JSON_SUFFIXES)
 _HEAD_LINES = 100  # by which columns of words are recognised
 
 
@@ -49,28 +38,64 @@ class TagTask(Task):
     columns = ("text_columns", "label_column", "spans_column", "tag_names")
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
-        """Read files of sentences."""
-        return read_tagging(name, data, reading)
+        """Read files of sentences with tags."""
+        settings, log, notify = reading.settings, reading.log, reading.notify
+        paths = splits.find_training(data, _ENDINGS)
+        keys = [key for key in self.columns if getattr(settings, key)]
+        _require_json(paths["train"], keys)
+        parts = _read_tagged(paths, reading)
+        train = parts["train"]
+        heads = {s.words[:2] for s in train.items if len(s.words) > 1}
+        if settings.word_column == 0 and heads == {("1", "2")}:
+            raise InputError(
+                f"{paths['train']} must have words in its first column, not numbers; "
+                "for CoNLL-U pass --set data.word_column=1 --set data.tag_column=3"
+            )
+        parts["train"] = _without_stray_tags(train, log)
+        parts = splits.with_dev(parts, name, "sentences", settings, notify)
+        train = parts["train"]
+        tags = tag_vocabulary(train.items)
+        for split in [name for name in parts if name != "train"]:
+            parts[split] = _with_known_tags(parts[split], tags, log)
+        if "dev" in paths:
+            kinds, noun = _kinds(parts)
+            splits.warn_of_missing_classes(kinds, name, noun, notify)
+        counts = collections.Counter(tag for own in train.targets for tag in own)
+        for line in suspicious_labels(counts, "tags", "words"):
+            notify(f"{name}: warning: {line}")
+        scheme, misfits = schemes.BIOES, []
+        if schemes.is_span_scheme(tags):
+            scheme, misfits = schemes.scheme_of(train.targets)
+        notify(f"{name}: {_describe_tags(tags, scheme)}")
+        if misfits:
+            odd = train.items[misfits[0]]
+            notify(
+                f"{name}: {len(misfits):,} of {len(train):,} sentences have tags that "
+                f"{scheme} would write otherwise, the first at {odd.source}:{odd.line}"
+            )
+        label_counts = format_counts({f"tag {t}": n for t, n in counts.most_common()})
+        model = functools.partial(TokenClassifier, tags=tags, scheme=scheme)
+        return TaskData(name, parts, TagScorer(tags), model, label_counts=label_counts)
 
     def labelled_data(
         self, model: TokenClassifier, name: str | None, data: str, reading: Reading
     ) -> Labelled:
         """Read sentences, whose tags must be the model's."""
-        files = find_labelled(data, ENDINGS)
+        files = splits.find_labelled(data, _ENDINGS)
         for file in files.values():
-            require_json(file, list(reading.given))
-        splits = {
-            split: with_known_tags(part, model.tags, reading.log)
-            for split, part in read_tagged(files, reading, model.tags).items()
+            _require_json(file, list(reading.given))
+        found = {
+            split: _with_known_tags(part, model.tags, reading.log)
+            for split, part in _read_tagged(files, reading, model.tags).items()
         }
-        return Labelled(name or "tagging", splits, TagScorer(model.tags))
+        return Labelled(name or "tagging", found, TagScorer(model.tags))
 
     def score_file(
         self, name: str, data: str, predictions: str, more: str | None, notify: Notify
     ) -> dict[str, Any]:
         """Score columns of words and predicted tags."""
         if os.path.isdir(data):
-            files = find_labelled(data, ENDINGS)
+            files = splits.find_labelled(data, _ENDINGS)
             stem = pathlib.Path(predictions).name.split(".")[0]
             data = files.get(stem) or next(iter(files.values()))
             notify(f"labels: {data}")
@@ -80,8 +105,12 @@ class TagTask(Task):
                 raise InputError(
                     f"{path} must be columns, a word and its tag on each line, not JSON"
                 )
-        sides = [read_conll(path, 0, -1, log, notify) for path in (data, predictions)]
-        gold, predicted = (with_usual_tags({"": s}, notify=notify)[""] for s in sides)
+        sides = [
+            conll.read_conll(path, 0, -1, log, notify) for path in (data, predictions)
+        ]
+        gold, predicted = (
+            conll.with_usual_tags({"": s}, notify=notify)[""] for s in sides
+        )
         for expected, sentence in itertools.zip_longest(gold, predicted):
             if None in (expected, sentence):
                 counts = f"{len(gold)} and {len(predicted)} sentences"
@@ -119,17 +148,19 @@ class TagTask(Task):
             values = zip(table.lines, map(table.row, range(len(table))), strict=True)
         elif suffix in JSON_SUFFIXES:
             values = read_json(path, log)
-        elif suffix in COLUMN_SUFFIXES or is_column_file(head, model.tags):
+        elif suffix in conll.COLUMN_SUFFIXES or conll.is_column_file(head, model.tags):
             return _column_items(model, path, head, reading)
         else:
             values = read_lines_or_objects(path, log)
-        found = parse_unlabelled(source, values, settings, model.tokenizer, is_given)
+        found = tag_records.parse_unlabelled(
+            source, values, settings, model.tokenizer, is_given
+        )
         return _items(model, found)
 
     def line(self, model: TokenClassifier, item: Any, prediction: TaggedWords) -> str:
         """Return words with tags, or the entities of a text."""
-        sentence, entities = as_sentence(item), prediction.entities
-        if entities is None or OUTSIDE not in model.tags:
+        sentence, entities = conll.as_sentence(item), prediction.entities
+        if entities is None or schemes.OUTSIDE not in model.tags:
             pairs = zip(sentence.words, prediction.tags, strict=True)
             return " ".join(map("/".join, pairs))
         return "\t".join(
@@ -138,15 +169,9 @@ class TagTask(Task):
             for one in entities
         )
 
-    def record(
-        self,
-        model: TokenClassifier,
-        item: Any,
-        prediction: TaggedWords,
-        nbest: int | None = None,
-    ) -> Any:
+    def record(self, model: TokenClassifier, item: Any, prediction: TaggedWords) -> Any:
         """Return words, tags and entities, in the form of a text with spans."""
-        sentence, entities = as_sentence(item), prediction.entities
+        sentence, entities = conll.as_sentence(item), prediction.entities
         record = {"words": list(sentence.words), "tags": prediction.tags}
         if entities is None:
             return record
@@ -166,7 +191,7 @@ class TagTask(Task):
         self, model: TokenClassifier, index: int, item: Item, prediction: TaggedWords
     ) -> list[dict[str, Any]]:
         """Return a row for each word, with the probabilities of the learned tags."""
-        sentence, rows = as_sentence(item.value), []
+        sentence, rows = conll.as_sentence(item.value), []
         more = {} if item.id is None else {ID: item.id}
         for number, word in enumerate(sentence.words):
             row: dict[str, Any] = {**more, "sentence": index, "word": word}
@@ -186,7 +211,7 @@ def _column_items(
     columns: tuple[int, int | None] = 0, None
     if any(len(line.split()) > 1 for line in head):
         columns = reading.settings.word_column, reading.settings.tag_column
-    sentences = read_conll(path, *columns, reading.log, print_note)
+    sentences = conll.read_conll(path, *columns, reading.log, print_note)
     print_note(
         f"{path}: read as columns, word {columns[0]}; its tags are not used, but "
         "copied as gold with --format=csv and jsonl"
@@ -197,13 +222,114 @@ def _column_items(
 def _items(model: TokenClassifier, found: Sequence[tuple[Sentence, Any]]) -> list[Item]:
     """Return sentences with their ids as inputs; tags become gold ones."""
     sentences = [
-        dataclasses.replace(one, tags=tuple(to_scheme(one.tags, model.scheme)))
+        dataclasses.replace(one, tags=tuple(schemes.to_scheme(one.tags, model.scheme)))
         if one.form and one.tags
         else one
         for one, _ in found
     ]
-    sentences = with_usual_tags({"": sentences}, model.tags, print_note)[""]
+    sentences = conll.with_usual_tags({"": sentences}, model.tags, print_note)[""]
     return [
         Item(sentence, sentence.tags, None if name is None else {ID: name})
         for sentence, (_, name) in zip(sentences, found, strict=True)
     ]
+
+
+def _require_json(path: str, keys: Sequence[str]) -> None:
+    """Raise an error if a file has no keys, which flags name."""
+    if keys and inner_suffix(path) not in JSON_SUFFIXES:
+        flags = ", ".join(f"--{key}" for key in keys)
+        raise InputError(f"{flags} must be used with JSON, and {path!r} is columns")
+
+
+def _read_tagged(
+    paths: Mapping[str, str], reading: Reading, known: Sequence[str] = ()
+) -> dict[str, Split]:
+    """Read the files of all splits; tags keep the spelling of those of a model."""
+    files = {split: read_sentences(path, reading) for split, path in paths.items()}
+    files = conll.with_usual_tags(files, known, reading.notify)
+    return {
+        split: Split(sentences, [sentence.tags for sentence in sentences])
+        for split, sentences in files.items()
+    }
+
+
+def read_sentences(path: str, reading: Reading) -> list[conll.Sentence]:
+    """Read a labelled file of columns or JSON."""
+    settings, log, notify = reading.settings, reading.log, reading.notify
+    if inner_suffix(path) in JSON_SUFFIXES:
+        return tag_records.read_labelled(path, settings, log, notify, reading.tokenizer)
+    return conll.read_conll(
+        path, settings.word_column, settings.tag_column, log, notify
+    )
+
+
+def _kinds(parts: Mapping[str, Split]) -> tuple[dict[str, set[str]], str]:
+    """Return the types of spans, or the tags, of each split, and what they are."""
+    tags = {n: {t for tags in s.targets for t in tags} for n, s in parts.items()}
+    if not schemes.is_span_scheme(tags["train"]):
+        return tags, "tags"
+    kinds = {n: {t.partition("-")[2] for t in own} - {""} for n, own in tags.items()}
+    return kinds, "types of spans"
+
+
+def _without_stray_tags(train: Split, log: DataErrorLog) -> Split:
+    """Drop sentences with a tag that marks no span, if nearly all tags mark spans."""
+    tags = [tag for tags in train.targets for tag in tags]
+    strays = {tag for tag in set(tags) if not schemes.is_span_scheme({tag})}
+    count = sum(tag in strays for tag in tags)
+    known = {schemes.OUTSIDE, *strays}
+    if count > max(1, schemes.STRAY * len(tags)) or known.issuperset(tags):
+        return train
+    kind = "a tag that marks no span"
+    return _without(train, train.targets, strays.__contains__, kind, repr, log)
+
+
+def _with_known_tags(split: Split, tags: Sequence[str], log: DataErrorLog) -> Split:
+    """Return the sentences whose tags a model has; report those that it lacks."""
+    converted, source = split.targets, split.items[0].source
+    if schemes.is_span_scheme(tags):
+        scheme = schemes.learned_scheme(tags)
+        converted = [
+            schemes.to_scheme(own, scheme) if schemes.is_span_scheme(own) else own
+            for own in converted
+        ]
+    describe = functools.partial(unknown_name, known=tags)
+    kind = "a tag training does not have"
+    known = _without(split, converted, lambda t: t not in tags, kind, describe, log)
+    if not len(known):
+        raise InputError(
+            f"{source} must have sentences with known tags only, and has none; known: "
+            f"{format_list(tags)}"
+        )
+    return known
+
+
+def _without(
+    split: Split,
+    converted: Sequence[Sequence[str]],
+    is_wrong: Callable[[str], bool],
+    kind: str,
+    describe: Callable[[str], str],
+    log: DataErrorLog,
+) -> Split:
+    """Drop the sentences with a wrong tag, and report the first one of each."""
+    good = []
+    for index, (sentence, tags) in enumerate(zip(split.items, converted, strict=True)):
+        wrong = [place for place, tag in enumerate(tags) if is_wrong(tag)]
+        if not wrong:
+            good.append(index)
+            continue
+        tag, line = sentence.tags[wrong[0]], sentence.line_of(wrong[0])
+        detail = f"{describe(tag)}; its sentence is dropped"
+        log.add(sentence.source, line, kind, detail)
+    return split.subset(good)
+
+
+def _describe_tags(tags: Sequence[str], scheme: str) -> str:
+    if schemes.is_span_scheme(tags):
+        return (
+            f"the tags mark spans, in the scheme {scheme}: scored by F1 of whole "
+            f"spans, predictions are written in {scheme}"
+        )
+    why = "F1 of spans needs tags such as B-NP, I-NP and O"
+    return f"{len(tags):,} tags, scored by accuracy ({why})"

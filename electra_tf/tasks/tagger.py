@@ -240,20 +240,19 @@ class TokenClassifier(TextModel):
         parts = [[np.zeros([0, len(self.tags)], np.float32)] for _ in x]
         for (index, part), logits_LC in zip(examples.origins, outputs, strict=True):
             parts[index].append(logits_LC[part.starts])
-        return list(map(self._tagged_words, x, map(np.concatenate, parts)))
-
-    def _tagged_words(self, item: Any, logits_WC: np.ndarray) -> TaggedWords:
-        """Return the prediction for an element of `x` from its words' logits."""
-        sentence, best_W = as_sentence(item), logits_WC.argmax(-1)
-        probabilities_WC = tf.nn.softmax(logits_WC).numpy()
-        tags, entities = [self.tags[tag] for tag in best_W], None
-        if sentence.text is not None:
-            span_tags = schemes.as_span_tags(self.tags)
-            spans = [span_tags[tag] for tag in best_W]
-            entities = find_entities(sentence, spans, probabilities_WC.max(-1))
-        if self.scheme != schemes.BIOES:  # also the value for tags that mark no spans
-            tags = schemes.to_scheme(tags, self.scheme)
-        return TaggedWords(tags, entities, probabilities_WC)
+        predictions, span_tags = [], schemes.as_span_tags(self.tags)
+        for sentence, logits_WC in zip(map(as_sentence, x), parts, strict=True):
+            logits_WC = np.concatenate(logits_WC)
+            best_W, entities = logits_WC.argmax(-1), None
+            probabilities_WC = tf.nn.softmax(logits_WC).numpy()
+            tags = [self.tags[tag] for tag in best_W]
+            if sentence.text is not None:
+                spans = [span_tags[tag] for tag in best_W]
+                entities = find_entities(sentence, spans, probabilities_WC.max(-1))
+            if self.scheme != schemes.BIOES:  # also for tags that mark no spans
+                tags = schemes.to_scheme(tags, self.scheme)
+            predictions.append(TaggedWords(tags, entities, probabilities_WC))
+        return predictions
 
     def _tag_ids(self, sentence: Sentence) -> list[int]:
         """Return the ids of a sentence's tags; tags of spans in the learned scheme."""
@@ -279,12 +278,9 @@ class EncodedWords:
     """One input: [CLS], the wordpieces of consecutive words, [SEP]; not padded."""
 
     ids: list[int]
-    starts: list[int]
-    """Position of the first wordpiece of each word."""
-    words: range
-    """Indices of the words in the sentence."""
-    cut: int
-    """Number of dropped wordpieces of a word that is longer than an input."""
+    starts: list[int]  # position of the first wordpiece of each word
+    words: range  # indices of the words in the sentence
+    cut: int  # number of dropped wordpieces of a word that is longer than an input
 
     def targets(self, gold: Sequence[int]) -> list[int]:
         """Return the tag ids of a sentence's words at their first wordpieces."""
@@ -297,15 +293,11 @@ class EncodedWords:
 def encode_words(
     words: Sequence[str], tokenizer: WordPieceTokenizer, max_length: int
 ) -> list[EncodedWords]:
-    """Pack a sentence into one input, or into several where it is too long for one.
+    """Pack the words of a sentence, each once, into one input or several.
 
-    The first wordpiece of a word represents it; [UNK] represents a word without
-    wordpieces. A long sentence is split between words, so each word gets a tag
-    (the original drops the words that do not fit). A word longer than an input keeps
-    its first wordpieces.
-
-    Returns:
-        Inputs with the words in order, each word once.
+    The first wordpiece of a word represents it, or [UNK] if it has none. A long
+    sentence is split between words (the original drops those that do not fit); a word
+    longer than an input keeps its first wordpieces.
     """
     vocabulary = tokenizer.vocabulary.ids
     cls, sep, unknown = (vocabulary[name] for name in (CLS, SEP, UNKNOWN))
@@ -323,11 +315,7 @@ def encode_words(
 
 
 def tag_vocabulary(sentences: Iterable[Sentence]) -> tuple[str, ...]:
-    """Return the tags that a model predicts, sorted.
-
-    Each type of span gets all four BIOES tags: a type that is a single word in these
-    sentences may have several words in another file.
-    """
+    """Return the tags of a model, sorted; of spans all BIOES tags of each type."""
     vocabulary = {tag for sentence in sentences for tag in sentence.tags}
     if schemes.is_span_scheme(vocabulary):
         kinds = {tag.partition("-")[2] for tag in vocabulary - {schemes.OUTSIDE}}

@@ -20,8 +20,7 @@ from electra_tf.text.files import inner_suffix
 if TYPE_CHECKING:
     from electra_tf.tasks.text_model import TextModel
 
-ID = "id"
-"""Column of the id of a record."""
+ID = "id"  # column of the id of a record
 LINE_OF_PAIR = ("text", "text_b")
 
 
@@ -29,12 +28,9 @@ LINE_OF_PAIR = ("text", "text_b")
 class Item:
     """Input of a model, with the columns of its row."""
 
-    value: Any
-    """An element of the argument `x` of `model.examples`."""
-    gold: Any = None
-    """Label, score, tags or answers in the file; None: it has none."""
-    columns: Mapping[str, Any] | None = None
-    """Values of its row by column; None: it was a line."""
+    value: Any  # an element of the argument `x` of `model.examples`
+    gold: Any = None  # Label, score, tags or answers in the file; None: it has none
+    columns: Mapping[str, Any] | None = None  # values by column; None: it was a line
 
     @property
     def id(self) -> Any:
@@ -62,14 +58,11 @@ class Items(Sequence[Item]):
 class Task:
     """Declaration of a kind of model, with defaults for one text or pair as input.
 
-    A task that `finetune --task` names has `training_data(name, data, reading)`, which
-    returns a `TaskData`: the training data, labelled data, and the model.
+    A task of `finetune --task` has `training_data(name, data, reading)`: a `TaskData`.
     """
 
-    models: tuple[type["TextModel"], ...] = ()
-    """Classes of its models."""
-    columns: tuple[str, ...] = ()
-    """Settings of `DataConfig` that name columns of its files."""
+    models: tuple[type["TextModel"], ...] = ()  # classes of its models
+    columns: tuple[str, ...] = ()  # settings that name columns of its files
 
     # Data.
 
@@ -80,10 +73,7 @@ class Task:
     def labelled_data(
         self, model: "TextModel", name: str | None, data: str, reading: Reading
     ) -> Labelled:
-        """Read a labelled file, or dev and test of a folder, for a trained model.
-
-        `name` is that of the task the model was trained on.
-        """
+        """Read a file, or dev and test of a folder, for a model of a task's name."""
         kind = type(model).__name__
         raise InputError(f"a {kind} is scored in Python, as it is a class of your own")
 
@@ -102,10 +92,7 @@ class Task:
     def inputs(
         self, model: "TextModel", path: str | None, reading: Reading
     ) -> Sequence[Item]:
-        """Read what a model is to predict for: lines, or columns of a table.
-
-        Columns are those of training, or those that are given.
-        """
+        """Read what to predict for: lines, or columns, given or those of training."""
         if path and inner_suffix(path) in COLUMN_SUFFIXES:
             raise InputError(
                 f"{path} must be texts for a {type(model).__name__}, one on each line "
@@ -148,11 +135,7 @@ class Task:
         )
 
     def parse(self, model: "TextModel", texts: tuple[str, ...]) -> Any:
-        """Return the texts of a row as an element of `x`; a tab separates a pair.
-
-        Raises:
-            ValueError: They are none.
-        """
+        """Return the texts of a row as an element of `x`; ValueError: they are none."""
         if len(texts) == 1 and model.pairs is not False:
             parts = tuple(texts[0].split("\t"))
             if model.pairs and len(parts) != 2:
@@ -170,13 +153,15 @@ class Task:
         """Return the number of candidates of each prediction."""
         return 0
 
+    def nbest(self, prediction: Any) -> list[Any]:
+        """Return the candidates of a prediction as JSON, best first."""
+        return []
+
     def line(self, model: "TextModel", item: Any, prediction: Any) -> str:
         """Return a prediction of `predict_details` as one line."""
         return str(prediction)
 
-    def record(
-        self, model: "TextModel", item: Any, prediction: Any, nbest: int | None = None
-    ) -> Any:
+    def record(self, model: "TextModel", item: Any, prediction: Any) -> Any:
         """Return a prediction as JSON."""
         return {"prediction": self.line(model, item, prediction)}
 

@@ -26,22 +26,17 @@ class Reading:
     """Settings, error log and messages of the readers of a task."""
 
     settings: DataConfig
-    log: DataErrorLog
-    """Log of bad rows."""
+    log: DataErrorLog  # log of bad rows
     notify: Notify
     tokenizer: WordPieceTokenizer | None = None
     """Splits texts with spans of characters into words; None: BERT's rules."""
-    given: Collection[str] = ()
-    """Settings of columns that replace those of a trained model."""
+    given: Collection[str] = ()  # settings that replace those of a trained model
 
 
 def reading_for(
     model: TextModel, stored: DataConfig, given: Mapping[str, Any], notify: Notify
 ) -> Reading:
-    """Return how files are read for a trained model.
-
-    `given` settings replace those that were stored.
-    """
+    """Return how files are read for a model: as stored, apart from `given` settings."""
     settings, log = dataclasses.replace(stored, **given), DataErrorLog("stop")
     return Reading(settings, log, notify, model.tokenizer, given)
 
@@ -50,8 +45,7 @@ def reading_for(
 class Labelled:
     """Labelled data to score a model on."""
 
-    name: str
-    """Name of the task."""
+    name: str  # name of the task
     splits: Mapping[str, Split]
     scorer: Scorer
 
@@ -60,12 +54,9 @@ class Labelled:
 class TaskData(Labelled):
     """Data of a task, validated, with its model and its scorer."""
 
-    model: Callable[..., TextModel]
-    """Function of the encoder, `settings` and `seed` that creates a model."""
-    unordered: bool = False
-    """Whether the two texts may be exchanged, as in a paraphrase."""
-    label_counts: str = ""
-    """Training examples of each class; an unexpected class is usually a mistake."""
+    model: Callable[..., TextModel]  # function of encoder, `settings` and `seed`
+    unordered: bool = False  # whether the texts may be exchanged (paraphrases)
+    label_counts: str = ""  # training examples of each class, to look for mistakes
 
     def __post_init__(self):
         if not len(self.splits["train"]) or not self.eval_splits:

@@ -23,37 +23,25 @@ class TaskMethods(abc.ABC):
     shape: EncoderConfig
     tokenizer: Tokenizer
 
-    kind = ""
-    """Name of the task's kind, as in `interop.task_heads`."""
-    own_arguments: tuple[str, ...] = ()
-    """Arguments of the constructor that only this class has; saved with the model."""
-    head_arguments: tuple[str, ...] = ()
-    """Those of them that define a new head."""
-    output_names: tuple[str, ...] = ()
-    """Names of classes or tags, in the order of the logits."""
-    metric_name = "accuracy"
-    """Name of the metric that `fit` and `evaluate` report beside the loss."""
+    kind = ""  # name of the task's kind, as in `interop.task_heads`
+    own_arguments: tuple[str, ...] = ()  # of the constructor; saved with the model
+    head_arguments: tuple[str, ...] = ()  # those of them that define a new head
+    output_names: tuple[str, ...] = ()  # of classes or tags, in the logits' order
+    metric_name = "accuracy"  # of what `fit` and `evaluate` report beside the loss
     metric_kind: str | None = None
     """Values that metrics of `compile` compare: `classes`, `label_sets`, `scores`;
     None: none."""
-    multi_label = False
-    """True if a text may have several classes, or none."""
-    reads_cls_alone = False
-    """True if the head reads [CLS] alone; the last layer then computes nothing else."""
-    takes_words = False
-    """Whether an input is a list of words, and a text is split into words."""
+    multi_label = False  # True if a text may have several classes, or none
+    reads_cls_alone = False  # whether the last layer computes [CLS] alone
+    takes_words = False  # whether inputs are lists of words, split from texts
     input_form: Literal["texts", "words", "windows"] = "texts"
     """Rows of a served graph: `texts` or pairs of texts; `words`, each with a tag;
     `windows` of a context, each with its question."""
-    takes_columns = False
-    """True if targets [N, 1] are one target for each text."""
-    length_setting = "max_length"
-    """Setting of `DataConfig` that truncated inputs exceed."""
-    pairs: bool | None = None
-    """True for pairs of texts, False for single texts; None: not trained yet."""
+    takes_columns = False  # True if targets [N, 1] are one target for each text
+    length_setting = "max_length"  # of `DataConfig`, for truncated inputs
+    pairs: bool | None = None  # of texts; False: single texts; None: not trained yet
 
-    required_argument = ""
-    """Name of the argument that a new model requires, for an error; empty: none."""
+    required_argument = ""  # what a new model requires, for an error
 
     @classmethod
     def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -87,10 +75,7 @@ class TaskMethods(abc.ABC):
         return {"text": 1, "text_b": 1} if self.pairs else {"text": 1}
 
     def row_texts(self, *texts_R: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Return the text, or the two texts, of each row of a served graph.
-
-        `texts_R`: the `served_inputs`, [B], or [B * N] if an input has two axes.
-        """
+        """Return the text or texts of each row from `served_inputs`, [B] or [B * N]."""
         return texts_R
 
     def row_examples(self, x: Sequence[Any]) -> EncodedExamples:

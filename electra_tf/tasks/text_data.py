@@ -14,15 +14,14 @@ from electra_tf.tasks import labels as label_names
 from electra_tf.tasks import metrics
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue, splits
-from electra_tf.tasks.data.splits import Places, Split
+from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import READERS, Table, cell_text, read
 from electra_tf.tasks.score import LabelScorer, LabelSetScorer
 from electra_tf.tasks.task_data import Reading, TaskData, format_counts
 from electra_tf.text.data_errors import DataErrorLog
 
 UNBOUNDED = (-np.inf, np.inf)
-Errors = dict[int, tuple[str, str]]
-"""Kind and detail of the errors of a table by index of the row."""
+Errors = dict[int, tuple[str, str]]  # kind and detail by index of the row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +30,9 @@ class Columns:
 
     texts: Sequence[str]
     target: str
-    labels: Sequence[str] | None
-    """Classes; None: scores, or the classes are not known yet."""
-    bounds: tuple[float, float] | None
-    """Lowest and highest score; None: classes."""
-    separator: str | None = None
-    """Between the classes of a text, of any number; None: each text has one."""
+    labels: Sequence[str] | None  # classes; None: scores, or not known yet
+    bounds: tuple[float, float] | None  # lowest and highest score; None: classes
+    separator: str | None = None  # of a text's classes; None: it has one class
 
     def read(self, table: Table, log: DataErrorLog, is_labelled: bool = True) -> Split:
         """Return the texts and targets of the good rows of a table."""
@@ -129,7 +125,7 @@ def good_rows(
     """Return the rows of a table without errors as a split; log the others."""
     for index in sorted(bad):
         log.add(table.source, table.lines[index], *bad[index])
-    split = Split(items, targets, Places(table.source, table.lines))
+    split = Split(items, targets, table.source, table.lines)
     if bad:
         split = split.subset([n for n in range(len(table)) if n not in bad])
     if not len(split):
@@ -221,15 +217,12 @@ def read_splits(
 
 
 def _without_places(split: Split, bad_rows: int) -> Split:
-    """Return a split without places, unless rows of its file were left out.
-
-    Without bad rows, the index of an item is the number of its row.
-    """
+    """Return a split without places if the index of an item is its row's number."""
     if not bad_rows:
-        return dataclasses.replace(split, places=None)
+        return dataclasses.replace(split, lines=None)
     if split.targets is None:
         raise InputError(
-            f"{split.places.source} must have no bad rows, and has {bad_rows}: it has "
+            f"{split.source} must have no bad rows, and has {bad_rows}: it has "
             "no labels, and its predictions are identified by the number of the row"
         )
     return split
@@ -279,7 +272,7 @@ def _with_labels(columns: Columns, train: Split, reading: Reading) -> Columns:
         return columns
     counts = _classes(train.targets)
     for line in label_names.suspicious_labels(counts):
-        reading.notify(f"csv: warning: {train.places.source}: {line}")
+        reading.notify(f"csv: warning: {train.source}: {line}")
     return dataclasses.replace(columns, labels=sorted(counts))
 
 

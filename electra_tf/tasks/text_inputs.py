@@ -76,10 +76,7 @@ def is_text_dataset(dataset: tf.data.Dataset) -> bool:
 
 
 def rows_of_batches(x: Any, steps: int | None, are_pairs: bool) -> Any:
-    """Return the texts or pairs of all batches, without targets and weights.
-
-    `x` is a data set or a `PyDataset` of texts; other inputs are returned unchanged.
-    """
+    """Return the texts of a data set or `PyDataset` alone, other inputs unchanged."""
     is_dataset = isinstance(x, tf.data.Dataset)
     is_batches = isinstance(x, keras.utils.PyDataset) and _has_texts(x[0])
     if not (is_text_dataset(x) if is_dataset else is_batches):
@@ -113,8 +110,7 @@ def tokenize_dataset(
     """Map batches of texts to batches of ids, each as long as its longest text.
 
     Batches are (texts, targets) or (texts, targets, weights); texts are strings [B], or
-    a pair of such. Return batches of inputs, targets and weights; and whether the texts
-    are pairs.
+    a pair of such. Return the data set, and whether the texts are pairs.
     """
     spec = dataset.element_spec
     is_tuple = isinstance(spec, tuple) and len(spec) in (2, 3)

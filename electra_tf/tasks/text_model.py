@@ -60,13 +60,6 @@ class TextModel(keras.Model, TaskMethods):
     _compiled_metrics: CompiledMetrics | None = None
     """Loss and metrics of `compile`."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "TextModel":
-        """Raise an error for a path in place of an encoder."""
-        if args and isinstance(args[0], str | os.PathLike):
-            call = f"{cls.__name__}.from_preset({os.fspath(args[0])!r}, ...)"
-            raise InputError(f"{cls.__name__} takes no path or name: call {call}")
-        return super().__new__(cls, *args, **kwargs)
-
     def __init__(
         self,
         start: PretrainedEncoder,
@@ -147,7 +140,10 @@ class TextModel(keras.Model, TaskMethods):
         Returns:
             A model with an untrained head, or the saved model unchanged.
         """
-        saved_models.reject_unknown_arguments(cls, TextModel, head)
+        if unknown := head.keys() - set(cls.own_arguments):
+            raise TypeError(
+                f"{cls.__name__}.from_preset has no argument {', '.join(unknown)}"
+            )
         source = sources.open_source(path_or_name, vocabulary)
         own = {"seed": seed, "name": name, "dtype": dtype, "trainable": trainable}
         return saved_models.from_source(cls, source, head, settings, max_length, own)
@@ -404,7 +400,6 @@ class TextModel(keras.Model, TaskMethods):
         filepath: str | os.PathLike,
         format: str = "saved_model",
         verbose: bool | None = None,
-        **unknown: Any,
     ) -> str:
         """Write the model and its tokenizer to a new folder, and compare it with Keras.
 
@@ -414,12 +409,11 @@ class TextModel(keras.Model, TaskMethods):
             format: `saved_model` takes texts or ids; `litert` and `onnx` take ids, for
                 which `tokenizer.json` is beside the file.
             verbose: Whether to print sizes and differences.
-            unknown: Not supported.
 
         Returns:
             The folder.
         """
-        return export_model(self, filepath, format, verbose, unknown)
+        return export_model(self, filepath, format, verbose)
 
     def choose_dropout(self, epochs: int) -> None:
         """Set the rates that no setting gives, for the first training alone."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
+from electra_tf.tasks import text_data
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue, splits
 from electra_tf.tasks.data.files import Notify, read_text
@@ -17,16 +18,6 @@ from electra_tf.tasks.labels import SEPARATOR
 from electra_tf.tasks.score import LabelScorer
 from electra_tf.tasks.task import Task, check_count, probability_cells
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
-from electra_tf.tasks.text_data import (
-    UNBOUNDED,
-    Columns,
-    glue_columns,
-    metric_names,
-    read_csv,
-    read_glue,
-    read_splits,
-    text_scorer,
-)
 from electra_tf.text.data_errors import DataErrorLog
 
 
@@ -48,8 +39,8 @@ class _TextTask(Task):
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read a task of GLUE, or a table."""
         if name in glue.TASKS:
-            return read_glue(name, data, reading.log)
-        return read_csv(data, reading)
+            return text_data.read_glue(name, data, reading.log)
+        return text_data.read_csv(data, reading)
 
     def stored_columns(
         self, name: str | None, model: TextClassifier | TextRegressor
@@ -80,12 +71,14 @@ class _TextTask(Task):
             )
         if model.pairs is not None:
             check_count(texts, [1 + model.pairs], model)
-        columns = Columns(texts, target, labels, None if labels else UNBOUNDED)
-        names, limits = metric_names(columns), UNBOUNDED
+        columns = text_data.Columns(
+            texts, target, labels, None if labels else text_data.UNBOUNDED
+        )
+        names, limits = text_data.metric_names(columns), text_data.UNBOUNDED
         glue_name = "mnli" if name == "ax" else name
         if glue_name in glue.TASKS and not reading.given:
             row = glue.TASKS[glue_name]
-            columns = dataclasses.replace(glue_columns(row), labels=labels)
+            columns = dataclasses.replace(text_data.glue_columns(row), labels=labels)
             found = _read_glue_splits(glue_name, data, columns, reading)
             names = row.metrics
             limits = limits if labels else (model.low, model.high)
@@ -94,7 +87,7 @@ class _TextTask(Task):
                 separator = settings.label_separator or SEPARATOR
                 columns = dataclasses.replace(columns, separator=separator)
             found = _read_tables(data, columns, reading)
-        return Labelled(name, found, text_scorer(columns, names, limits))
+        return Labelled(name, found, text_data.text_scorer(columns, names, limits))
 
     def score_file(
         self, name: str, data: str, predictions: str, more: str | None, notify: Notify
@@ -132,7 +125,7 @@ class ClassificationTask(_TextTask):
         return self.gold_cell(model, item, label)
 
     def record(
-        self, model: TextClassifier, item: Any, prediction: Any, nbest: Any = None
+        self, model: TextClassifier, item: Any, prediction: Any
     ) -> dict[str, Any]:
         """Return the label or labels, and the probabilities."""
         [label] = model.labels_of(prediction[None])
@@ -162,14 +155,14 @@ class RegressionTask(_TextTask):
         return f"{prediction:.6g}"
 
     def record(
-        self, model: TextRegressor, item: Any, prediction: Any, nbest: Any = None
+        self, model: TextRegressor, item: Any, prediction: Any
     ) -> dict[str, Any]:
         """Return the score."""
         return {"score": float(prediction)}
 
 
 def _read_glue_splits(
-    name: str, data: str, columns: Columns, reading: Reading
+    name: str, data: str, columns: text_data.Columns, reading: Reading
 ) -> dict[str, Split]:
     files = glue.dev_files(data, name) if glue.is_whole(data) else {"data": data}
     return {
@@ -178,14 +171,16 @@ def _read_glue_splits(
     }
 
 
-def _read_tables(data: str, columns: Columns, reading: Reading) -> dict[str, Split]:
+def _read_tables(
+    data: str, columns: text_data.Columns, reading: Reading
+) -> dict[str, Split]:
     column, log, found = reading.settings.split_column, reading.log, {}
     is_required = "split_column" in reading.given
     if is_required:
         splits.require_one_table(column, data)
     files = splits.find_labelled(data, [*READERS])
     for name, file in files.items():
-        parts = read_splits(
+        parts = text_data.read_splits(
             file, name, column, ["dev", "test"], reading, not is_required
         )
         for part, rows in parts:
@@ -242,11 +237,7 @@ def _read_predictions(path: str, errors: DataErrorLog) -> dict[str, Sequence[str
 
 
 def _align_rows(table: Table, predicted: dict[str, Sequence[str]], path: str) -> Table:
-    """Return the rows that the predictions are for, in their order.
-
-    They are identified by the lines of the labelled file (finetune writes these if it
-    dropped rows), by indexes, or by their order.
-    """
+    """Return the rows that predictions are for, by `place`, index or order."""
     numbers, name = range(len(table)), "place" if "place" in predicted else "index"
     words = predicted.get(name)
     if words is None:

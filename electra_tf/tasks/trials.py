@@ -64,17 +64,12 @@ _FULL_DISK = "Free space, then run the same command again, which resumes"
 class Trial:
     """Result of one seed."""
 
-    number: int
-    """Number of the trial, from 1."""
+    number: int  # number of the trial, from 1
     seed: int
-    scores: Mapping[str, float]
-    """Scores by split and metric, such as `dev_mcc`."""
-    degenerate: str | None
-    """Description of degenerate predictions; None: they are not degenerate."""
-    epochs: list[Mapping[str, float]]
-    """Scores after each epoch."""
-    seconds: float
-    """Duration of training and evaluation, in the last process of the trial."""
+    scores: Mapping[str, float]  # scores by split and metric, such as `dev_mcc`
+    degenerate: str | None  # what is degenerate in predictions, if anything
+    epochs: list[Mapping[str, float]]  # scores after each epoch
+    seconds: float  # of training and evaluation in the last process
 
 
 def trial_folder(output: str | os.PathLike, number: int) -> str:

@@ -23,26 +23,16 @@ _WORD = re.compile("[^ \t\r\n\u202f]+")
 class QAFeature:
     """One window as input of the model, with its alignment; not padded."""
 
-    ids: list[int]
-    """[CLS] question [SEP] part of the context [SEP]."""
-    segments: list[int]
-    """0 up to the first [SEP], 1 after it."""
-    document_start: int
-    """Position of the first wordpiece of the context."""
-    first_piece: int
-    """Index of that wordpiece in the whole context."""
-    max_context: list[bool]
-    """True where the window has more text around the wordpiece than the others."""
-    spans: list[tuple[int, int]]
-    """Characters of the word of each wordpiece of the context, for all windows."""
-    start: int
-    """Position of the answer's first wordpiece; 0 if the window lacks the answer."""
-    end: int
-    """Position of the answer's last wordpiece; 0 if the window lacks the answer."""
-    impossible: int
-    """1 if the window is labelled as without an answer, else 0."""
-    query_truncated: bool
-    """Whether wordpieces of the question were dropped."""
+    ids: list[int]  # [CLS] question [SEP] part of the context [SEP]
+    segments: list[int]  # 0 up to the first [SEP], 1 after it
+    document_start: int  # position of the first wordpiece of the context
+    first_piece: int  # index of that wordpiece in the whole context
+    max_context: list[bool]  # where no window has more text around the piece
+    spans: list[tuple[int, int]]  # characters of the word of each wordpiece
+    start: int  # position of the answer's first wordpiece; 0: not in the window
+    end: int  # position of the answer's last wordpiece; 0: not in the window
+    impossible: int  # 1 if the window is labelled as without an answer, else 0
+    query_truncated: bool  # whether wordpieces of the question were dropped
 
     def piece(self, position: int) -> int | None:
         """Return the index of a position's wordpiece in the context, or None."""
@@ -63,10 +53,7 @@ def make_features(
     settings: DataConfig,
     training: bool = False,
 ) -> list[QAFeature]:
-    """Encode one question and its context as one or more windows.
-
-    The targets are 0 without `training`.
-    """
+    """Encode a question and its context as windows, with targets for training."""
     all_query_ids = tokenizer.encode(question.question)
     query_ids = all_query_ids[: settings.query_limit]
     document = _Document(question.context, tokenizer)

@@ -153,8 +153,6 @@ def test_a_model_writes_its_export(name, files, tmp_path, capfd, caplog):
         ("model.onnx", {"format": "onnx"}, "a local folder"),
         ("s3://bucket/out", {}, "a local folder"),
         ("new", {"format": "openvino"}, "saved_model, litert, onnx"),
-        ("new", {"input_signature": []}, "takes texts and ids"),
-        ("new", {"fromat": "onnx"}, "did you mean format"),
     ],
 )
 def test_exports_that_are_errors(path, options, words, tmp_path, monkeypatch):

@@ -85,7 +85,7 @@ ERRORS = {  # files, settings, words of the error
     "no train": ({"dev.txt": GOOD}, {}, r"one of train\.txt"),
     "one sentence": ({"train.txt": "the O\n"}, {}, "1 sentences; .*dev file"),
     "numbers of words": (
-        NUMBERED, {}, r"data\.word_column=1 and --set data\.tag_column=3",
+        NUMBERED, {}, r"data\.word_column=1 --set data\.tag_column=3",
     ),
     "a tag of no span": (
         GOOD + "of X\n", {}, "all:25: a tag that marks no span: 'X'",

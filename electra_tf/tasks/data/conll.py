@@ -36,11 +36,9 @@ class Sentence:
     """Words of one sentence and, where the file has them, their tags."""
 
     words: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    """One tag for each word, unchanged from the file; None: unlabelled."""
+    tags: tuple[str, ...] | None  # one for each word, unchanged; None: unlabelled
     source: str
-    line: int
-    """Line number of the first word, from 1."""
+    line: int  # line number of the first word, from 1
     is_one_line: bool = dataclasses.field(default=False, repr=False)
     """Whether all words are on that line; otherwise word i is on line `line` + i."""
     text: str | None = dataclasses.field(default=None, repr=False)
@@ -158,6 +156,9 @@ def _blocks(text: str, path: str) -> list[list[tuple[int, str]]]:
 def _comments(blocks: Sequence[Sequence[tuple[int, str]]], tag: int | None) -> Any:
     """Return a test of the lines before the first word of a sentence."""
 
+    def has_hash(line: str) -> bool:
+        return _fields(line)[0] == _HASH
+
     def tag_of(line: str) -> str | None:
         row = _fields(line)
         if tag is None:  # words alone
@@ -166,17 +167,14 @@ def _comments(blocks: Sequence[Sequence[tuple[int, str]]], tag: int | None) -> A
 
     tags: set[str | None] = {_HASH}
     heads = [block[0][1] for block in blocks if block]
-    if any(_fields(head)[0] == _HASH and not _COMMENT.match(head) for head in heads):
+    if any(has_hash(head) and not _COMMENT.match(head) for head in heads):
         lines = (line for block in blocks for _, line in block)
-        tags.update(tag_of(line) for line in lines if _fields(line)[0] != _HASH)
+        tags.update(tag_of(line) for line in lines if not has_hash(line))
         if tag is not None:
             tags.discard(None)  # of lines that are too short
-
-    def is_comment(line: str) -> bool:
-        is_hash = _fields(line)[0] == _HASH and tag_of(line) not in tags
-        return is_hash or bool(_COMMENT.match(line))
-
-    return is_comment
+    return lambda line: (
+        bool(_COMMENT.match(line)) or (has_hash(line) and tag_of(line) not in tags)
+    )
 
 
 def _fields(line: str) -> list[str]:

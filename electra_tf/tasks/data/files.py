@@ -9,18 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from electra_tf.errors import InputError
+from electra_tf.text import files
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import (
-    BROKEN,
-    ENCODING_REMEDY,
-    HEAD_BYTES,
-    check_format,
-    inner_suffix,
-    open_compressed,
-)
 
-Notify = Callable[[str], None]
-"""Function that gets a line for the user."""
+Notify = Callable[[str], None]  # function that gets a line for the user
 TFDS = "tfds:"
 STANDARD_INPUT = "standard input"
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
@@ -33,7 +25,7 @@ def print_note(line: str) -> None:
 
 def refuse_spreadsheet(path: str) -> None:
     """Raise an error for a spreadsheet, with the command that converts it."""
-    if inner_suffix(path) in (".xlsx", ".xls", ".ods"):
+    if files.inner_suffix(path) in (".xlsx", ".xls", ".ods"):
         raise InputError(
             f"{path} must be .csv, .tsv, .jsonl, .json or .parquet; save it as .csv, "
             "or run pandas.read_excel(FILE).to_csv('NEW.csv', index=False)"
@@ -54,12 +46,12 @@ def opened(path: str | None) -> Iterator[Any]:
     """Open a file, or standard input, as lines."""
     with reported(path or STANDARD_INPUT):
         if path is not None:
-            with open_compressed(path) as file:
+            with files.open_compressed(path) as file:
                 yield file
             return
         stream = sys.stdin.buffer
         first = stream.readline()
-        check_format(STANDARD_INPUT, first[:HEAD_BYTES])
+        files.check_format(STANDARD_INPUT, first[: files.HEAD_BYTES])
         yield itertools.chain([first] if first else [], stream)
 
 
@@ -68,7 +60,7 @@ def reported(source: str) -> Iterator[None]:
     """Raise an InputError for a file that cannot be read."""
     try:
         yield
-    except (OSError, *BROKEN) as error:
+    except (OSError, *files.BROKEN) as error:
         reason = str(error) or type(error).__name__
         raise InputError(f"{source} must be readable to its end: {reason}") from error
 
@@ -83,7 +75,7 @@ def read_text(path: str, log: DataErrorLog) -> str:
         if match := _UNDECODED.search(line):
             byte, column = ord(match[0]) - 0xDC00, match.start() + 1
             detail = f"byte 0x{byte:02X} at character {column}"
-            log.add(path, number, "invalid UTF-8", detail, ENCODING_REMEDY)
+            log.add(path, number, "invalid UTF-8", detail, files.ENCODING_REMEDY)
     return text
 
 

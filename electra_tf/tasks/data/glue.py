@@ -31,30 +31,18 @@ _TFDS_LABELS = {"mrpc": ("not_equivalent", "equivalent"),
 class GlueTask:
     """Files, columns, labels, metrics and published epochs of a task."""
 
-    folder: str
-    """Name of the published folder."""
-    texts: tuple[str, ...]
-    """Column of the text, or the two of a pair."""
-    label: str
-    """Column of the label or score."""
-    labels: tuple[str, ...] | None
-    """Names of the classes in order; None: scores."""
-    metrics: tuple[str, ...]
-    """Names of the metrics; the first is the paper's (table 2)."""
-    files: Mapping[str, int]
-    """Rows of each published test set, by the name of its leaderboard file."""
-    header: tuple[str, ...] | None = None
-    """Columns of train and dev files without a header; None: they have one."""
-    unordered: bool = False
-    """Whether the order of the two texts has no meaning."""
-    epochs: int = 3
-    """Published number of epochs (paper, appendix B)."""
-    dev: tuple[str, ...] = ("dev",)
-    """Stems of the dev files."""
-    test: tuple[str, ...] = ("test",)
-    """Stems of the test files, one for each of `files`."""
-    range: tuple[float, float] = (0.0, 1.0)
-    """Lowest and highest score."""
+    folder: str  # name of the published folder
+    texts: tuple[str, ...]  # column of the text, or the two of a pair
+    label: str  # column of the label or score
+    labels: tuple[str, ...] | None  # names of the classes in order; None: scores
+    metrics: tuple[str, ...]  # names of the metrics; the first is the paper's (table 2)
+    files: Mapping[str, int]  # rows of each test set, by its leaderboard file
+    header: tuple[str, ...] | None = None  # columns of train and dev without a header
+    unordered: bool = False  # whether the order of the two texts has no meaning
+    epochs: int = 3  # published number of epochs (paper, appendix B)
+    dev: tuple[str, ...] = ("dev",)  # stems of the dev files
+    test: tuple[str, ...] = ("test",)  # stems of the test files, those of `files`
+    range: tuple[float, float] = (0.0, 1.0)  # lowest and highest score
 
 
 _WORDS = ("entailment", "not_entailment")
@@ -112,10 +100,7 @@ TASKS: dict[str, GlueTask] = {
 
 
 def find(data: str, task: str, stem: str) -> str | None:
-    """Return the path or TFDS name of a split; None: there is none.
-
-    A plain file has precedence over a compressed one.
-    """
+    """Return path or TFDS name of a split, a plain file first; None: there is none."""
     if data.startswith(TFDS):
         name = _tfds_name(data, task, stem)
         is_prepared = has_tfds(*name.removeprefix(TFDS).split("@"))
@@ -163,7 +148,15 @@ def read(path: str, task: str, log: DataErrorLog) -> Table:
         # TFDS shuffles rows on writing; a prediction is identified by its row's number.
         if numbers := table.columns.get("idx"):
             table = table.take(sorted(range(len(table)), key=lambda n: int(numbers[n])))
-        return _as_published(table, glue_task, task)
+        columns: dict[str, Sequence[str]] = {}
+        for column in (*glue_task.texts, glue_task.label):
+            in_tfds = column if column in table.columns else _TFDS_COLUMNS.get(column)
+            if in_tfds in table.columns:
+                columns[column] = table.texts(in_tfds)
+        names = {name: str(n) for n, name in enumerate(_TFDS_LABELS.get(task, ()))}
+        if labels := columns.get(glue_task.label):
+            columns[glue_task.label] = [names.get(label, label) for label in labels]
+        return dataclasses.replace(table, columns=columns)
     stem = pathlib.Path(path).name.split(".")[0]
     has_no_header = stem in ("train", *glue_task.dev)
     names = glue_task.header if has_no_header else None
@@ -173,19 +166,6 @@ def read(path: str, task: str, log: DataErrorLog) -> Table:
 def _tfds_name(data: str, task: str, stem: str) -> str:
     split = stem.replace("dev", "validation").replace("diagnostic", "test")
     return f"{data.rstrip('/')}/{task}@{split}"
-
-
-def _as_published(table: Table, glue_task: GlueTask, task: str) -> Table:
-    """Return a table of TFDS with the published names of columns and labels."""
-    columns: dict[str, Sequence[str]] = {}
-    for column in (*glue_task.texts, glue_task.label):
-        in_tfds = column if column in table.columns else _TFDS_COLUMNS.get(column)
-        if in_tfds in table.columns:
-            columns[column] = table.texts(in_tfds)
-    names = {name: str(n) for n, name in enumerate(_TFDS_LABELS.get(task, ()))}
-    if labels := columns.get(glue_task.label):
-        columns[glue_task.label] = [names.get(label, label) for label in labels]
-    return dataclasses.replace(table, columns=columns)
 
 
 def submission_files() -> dict[str, tuple[str, str, int]]:
@@ -198,10 +178,7 @@ def submission_files() -> dict[str, tuple[str, str, int]]:
 
 
 def write_submission(path: str, predictions: Mapping[str, Sequence[str]]) -> list[str]:
-    """Write the leaderboard's zip, with a constant for tasks without predictions.
-
-    Return the names of the files that hold a constant.
-    """
+    """Write the leaderboard's zip; return its files that hold a constant."""
     filled = []
     with (
         durable_files.replacing(path, "wb") as file,

@@ -13,10 +13,8 @@ from electra_tf.text.files import ENCODING_REMEDY, load_tfds
 from electra_tf.text.rows import begins_json, describe_json, is_json, json_rows
 from electra_tf.untrusted_files import parse_json
 
-TEXT = "text"
-"""Column of the lines of a text."""
-Records = Iterator[tuple[int, dict[str, Any]]]
-"""Number of the line on which each record begins, and the record."""
+TEXT = "text"  # column of the lines of a text
+Records = Iterator[tuple[int, dict[str, Any]]]  # line on which each begins, and record
 
 
 def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
@@ -31,10 +29,7 @@ def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
 
 
 def json_records(path: str, log: DataErrorLog) -> Records:
-    """Yield the objects of a list, one on each line, or one of several lines.
-
-    A string is a record with a text.
-    """
+    """Yield the objects of a list or of lines, or the only one; a string is a text."""
     for number, value in read_json(path, log):
         if isinstance(value, str):
             value = {TEXT: value}

@@ -7,15 +7,12 @@ from typing import NamedTuple
 
 from electra_tf.errors import InputError
 
-MARKS = "BIES"
-"""Begin, inside and end of a span of several words; S: a span of one word."""
+MARKS = "BIES"  # begin, inside and end of several words; S: a span of one word
 OUTSIDE = "O"
 BIOES = "BIOES"
-SCHEMES = ("IOB2", BIOES, "IOB1", "IOE2", "IOE1")
-"""Ways to write spans as tags; `scheme_of` prefers earlier ones."""
+SCHEMES = ("IOB2", BIOES, "IOB1", "IOE2", "IOE1")  # earlier ones are preferred
 
-STRAY = 0.01
-"""Up to this share of the words, tags that mark no span are errors."""
+STRAY = 0.01  # up to this share of the words, tags that mark no span are errors
 
 OUTSIDE_MARKS = {OUTSIDE, "."}
 BEGIN_MARKS = {"B", "S", "[", "]"}
@@ -40,12 +37,9 @@ _BIOES_MARK = dict(zip("BIESLUMW", "BIESESIS", strict=True))
 class Span(NamedTuple):
     """Consecutive words with one type, such as a noun phrase or a name."""
 
-    first: int
-    """Index of the first word."""
-    last: int
-    """Index of the last word, inclusive."""
-    kind: str
-    """The type: the text after the first hyphen of the tags; may be empty."""
+    first: int  # index of the first word
+    last: int  # index of the last word, inclusive
+    kind: str  # the type: the text after the first hyphen of the tags; may be empty
 
 
 def is_span_scheme(tags: Iterable[str]) -> bool:
@@ -57,13 +51,9 @@ def is_span_scheme(tags: Iterable[str]) -> bool:
 def respelled(counts: Mapping[str, int], max_strays: float = 0) -> dict[str, str]:
     """Return the BIOES tag of each span tag in another spelling.
 
-    Other spellings are BILOU, BMES and BMEWO, and tags such as `B_PER` and `PER-B`; the
-    one that fits the most words is chosen. The result is empty if the tags have the
-    usual spelling or mark no spans.
-
-    Args:
-        counts: Number of words with each tag.
-        max_strays: Number of words that may have other tags, which are left out.
+    These are BILOU, BMES, BMEWO, `B_PER` and `PER-B`; the one of the most words is
+    chosen. Up to `max_strays` words may have other tags. Empty: the usual spelling, or
+    no spans. `counts`: number of words by tag.
     """
     inside = {tag: count for tag, count in counts.items() if tag != OUTSIDE}
     best, most = {}, 0
@@ -109,13 +99,10 @@ def learned_scheme(tags: Iterable[str]) -> str:
 def conlleval_spans(tags: Sequence[str]) -> list[Span]:
     """Return the spans of tags by the rules of conlleval.pl, the CoNLL scorer.
 
-    A span begins at B, S and a bracket, after E, S, a bracket and O, and where the
-    type changes. Any other I or E continues the span. These rules read IOB1, IOB2,
-    IOE1, IOE2, IO and BIOES.
-
-    The original script has no S; S is read as in extended copies of the script. A B
-    after an E of the same type begins a new span here, but not in the script, whose
-    schemes never have both marks.
+    A span begins at B, S and a bracket, after E, S, a bracket and O, and where the type
+    changes. Any other I or E continues it. The rules read IOB1, IOB2, IOE1, IOE2, IO
+    and BIOES. The original has no S, and continues a span at a B after an E of its
+    type.
     """
     spans: list[Span] = []
     last_mark, last_kind = OUTSIDE, ""
@@ -154,18 +141,14 @@ def write_spans(spans: Sequence[Span], length: int, scheme: str = BIOES) -> list
 
 
 def to_scheme(tags: Sequence[str], scheme: str = BIOES) -> list[str]:
-    """Convert the tags of a sentence to another scheme.
-
-    Models are trained on BIOES. Well-formed tags of the scheme do not change.
-    """
+    """Convert tags to another scheme; well-formed ones of the scheme do not change."""
     return write_spans(conlleval_spans(tags), len(tags), scheme)
 
 
 def scheme_of(sentences: Sequence[Sequence[str]]) -> tuple[str, list[int]]:
-    """Detect the scheme of span tags: the one that reproduces the most sentences.
+    """Return the scheme that reproduces the most sentences, and indices of the others.
 
-    In a tie it is the first of `SCHEMES`. Return it with the indices of the sentences
-    that it does not reproduce.
+    In a tie it is the first of `SCHEMES`.
     """
     all_spans = [conlleval_spans(tags) for tags in sentences]
     misfits = {

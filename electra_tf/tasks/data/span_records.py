@@ -1,20 +1,25 @@
 """Texts of JSON with spans of characters, in the forms of tools for annotation.
 
-doccano, Prodigy, Label Studio, spaCy, and data sets with a list of `entities`.
+doccano, Prodigy, Label Studio, spaCy, and data sets with a list of `entities`. A record
+of any layout is read as a flat one, with text and spans at its top.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from electra_tf.tasks.data.schemes import Span
 
 SPAN_KEYS = ("entities", "spans", "ents", "label", "labels")
 """Usual keys of the spans of a text."""
-_TEXT = "text"
-_STARTS = ("start", "start_offset", "start_char", "begin")
-_ENDS = ("end", "end_offset", "end_char")
-_TYPES = ("label", "type", "labels", "entity_group", "entity_type", "entity", "tag")
+_TEXT, _ANNOTATIONS = "text", "annotations"
+# Keys of a span: start, end, type.
+_NAMES = (
+    ("start", "start_offset", "start_char", "begin"),
+    ("end", "end_offset", "end_char"),
+    ("label", "type", "labels", "entity_group", "entity_type", "entity", "tag"),
+)
+_CONFIGURATION = ("from_name", "to_name")  # of Label Studio, in each result
 _REJECTED = ("reject", "ignore")  # answers of Prodigy
 
 
@@ -22,8 +27,7 @@ class CharacterSpan(NamedTuple):
     """Characters of a text with a type."""
 
     start: int
-    end: int
-    """Index after the last character."""
+    end: int  # index after the last character
     kind: str
 
 
@@ -31,12 +35,9 @@ class CharacterSpan(NamedTuple):
 class SpanForm:
     """The keys of texts and spans in a file, as predictions are written, too."""
 
-    text: str
-    """Key of the text."""
-    spans: str
-    """Key of the list of spans."""
-    names: tuple[str, str, str] | None = None
-    """Keys of start, end and type of a span; None: a span is a list of them."""
+    text: str  # key of the text
+    spans: str  # key of the list of spans
+    names: tuple[str, ...] | None = None  # keys of start, end, type; None: a list
     layout: str = "record"
     """`pair`: a list of the text and an object; `label_studio`: a task with results."""
     more: tuple[tuple[str, str], ...] = ()
@@ -44,20 +45,21 @@ class SpanForm:
 
     def has_spans(self, record: Any) -> bool:
         """Return whether a record has a text and a list of spans, valid or not."""
-        text, values = self._parts(record)
+        flat, _ = _flatten(record)
+        text, values = flat.get(self.text), flat.get(self.spans)
         return isinstance(text, str) and isinstance(values, list)
 
     def parse(self, record: Any) -> tuple[str, list[CharacterSpan]]:
         """Return text and spans of a record; raise ValueError if it has none."""
-        text, values = self._parts(record)
+        flat, _ = _flatten(record)
+        text, values = flat.get(self.text), flat.get(self.spans)
         if not isinstance(text, str):
             raise ValueError(f"{self.text!r} is {text!r:.60}, not a text")
         if not isinstance(values, list):
             raise ValueError(f"{self.spans!r} is {values!r:.60}, not a list of spans")
         spans = []
         for value in values:
-            names = self.names or _names(value)
-            span = _span(value, names)
+            span = _span(value)
             if span is None:
                 reason = "has no start, end and type"
                 raise ValueError(f"{value!r:.60} in {self.spans!r} {reason}")
@@ -72,35 +74,24 @@ class SpanForm:
 
     def write(self, text: str, spans: Sequence[CharacterSpan]) -> Any:
         """Return a record with predicted spans."""
-        if self.layout == "label_studio":
-            results = [
-                {
-                    **dict(self.more),
-                    "type": "labels",
-                    "value": {"start": s, "end": e, "text": text[s:e], "labels": [k]},
-                }
-                for s, e, k in spans
-            ]
-            return {"data": {self.text: text}, "predictions": [{"result": results}]}
         values: list[Any] = [list(span) for span in spans]
         if self.names:
             values = [dict(zip(self.names, value, strict=True)) for value in values]
             for value in values if self.names[2] == "labels" else ():
                 value["labels"] = [value["labels"]]
+        if self.layout == "label_studio":
+            results = [
+                {
+                    **dict(self.more),
+                    "type": "labels",
+                    "value": {"text": text[span.start : span.end], **value},
+                }
+                for span, value in zip(spans, values, strict=True)
+            ]
+            return {"data": {self.text: text}, "predictions": [{"result": results}]}
         if self.layout == "pair":
             return [text, {self.spans: values}]
         return {self.text: text, self.spans: values}
-
-    def _parts(self, record: Any) -> tuple[Any, Any]:
-        """Return the values of text and spans, None where a record lacks one."""
-        if self.layout == "pair" and isinstance(record, list) and len(record) == 2:
-            record = {self.text: record[0], **_dict(record[1])}
-        record = _dict(record)
-        if self.layout != "label_studio":
-            return record.get(self.text), record.get(self.spans)
-        results = _span_results(record)
-        values = None if results is None else [one.get("value") for one in results]
-        return _dict(record.get("data")).get(self.text), values
 
 
 def is_rejected(record: Any) -> bool:
@@ -111,23 +102,21 @@ def is_rejected(record: Any) -> bool:
 def find_form(
     records: Sequence[Any], text: str | None = None, key: str | None = None
 ) -> SpanForm | None:
-    """Return the form of records with spans of characters; None: they have none.
-
-    Args:
-        records: The values of a file.
-        text: Key of the text; None: `text`.
-        key: Key of the spans; None: the only usual one with spans.
-    """
+    """Return the form of records, by given or usual keys; None: they have no spans."""
     for record in records:
-        if form := _label_studio(record, text):
-            return form
-        pair = isinstance(record, list) and len(record) == 2
-        flat = _dict(record[1] if pair else record)
-        keys = [k for k in ([key] if key else SPAN_KEYS) if _are_spans(flat.get(k))]
-        if len(keys) == 1 and (pair or isinstance(flat.get(text or _TEXT), str)):
-            names = _names(flat[keys[0]][0])
-            layout = "pair" if pair else "record"
-            return SpanForm(text or _TEXT, keys[0], names, layout)
+        flat, layout = _flatten(record)
+        keys, texts = [key] if key else SPAN_KEYS, [text or _TEXT]
+        if layout == "label_studio":
+            keys = [_ANNOTATIONS]
+            if text is None and _TEXT not in flat:
+                texts = [name for name, value in flat.items() if type(value) is str]
+        keys = [k for k in keys if _are_spans(flat.get(k))]
+        if len(keys) == len(texts) == 1 and isinstance(flat.get(texts[0]), str):
+            first = flat[keys[0]][0]
+            if not isinstance(first, dict):
+                return SpanForm(texts[0], keys[0], None, layout)
+            more = tuple((n, first[n]) for n in _CONFIGURATION if n in first)
+            return SpanForm(texts[0], keys[0], _names(first), layout, more)
     return None
 
 
@@ -168,64 +157,55 @@ def to_character_spans(
     ]
 
 
-def _label_studio(record: Any, text: str | None) -> SpanForm | None:
-    """Return the form of a task of Label Studio with results; None: another record."""
-    record = _dict(record)
-    data = {k: v for k, v in _dict(record.get("data")).items() if isinstance(v, str)}
-    names = [text] if text else [_TEXT] if _TEXT in data else list(data)
-    results = _span_results(record)
-    if not results or len(names) != 1:
-        return None
-    more = tuple((k, v) for k, v in results[0].items() if k in ("from_name", "to_name"))
-    labels = ("start", "end", "labels")
-    return SpanForm(names[0], "annotations", labels, "label_studio", more)
-
-
 def complete_annotations(record: Any) -> list[list[Any]]:
     """Return the results of the annotations of a task of Label Studio."""
-    annotations = _dict(record).get("annotations")
+    annotations = record.get(_ANNOTATIONS) if isinstance(record, dict) else None
     return [
         one["result"]
         for one in (annotations if isinstance(annotations, list) else ())
-        if isinstance(_dict(one).get("result"), list) and not one.get("was_cancelled")
+        if isinstance(one, dict)
+        and isinstance(one.get("result"), list)
+        and not one.get("was_cancelled")
     ]
 
 
-def _span_results(record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the spans of the first complete annotation; None: there is none."""
-    for results in complete_annotations(record):
-        return [one for one in results if _dict(one).get("type") == "labels"]
-    return None
+def _flatten(record: Any) -> tuple[dict[str, Any], str]:
+    """Return a record with text and spans at its top, and the layout that it had."""
+    if isinstance(record, list) and len(record) == 2 and isinstance(record[1], dict):
+        return {_TEXT: record[0], **record[1]}, "pair"
+    if not isinstance(record, dict):
+        return {}, "record"
+    if isinstance(record.get("data"), dict) and (found := complete_annotations(record)):
+        spans = [
+            {n: one[n] for n in _CONFIGURATION if n in one} | one["value"]
+            for one in found[0]
+            if isinstance(one, dict)
+            and one.get("type") == "labels"
+            and isinstance(one.get("value"), dict)
+        ]
+        return {**record["data"], _ANNOTATIONS: spans}, "label_studio"
+    return record, "record"
 
 
 def _are_spans(values: Any) -> bool:
     """Return whether a value is a list of one span or more."""
-    if not isinstance(values, list) or not values:
-        return False
-    return all(_span(value, _names(value)) is not None for value in values)
+    return isinstance(values, list) and bool(values) and None not in map(_span, values)
 
 
-def _names(value: Any) -> tuple[str, str, str] | None:
-    """Return the keys of start, end and type of a span that is an object."""
-    keys = [
-        next((key for key in choices if key in _dict(value)), None)
-        for choices in (_STARTS, _ENDS, _TYPES)
-    ]
-    return tuple(keys) if None not in keys else None
+def _names(value: dict[str, Any]) -> tuple[str, ...]:
+    """Return the keys of start, end and type of a span, empty if there is none."""
+    return tuple(next((key for key in keys if key in value), "") for keys in _NAMES)
 
 
-def _span(value: Any, names: tuple[str, str, str] | None) -> CharacterSpan | None:
-    if names is not None and isinstance(value, dict):
-        value = [value.get(name) for name in names]
+def _span(value: Any) -> CharacterSpan | None:
+    if isinstance(value, dict):
+        value = [value.get(name) for name in _names(value)]
     if not isinstance(value, list) or len(value) != 3:
         return None
     start, end, kind = value
     if isinstance(kind, list) and len(kind) == 1:
         kind = kind[0]
-    if type(start) is not int or type(end) is not int or not isinstance(kind, str):
-        return None
-    return CharacterSpan(start, end, kind) if kind else None
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+    is_valid = (
+        type(start) is int and type(end) is int and isinstance(kind, str) and kind
+    )
+    return CharacterSpan(start, end, kind) if is_valid else None

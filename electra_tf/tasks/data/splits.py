@@ -16,53 +16,37 @@ from electra_tf.tasks.data.table import Table
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import SUFFIXES
 
-_STEMS = {
-    "train": ("train",),
-    "dev": ("dev", "valid", "validation"),
-    "test": ("test",),
-}
+_STEMS = {"train": ("train",), "dev": ("dev", "valid", "validation"), "test": ("test",)}
 _WORDS = {"train": "train", "test": "test"}
 _WORDS |= dict.fromkeys(["dev", "valid", "validation", "val"], "dev")
-
-
-@dataclasses.dataclass(frozen=True)
-class Places(Sequence[str]):
-    """FILE:LINE of the rows of a file, written when they are asked for."""
-
-    source: str
-    lines: Sequence[int]
-
-    def __getitem__(self, index: int) -> str:
-        """Return the place of a row."""
-        return f"{self.source}:{self.lines[index]}"
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.lines)
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
     """A split of a task's data."""
 
-    items: Sequence[Any]
-    """Inputs of the model's `examples` and `predict`."""
-    targets: Sequence[Any] | None
-    """Target of each item; None: unlabelled."""
-    places: Places | None = dataclasses.field(default=None, compare=False)
-    """FILE:LINE of each item; None: row numbers equal the indices of the items."""
+    items: Sequence[Any]  # inputs of the model's `examples` and `predict`
+    targets: Sequence[Any] | None  # target of each item; None: unlabelled
+    source: str = dataclasses.field(default="", compare=False)
+    lines: Sequence[int] | None = dataclasses.field(default=None, compare=False)
+    """Line of each item in the file `source`; None: its row's number is its index."""
 
     def __len__(self) -> int:
         return len(self.items)
 
+    @property
+    def places(self) -> list[str] | None:
+        """FILE:LINE of each item, if its lines are known."""
+        return self.lines and [f"{self.source}:{line}" for line in self.lines]
+
     def subset(self, indices: Sequence[int]) -> "Split":
         """Return the items with these indices."""
-        targets, places = self.targets, self.places
-        return Split(
-            [self.items[i] for i in indices],
-            None if targets is None else [targets[i] for i in indices],
-            places and Places(places.source, [places.lines[i] for i in indices]),
+        columns = (
+            None if values is None else [values[index] for index in indices]
+            for values in (self.items, self.targets, self.lines)
         )
+        items, targets, lines = columns
+        return Split(items, targets, self.source, lines)
 
 
 def texts_of(item: Any) -> tuple[str, ...]:
@@ -209,10 +193,7 @@ def _split_of(word: Any) -> str | None:
 def warn_of_missing_classes(
     names: Mapping[str, Collection[str]], task: str, noun: str, notify: Notify
 ) -> None:
-    """Warn of classes of train that another labelled split lacks.
-
-    `names`: the classes of each split.
-    """
+    """Warn of classes of train that another split lacks, given those of each split."""
     for split, known in names.items():
         if missing := sorted(set(names["train"]).difference(known)):
             notify(
@@ -232,10 +213,7 @@ def with_dev(
     notify: Notify,
     classes: Sequence[Hashable] | None = None,
 ) -> dict[str, Split]:
-    """Return the splits, with a part of train as dev if they have none.
-
-    The same share of every class is held out; None: there are no classes.
-    """
+    """Return the splits, with a share of each class held out if dev is missing."""
     if "dev" in splits:
         return splits
     train = splits["train"]

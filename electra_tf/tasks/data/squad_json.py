@@ -38,16 +38,11 @@ class Question:
     id: str
     question: str
     context: str
-    answers: tuple[Answer, ...]
-    """Gold answers; empty for an impossible or unlabelled question."""
-    impossible: bool
-    """Whether the context has no answer (SQuAD 2.0)."""
-    title: str
-    """Title of the article; may be empty."""
-    source: str
-    """Name of the file."""
-    record: int
-    """Number of the question in the file, from 1."""
+    answers: tuple[Answer, ...]  # gold; empty: impossible or unlabelled
+    impossible: bool  # whether the context has no answer (SQuAD 2.0)
+    title: str  # title of the article; may be empty
+    source: str  # name of the file
+    record: int  # number of the question in the file, from 1
 
     @property
     def texts(self) -> tuple[str, str]:
@@ -86,12 +81,10 @@ def read_squad(
     """Read a file in SQuAD's layout, or flat records; plain, .gz or .xz.
 
     A flat record has id, question, context and optionally title and answers with lists
-    of text and answer_start; records are lines, a list, or the list under `data`.
-    A question without the key `answers` is unlabelled; it serves for prediction only.
-    The kinds of errors are `wrong_value`, `duplicate_id`, `no_answers`,
-    `impossible_with_answers`, `offset` (the context has the text elsewhere or not at
-    all) and `no_offset` (-1, which marks free-form answers in CMRC 2018); `ignored`
-    ones are not reported.
+    of text and answer_start; records are lines, a list, or the list under `data`. A
+    question without the key `answers` is unlabelled. Errors of an `ignored` kind are
+    not reported: `offset` (the context has the text elsewhere or not at all),
+    `no_offset` (-1).
     """
     path = os.fspath(path)
     if inner_suffix(path) in (".csv", ".tsv"):
@@ -200,7 +193,11 @@ class _Reader:
         effect = "it counts in scores but is left out of training"
         detail = f"the answer {text!r:.80} has the offset -1"
         if start != -1:
-            kind, nearest = "offset", _nearest_occurrence(text, context, start)
+            before = context.rfind(text, 0, max(0, start) + len(text))
+            after = context.find(text, max(0, start))
+            places = [place for place in (before, after) if place >= 0]
+            nearest = min(places, key=lambda place: abs(place - start), default=-1)
+            kind = "offset"
             actual = context[max(0, start) : max(0, start) + len(text)]
             effect = f"{nearest} is used instead" if nearest >= 0 else effect
             detail = f"the answer is {text!r:.80}, but at {start} is {actual!r:.80}"
@@ -235,11 +232,3 @@ def _as_list(answers: dict[str, Any]) -> list[dict[str, Any]]:
         )
     pairs = zip(texts, starts, strict=True)
     return [{"text": text, "answer_start": start} for text, start in pairs]
-
-
-def _nearest_occurrence(text: str, context: str, start: int) -> int:
-    """Return the index of `text` that is nearest to `start`; -1: none."""
-    before = context.rfind(text, 0, max(0, start) + len(text))
-    after = context.find(text, max(0, start))
-    indices = [index for index in (before, after) if index >= 0]
-    return min(indices, key=lambda index: abs(index - start), default=-1)

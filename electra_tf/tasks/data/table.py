@@ -36,8 +36,7 @@ class Table:
 
     A line break within a cell does not count.
     """
-    source: str
-    """Path, "standard input" or `tfds:NAME@SPLIT`."""
+    source: str  # path, "standard input" or `tfds:NAME@SPLIT`
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -81,24 +80,22 @@ def read(
     """Read the rows of a file, of standard input, or of a split `tfds:NAME@SPLIT`.
 
     A .csv, .tsv, .jsonl, .ndjson, .json or .parquet has records, another file a text on
-    each line, or a JSON object. All but .parquet may be compressed (.gz, .xz).
+    each line, or a JSON object. All but .parquet may be compressed (.gz, .xz). Only an
+    empty standard input has no rows. Invalid ones are left out and logged.
 
-    Args:
-        path: Path or data set; None: standard input.
-        log: Log of the rows that are invalid and left out.
-        columns: Columns that must exist and are kept; None: all.
-        names: Names of the columns of a .csv or .tsv without header.
-        notify: Function that gets a note for the user.
-
-    Returns:
-        The table, with one row or more, but for an empty standard input.
+    `columns`: those that must exist and are kept; None: all. `names`: those of a .csv
+    or .tsv without header.
     """
     source = path or files.STANDARD_INPUT
     files.refuse_spreadsheet(source)
     builder = Builder(source, columns)
-    reader = READERS.get(inner_suffix(source), _read_lines)
     with without_collections():
-        (_read_tfds if source.startswith(TFDS) else reader)(path, builder, log, names)
+        if source.startswith(TFDS):
+            builder.add_records(records.tfds_records(source))
+        elif reader := READERS.get(inner_suffix(source)):
+            reader(path, builder, log, names)
+        else:
+            builder.add_records(records.read_lines_or_objects(path, log))
     if builder.lines or path:
         return builder.table()
     notify(f"{source} has no lines")
@@ -152,16 +149,8 @@ Reader = Callable[[str | None, Builder, DataErrorLog, Sequence[str] | None], Non
 """Function that adds the rows of a path; the last argument names its columns."""
 
 
-def _read_lines(path: str | None, builder: Builder, log: DataErrorLog, _: Any) -> None:
-    builder.add_records(records.read_lines_or_objects(path, log))
-
-
 def _read_json(path: str, builder: Builder, log: DataErrorLog, _: Any) -> None:
     builder.add_records(records.json_records(path, log))
-
-
-def _read_tfds(path: str, builder: Builder, *_: Any) -> None:
-    builder.add_records(records.tfds_records(path))
 
 
 def _read_delimited(

@@ -33,14 +33,10 @@ class _Parser:
     """Parser of the records of one file."""
 
     source: str
-    words: Sequence[str]
-    """Keys of the words or the text, of which the first one counts."""
-    tags: Sequence[str]
-    """Keys of the tags of words."""
-    names: Sequence[str]
-    """Names of tags that are numbers."""
-    form: SpanForm | None
-    """The form of texts with spans; None: there are none."""
+    words: Sequence[str]  # keys of the words or the text, of which the first one counts
+    tags: Sequence[str]  # keys of the tags of words
+    names: Sequence[str]  # names of tags that are numbers
+    form: SpanForm | None  # the form of texts with spans; None: there are none
     tokenizer: WordPieceTokenizer
 
     def spans(self, record: Any, line: int) -> Sentence:

@@ -7,7 +7,7 @@ import pytest
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.conll import read_conll
-from electra_tf.tasks.tag_data import read_sentences
+from electra_tf.tasks.tag_task import read_sentences
 from electra_tf.tasks.task_data import Reading
 
 TEXT = "-DOCSTART- -X- O\n\nThe DT B-NP\ncat NN I-NP\n\n \t\nsat  VBD\tB-VP\n"

@@ -10,7 +10,7 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.predictions import predict_items
-from electra_tf.tasks.tag_data import read_sentences
+from electra_tf.tasks.tag_task import read_sentences
 from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.task_data import Reading
 
