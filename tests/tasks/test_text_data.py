@@ -261,7 +261,7 @@ ERRORS = {  # files, settings, words of the error
     "two train files": (
         {"train_jsonl": JSON_ROWS}, {}, r"train\.csv, train\.jsonl",
     ),
-    "one class": ({"train_csv": rows_of({"a": 30})}, {}, r"'label'.*only \['a'\]"),
+    "one class": ({"train_csv": rows_of({"a": 30})}, {}, r"'label'.*only 'a'"),
     "a class a row": (
         {"train_csv": rows_of({"a": 1, "b": 1})}, {}, "2 rows of 2 classes",
     ),
