@@ -35,7 +35,7 @@ def test_each_line_gets_a_label(here, model, tmp_path):
 def test_invalid_input_is_an_error(here, model, tmp_path):
     assert "--model" in failure(here("predict"))
     message = failure(here("predict", f"--model={tmp_path}", input="a\n"))
-    assert "model.keras" in message
+    assert "a folder of another kind" in message
     (tmp_path / "latin").write_bytes(b"caf\xe9\n")
     # The same bytes.
     message = failure(here("predict", f"--model={model}", input="caf\udce9\n"))

@@ -115,6 +115,7 @@ def trained():
     return pretrainer, train(pretrainer)
 
 
+@pytest.mark.runs
 def test_several_steps_in_one_program_give_equal_results(trained):
     strategy = tf.distribute.OneDeviceStrategy("/device:CPU:0")
     with strategy.scope():
