@@ -59,6 +59,15 @@ def report_damage(what: str, *kinds: type[Exception]) -> Iterator[None]:
         raise InputError(f"{what} {state}: {cause}") from error
 
 
+def check_type(argument: str, value: object, kind: type, remedy: str) -> None:
+    """Raise an InputError for an argument of another type."""
+    if not isinstance(value, kind):
+        raise InputError(
+            f"{argument} must be of the type {kind.__name__}, not {value!r:.80}; "
+            f"{remedy}"
+        )
+
+
 def format_list(values: Iterable[object], limit: int = 10) -> str:
     """Return the first values in quotes, for a message."""
     words = [repr(value) for value in values]

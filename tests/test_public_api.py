@@ -204,9 +204,17 @@ def test_settings_of_from_preset():
         cls.from_preset(SAVED / "classifier", max_length=8)
 
 
-def test_unknown_arguments_of_from_preset_are_named():
-    with pytest.raises(TypeError, match=r"TextClassifier.from_preset .* max_len"):
-        electra_tf.TextClassifier.from_preset("anything", max_len=3)
+@pytest.mark.parametrize(
+    ("name", "argument", "known"),
+    [
+        ("TextClassifier", "num_labels", "num_classes, .*pairs"),
+        ("TokenClassifier", "num_labels", "tags"),
+        ("QuestionAnswerer", "learning_rate", "settings, .*null_threshold"),
+    ],
+)
+def test_unknown_arguments_of_from_preset_are_named(name, argument, known):
+    with pytest.raises(TypeError, match=rf"{name}.* no argument {argument}; .*{known}"):
+        getattr(electra_tf, name).from_preset("anything", **{argument: 3})
 
 
 def test_a_model_of_another_task_is_an_error():
@@ -293,6 +301,15 @@ def small():
     [
         (
             lambda c: electra_tf.Pretrainer.from_vocabulary(
+                electra_tf.FinetuningConfig(), electra_tf.Vocabulary.read(VOCABULARY)
+            ),
+            "PretrainingConfig.*FinetuningConfig",
+        ),
+        (lambda c: electra_tf.Electra(c), "ModelConfig, not Pretr.*config.model"),
+        (lambda c: electra_tf.Encoder("tiny"), r"EncoderConfig.*'tiny'.*model.encoder"),
+        (lambda c: electra_tf.MaskedLanguageModel("tiny"), "Encoder.from_preset"),
+        (
+            lambda c: electra_tf.Pretrainer.from_vocabulary(
                 electra_tf.load_config("tiny", ["model.vocabulary_size=77"]),
                 electra_tf.Vocabulary.read(VOCABULARY),
             ),
@@ -307,6 +324,10 @@ def small():
         (lambda c: electra_tf.create_optimizer(c, 10), "config.optimizer"),
         (lambda c: electra_tf.Tokenizer(VOCABULARY), "Tokenizer.read"),
         (lambda c: electra_tf.load_config(c), "PretrainingConfig"),
+        (
+            lambda c: electra_tf.TextClassifier("run", num_classes=2),
+            r"call TextClassifier.from_preset\('run', ...\)",
+        ),
     ],
 )
 def test_arguments_that_are_errors(create, words, small):

@@ -13,7 +13,7 @@ from keras import ops
 
 from electra_tf.config.model import ModelConfig
 from electra_tf.config.pretraining import ObjectiveConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, check_type
 from electra_tf.model import keras_layers
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.heads import MaskedLMHead, ReplacedTokenHead
@@ -40,6 +40,8 @@ class MaskedLM(keras.layers.Layer):
         trainable: bool = True,
     ):
         super().__init__(name=name, dtype="float32")
+        remedy = "pass Encoder.from_preset(...)"
+        check_type("encoder", encoder, TransformerEncoder, remedy)
         self.encoder, self._seed = encoder, seed
         self._policy = keras_layers.policy_config(dtype)
         width = encoder.embeddings.width
@@ -159,6 +161,8 @@ class ElectraPair(keras.layers.Layer):
     ):
         super().__init__(name=name, dtype="float32")
         self._policy = keras_layers.policy_config(dtype)
+        remedy = "pass config.model, or call Electra.from_preset"
+        check_type("settings", settings, ModelConfig, remedy)
         self.settings, self.seed = settings, seed
         has_one_tower = generator and not two_towers
         classes = self.encoder_class, self.masked_lm_class

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from electra_tf.config.model import EncoderConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, check_type
 from electra_tf.model import keras_layers
 from electra_tf.model.layer_ops import AttentionRecorder, LayerOps, Tensor
 from electra_tf.model.transformer import Block, Embeddings, InitializerFactory
@@ -31,6 +31,8 @@ class TransformerEncoder(keras.layers.Layer):
         trainable: bool = True,
     ):
         super().__init__(name=name, dtype=dtype)
+        remedy = "pass config.model.encoder, or call Encoder.from_preset"
+        check_type("shape", shape, EncoderConfig, remedy)
         self.shape, self.seed = shape, seed
         seeds = InitializerFactory(seed, shape.initializer_range)
         names = [f"layer_{i}" for i in range(shape.depth)]

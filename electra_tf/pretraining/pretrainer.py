@@ -15,7 +15,7 @@ import tensorflow as tf
 from electra_tf.batch import Batch, MaskedBatch
 from electra_tf.config import loader
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, check_type
 from electra_tf.kernels.rng import EVALUATION, TRAINING, RngStream, make_rng
 from electra_tf.pretraining import metrics as metrics_lib
 from electra_tf.pretraining.losses import WeightedSum
@@ -94,6 +94,8 @@ class Pretrainer(keras.Model):
         Raises:
             InputError: The config has another vocabulary size.
         """
+        remedy = 'pass for example load_config("small")'
+        check_type("config", config, PretrainingConfig, remedy)
         tokens = SpecialTokens.from_vocabulary(vocabulary, token_counts)
         model = config.model.of_vocabulary(tokens.vocabulary_size, "the vocabulary")
         return cls(dataclasses.replace(config, model=model), tokens)

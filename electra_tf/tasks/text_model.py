@@ -6,6 +6,7 @@
 
 import dataclasses
 import functools
+import inspect
 import os
 import re
 import warnings
@@ -59,6 +60,13 @@ class TextModel(keras.Model, TaskMethods):
     """Line that `fit` prints: defaults that were chosen for the encoder."""
     _compiled_metrics: CompiledMetrics | None = None
     """Loss and metrics of `compile`."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> "TextModel":
+        """Raise an error for a path in place of an encoder."""
+        if args and isinstance(args[0], str | os.PathLike):
+            call = f"{cls.__name__}.from_preset({os.fspath(args[0])!r}, ...)"
+            raise InputError(f"{cls.__name__} takes no path or name: call {call}")
+        return super().__new__(cls, *args, **kwargs)
 
     def __init__(
         self,
@@ -141,8 +149,11 @@ class TextModel(keras.Model, TaskMethods):
             A model with an untrained head, or the saved model unchanged.
         """
         if unknown := head.keys() - set(cls.own_arguments):
+            known = [*inspect.signature(cls.from_preset).parameters, *cls.own_arguments]
+            known = dict.fromkeys(name for name in known if name != "head")
             raise TypeError(
-                f"{cls.__name__}.from_preset has no argument {', '.join(unknown)}"
+                f"{cls.__name__}.from_preset has no argument {', '.join(unknown)}; it "
+                f"has {', '.join(known)}"
             )
         source = sources.open_source(path_or_name, vocabulary)
         own = {"seed": seed, "name": name, "dtype": dtype, "trainable": trainable}
