@@ -180,7 +180,10 @@ def test_invalid_input_is_an_error(pretrained, table, whole, tmp_path, here):
             given(pretrained, table, output, task="rte"),
             ["--text_columns, --label_column", "--task=rte"],
         ),
-        (given(pretrained, table, whole[0], keep="last"), ["training.keep=last"]),
+        (
+            given(pretrained, table, whole[0], keep="last"),
+            ['training.keep was "best" and is "last"'],
+        ),
         (given(tmp_path, table, output), [str(tmp_path)]),
         (given(pretrained, table, output, report=tmp_path), ["--report", "a folder"]),
         (given(pretrained, table, output, label_column="knid"), ["knid"]),
