@@ -51,6 +51,7 @@ def test_a_fine_tuned_model_gives_the_same_predictions(model):
         assert outputs == expected["outputs"][name]
 
 
+@pytest.mark.runs
 def test_a_run_resumes_to_the_same_weights(here, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(SAVED / "run", run)

@@ -26,6 +26,9 @@ with pytest.MonkeyPatch.context() as patch:
     from device_state import FlatState
 
 
+pytestmark = pytest.mark.tools
+
+
 def make(name="adamw", length=16, **settings):
     rule = OptimizerConfig(
         name=name, warmup_steps=1, weight_decay=0.1, clip_norm=0.5, **settings

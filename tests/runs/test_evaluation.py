@@ -39,6 +39,7 @@ def runs(folder, tmp_path_factory):
     return save
 
 
+@pytest.mark.runs
 def test_another_run_fills_the_masked_positions(runs, folder):
     one, other = runs(), runs("training.seed=1", "model.generator_width=0.25")
     plain, named = evaluate(one, folder), evaluate(one, folder, one)

@@ -43,6 +43,7 @@ class MultiLabel(TextModel):
         return (np.stack(outputs) > 0) @ (2 ** np.arange(self.count))
 
 
+@pytest.mark.runs
 def test_a_task_of_ones_own_is_trained_saved_and_predicts(tmp_path, write):
     texts, labels = tiny.texts(24, longest=11, shortest=10)
     targets = [5 if label else 2 for label in labels]

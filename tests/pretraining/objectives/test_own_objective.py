@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import tiny
 from conftest import python
 
@@ -65,6 +66,7 @@ print(json.dumps(result))
 """
 
 
+@pytest.mark.runs
 def test_an_objective_of_ones_own_is_trained_and_scores(folder, tmp_path):
     (tmp_path / "copy_objective.py").write_text(FILE)
     sets = [*tiny.SETS, "objective.name=copy", "training.steps=60"]
