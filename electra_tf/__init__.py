@@ -9,7 +9,6 @@ import difflib
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# ruff: noqa: F401
 if TYPE_CHECKING:
     from electra_tf.config.finetuning import FinetuningConfig
     from electra_tf.config.loader import load_config
@@ -34,6 +33,33 @@ if TYPE_CHECKING:
     from electra_tf.training.schedule import WarmupPolynomialDecay
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ChoiceClassifier",
+    "Electra",
+    "Encoder",
+    "FinetuningConfig",
+    "InputError",
+    "MaskedLanguageModel",
+    "Pretrainer",
+    "PretrainingConfig",
+    "QuestionAnswerer",
+    "TextClassifier",
+    "TextRegressor",
+    "TextScorer",
+    "TokenClassifier",
+    "Tokenizer",
+    "Vocabulary",
+    "WarmupPolynomialDecay",
+    "__version__",
+    "convert_checkpoint",
+    "create_optimizer",
+    "export_saved_model",
+    "load_config",
+    "load_model",
+    "open_records",
+    "training_batches",
+]
 
 # Modules of the public names. Those in `_KERAS` register classes with Keras.
 _NO_KERAS = {
@@ -66,7 +92,6 @@ _RUNS = {
     "export_saved_model": "runs.exporting",
 }
 _MODULES = _NO_KERAS | _KERAS | _RUNS
-__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
