@@ -142,7 +142,7 @@ class RestServer:
             await response.prepare(request)
             try:
                 await asyncio.wait_for(response.write_eof(), ANSWER_SECONDS)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 if request.transport:
                     request.transport.abort()
             return response
@@ -156,11 +156,11 @@ class RestServer:
             raise web.HTTPRequestEntityTooLarge(self._limits.bytes, size)
         # `wait_for` of Python 3.11 may lose the cancellation of a client that has gone.
         late = asyncio.get_running_loop().call_later(
-            BODY_SECONDS, request.content.set_exception, asyncio.TimeoutError()
+            BODY_SECONDS, request.content.set_exception, TimeoutError()
         )
         try:
             return await request.read()
-        except asyncio.TimeoutError as error:
+        except TimeoutError as error:
             raise web.HTTPRequestTimeout(text="The body is too slow") from error
         except web.RequestPayloadError as error:
             raise web.HTTPBadRequest(text="The chunks are invalid") from error

@@ -16,7 +16,7 @@ from electra_tf.tasks.data.files import STANDARD_INPUT, Notify, opened, print_no
 from electra_tf.tasks.data.records import read_json, read_lines_or_objects
 from electra_tf.tasks.data.span_records import CharacterSpan
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.data.table import read
+from electra_tf.tasks.data.table import READERS, read
 from electra_tf.tasks.labels import suspicious_labels, unknown_name
 from electra_tf.tasks.score import TagScorer
 from electra_tf.tasks.tagger import TaggedWords, TokenClassifier, tag_vocabulary
@@ -133,14 +133,16 @@ class TagTask(Task):
         if reading.given:
             check_count(settings.text_columns, [1], model)
         suffix, source = inner_suffix(path or ""), path or STANDARD_INPUT
-        if path and suffix not in (".csv", ".parquet", *JSON_SUFFIXES):
+        # A .tsv may have columns of words instead.
+        tables = READERS.keys() - {".tsv", *JSON_SUFFIXES}
+        if path and suffix not in {*tables, *JSON_SUFFIXES}:
             with opened(path) as file:
                 lines = itertools.islice(Lines(file), _HEAD_LINES)
                 head = [line.rstrip("\r\n") for line in lines]
         is_given = "text_columns" in reading.given
         usual = () if is_given else ("words", "tokens", "text")
         names = {*settings.text_columns, *usual}
-        is_table = suffix in (".csv", ".parquet") or (
+        is_table = suffix in tables or (
             suffix == ".tsv" and head and not names.isdisjoint(head[0].split("\t"))
         )
         if is_table:
