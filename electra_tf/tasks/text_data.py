@@ -256,7 +256,7 @@ def _with_separator(columns: Columns, rows: Table, reading: Reading) -> Columns:
             reading.notify(
                 f"csv: warning: {len(lists):,} of {len(cells):,} different cells of "
                 f"{columns.target!r} are lists, such as {min(lists)!r:.60}; each cell "
-                "is one class"
+                "is one class; write every cell as a list for several classes a text"
             )
         return columns
     reading.notify(
