@@ -1,11 +1,15 @@
-"""Generated files of strangers give an answer or an InputError, within limits."""
+"""Generated files of each kind give a right answer or an InputError, within limits."""
 
 import collections
 import contextlib
 import dataclasses
+import functools
+import gzip
 import hashlib
 import json
+import lzma
 import pathlib
+import re
 import resource
 import signal
 import tempfile
@@ -14,6 +18,7 @@ from typing import Any, NamedTuple
 
 import hypothesis
 import pytest
+import tiny
 from conftest import GOLDEN, ROOT
 from hypothesis import strategies as st
 from mutations import json_like, mutated_bytes, mutated_text, noise, safetensors
@@ -21,10 +26,13 @@ from process_memory import PeakMemory, mapped
 
 from electra_tf import sources
 from electra_tf.config import loader
+from electra_tf.config.data import CorpusConfig
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.tokenizer import Tokenizer
+from electra_tf.text.corpus import CorpusReader
+from electra_tf.text.data_errors import DataErrorLog
 
 pytestmark = pytest.mark.tools
 SAVED, INTEROP = GOLDEN / "saved", GOLDEN / "interop"
@@ -94,14 +102,36 @@ def limits(seconds: float = 20.0, size: int = 1 << 30) -> Iterator[None]:
 
 
 def changed_file(*rows: tuple) -> st.SearchStrategy[Case]:
-    """Return a strategy of one file: a row of (name, content, argument), changed."""
+    """Return a strategy of one file: a row of (name, content, argument), changed.
+
+    The content is compressed as the name requires; sometimes the end is then missing.
+    """
+    packers = {".gz": functools.partial(gzip.compress, mtime=0), ".xz": lzma.compress}
 
     def cases(row: tuple) -> st.SearchStrategy[Case]:
         name, base, argument = row
-        contents = mutated_text(base) | noise()
-        return contents.map(lambda data: Case({name: data}, argument=argument))
+        change = json_like if re.search(r"\.json\b", name) else mutated_text
+        pack = packers.get(pathlib.PurePath(name).suffix)
+
+        def case(content: bytes, damage: int) -> Case:
+            if pack:
+                content = pack(content)
+                content = content if damage else content[: len(content) // 2]
+            return Case({name: content}, argument=argument)
+
+        return st.builds(case, change(base) | noise(), st.integers(0, 15))
 
     return st.sampled_from(rows).flatmap(cases)
+
+
+def _each_policy(read: Callable[[Any], Any], folder: pathlib.Path) -> None:
+    """Read with both values of --on_error; `report` may accept what `stop` refuses."""
+    log = DataErrorLog("report", folder / "problems.txt")
+    try:
+        read(log)
+    finally:
+        log.close()
+    read(DataErrorLog("stop", folder / "problems.txt"))
 
 
 # --- Settings ---------------------------------------------------------------------
@@ -119,12 +149,68 @@ def _read_config(folder: pathlib.Path, case: Case) -> None:
     assert config == loader.parse_config(loader.dump_config(config), "its dump", root)
 
 
+# --- Text and the data of tasks ---------------------------------------------------
+
+_PROSE = (
+    b"The cat sat on the mat .\nIt was warm .\n\n"
+    + "Ein Satz über 中文 \U0001f600 .\n".encode()
+) * 3
+_JSONL = b'{"text": "The cat sat .\\nIt was warm ."}\n{"text": "A dog", "n": 1}\n' * 2
+_CSV = b'text,label\n"The cat, sat","a"\nA dog,b\n"two\nlines",a\n' + b"x y,b\n" * 5
+_TSV = b'text\tlabel\n"The ""cat"" sat"\ta\nA dog\tb\n' + b"x y\tb\n" * 5
+_ROWS = b'{"text": "The cat", "label": 1}\n{"text": "A dog", "label": 2.0}\n' * 3
+_LIST = json.dumps(list(map(json.loads, _ROWS.splitlines())), indent=1).encode()
+_TAGS = b'{"tokens": ["EU", "of", "."], "ner_tags": ["B-X", "O", "O"]}\n' * 4
+_CONLL = b"EU NNP B-NP\nof VBZ O\n. . O\n\nPeter NNP B-NP\nB. NNP I-NP\n\n" * 3
+
+
+def _question(number: int) -> dict[str, Any]:
+    answers = [{"text": "The cat", "answer_start": 0}] * (number % 2)
+    words = {"id": f"{number}", "question": "Who sat ?", "answers": answers}
+    return {**words, "is_impossible": not answers}
+
+
+_PARAGRAPH = {
+    "context": "The cat sat on the mat .",
+    "qas": [_question(number) for number in range(1, 5)],
+}
+_SQUAD = json.dumps(
+    {"version": "v2.0", "data": [{"title": "Cats", "paragraphs": [_PARAGRAPH]}]}
+).encode()
+_FLAT = b"".join(
+    b'{"id": %d, "title": "T", "question": "Who sat ?", "context": "The cat sat .",'
+    b' "answers": {"text": %b, "answer_start": %b}}\n' % (number, texts, starts)
+    for number, (texts, starts) in enumerate(
+        [(b"[]", b"[]"), (b'["The cat"]', b"[0]"), (b'["The", "cat"]', b"[0, 4]")] * 2
+    )
+)
+
+
 def _read_vocabulary(folder: pathlib.Path, case: Case) -> None:
     tokenizer = Tokenizer.read(folder / "vocab.txt")
     vocabulary = tokenizer.vocabulary
     assert type(vocabulary).parse(vocabulary.text).tokens == vocabulary.tokens
-    ids = tokenizer.encode("The cat sat.\nEin Satz über 中文 \U0001f600")
+    ids = tokenizer.encode(_PROSE)
     assert all(0 <= i < len(vocabulary) for i in ids)
+
+
+def _read_corpus(folder: pathlib.Path, case: Case) -> None:
+    def read(log):
+        for documents in ("blank_line", "line", "file"):
+            settings = CorpusConfig(documents=documents)
+            for document in CorpusReader([case.path(folder)], settings, log):
+                assert document.lines
+                assert all(line == line.strip() != "" for line in document.lines)
+
+    _each_policy(read, folder)
+
+
+def _read_task(folder: pathlib.Path, case: Case) -> None:
+    name = case.argument
+    sets = {"csv": ["data.text_columns=[text]", "data.label_column=label"]}
+    settings = loader.load_config(None, sets.get(name, []), root=FinetuningConfig)
+    data = case.path(folder)
+    _each_policy(lambda log: tiny.read_task(name, data, settings.data, log), folder)
 
 
 # --- Models ----------------------------------------------------------------------
@@ -219,6 +305,25 @@ KINDS = {
         changed_file(("vocab.txt", (RECORDS / "vocab.txt").read_bytes(), ""))
         | _changed_model(RECORDS, "vocab.txt.settings.json", json_like),
         _read_vocabulary,
+    ),
+    "text": Kind(
+        changed_file(
+            ("a.txt", _PROSE, ""), ("a.txt.gz", _PROSE, ""), ("a.txt.xz", _PROSE, ""),
+            ("a", _PROSE, ""), ("a.jsonl", _JSONL, ""), ("a.csv", _CSV, ""),
+            ("a.tsv.gz", _TSV, ""), ("a.json", _LIST, ""), ("a.json.xz", _LIST, ""),
+        ),
+        _read_corpus,
+    ),
+    "data of a task": Kind(
+        changed_file(
+            ("train.csv", _CSV, "csv"), ("train.csv.gz", _CSV, "csv"),
+            ("train.tsv.xz", _TSV, "csv"), ("train.jsonl", _ROWS, "csv"),
+            ("train.json", _LIST, "csv"), ("a.txt", _CONLL, "chunking"),
+            ("a.txt.gz", _CONLL, "chunking"), ("a.jsonl", _TAGS, "tagging"),
+            ("train.json", _SQUAD, "squad2"), ("train.json.xz", _SQUAD, "squad2"),
+            ("a.jsonl", _FLAT, "squad2"),
+        ),
+        _read_task,
     ),
     "checkpoint": Kind(_checkpoint_cases(), _read_model),
     "model of another library": Kind(_foreign_cases(), _read_model),

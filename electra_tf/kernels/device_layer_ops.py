@@ -23,11 +23,11 @@ from electra_tf.kernels.weak_functions import custom_gradient
 PREFIX = "electra_tf."  # start of the names of calls
 
 _SHORTEST = 16  # rows and columns of a matmul within a kernel
-_MOST_SUMS = 128  # partial sums of a kernel
+_MOST_SUMS = 128  # partial sums of a kernel for norms
 _BLOCK_VALUES = 4096  # of a program at a time, for norms
 _ATTENTION_BLOCK = 64  # queries or keys at a time
 
-# The `FlatState` of `device_state.py` there, which has the weights in flat buffers.
+# The `FlatState` of `tools/device_checks/device_state.py`: weights in flat buffers.
 _weights = contextvars.ContextVar("weights", default=None)
 
 

@@ -13,6 +13,7 @@ gradient of the operation's output.
 import copy
 import functools
 import math
+import threading
 from collections.abc import Callable
 
 import keras
@@ -37,6 +38,9 @@ def xla_compiled(function: Callable) -> Callable:
     return tf.function(function, jit_compile=True, autograph=False)
 
 
+_XLA_START = threading.Lock()  # standard error belongs to the process
+
+
 @functools.cache
 def _start_xla() -> None:
     """Compile a first function; TensorFlow 2.20 logs a note then, at every level."""
@@ -57,7 +61,8 @@ class FusedLayerOps(LayerOps):
     def __init__(self, dropout: DropoutSeeds | None, on_cpu: bool = False):
         super().__init__(training=dropout is not None)
         if on_cpu:
-            _start_xla()
+            with _XLA_START:
+                _start_xla()
         self._dropout, self._on_cpu = dropout, on_cpu
         self._tables: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
 

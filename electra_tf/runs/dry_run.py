@@ -49,11 +49,11 @@ def describe(
     steps, flops = config.training.steps, experiment.step_flops
     needed = _BYTES_PER_PARAMETER * sum(parameter_counts(shapes).values())
     rows = round(steps * config.mean_batch_size)
-    lines, end = [], experiment.config_warnings()
-    passes = (
+    end = experiment.config_warnings()
+    lines = [
         f"passes over the records: {rows / records:,.1f} ({steps:,} steps read "
         f"{rows:,} rows; the data has {records:,})"
-    )
+    ]
     try:
         available = _kernel_bytes(_MACHINE, "MemAvailable")
         if runs_on_cpu(strategy) and available is not None and needed > available:
@@ -64,16 +64,14 @@ def describe(
         kept = config.training.keep
         kept += len(steps_at_shares(config.training.keep_at, steps))
         size = checkpoint_bytes(pretrainer)
-        estimate = measure_steps(pretrainer, strategy)
-        lines += [
-            *_describe_estimate(experiment, strategy, estimate),
-            passes,
+        lines.append(
             f"checkpoint: {size / 1e6:,.0f} MB; at most {kept} are kept, "
-            f"{kept * size / 1e6:,.0f} MB",
-        ]
+            f"{kept * size / 1e6:,.0f} MB"
+        )
+        estimate = measure_steps(pretrainer, strategy)
+        lines = [*_describe_estimate(experiment, strategy, estimate), *lines]
     except (MemoryError, tf.errors.ResourceExhaustedError):
         lines += [
-            passes,
             "memory and time: not measured, as the model needs more memory than is "
             f"free here ({needed / 2**30:.2f} GiB for weights, slots and gradients)",
         ]

@@ -115,7 +115,7 @@ class RequestLimits:
         return _WORDS * self.positions
 
     def metadata(self, max_length: int) -> dict[str, Any]:
-        """Return what `about.json` says about lengths and limits."""
+        """Return the entries of `about.json` for the length and the limits."""
         return {"max_length": max_length, "limits": dataclasses.asdict(self)}
 
 

@@ -129,7 +129,7 @@ class CorpusReader:
             self._report_broken(path, error)
             return None
         except files.FileFormatError as error:
-            self._log.add(path, 0, "another format", f"{error}; file not read")
+            self._log.add(path, 0, "another format", f"{error.name}; file not read")
             return None
         controls = len(sample) - len(sample.translate(None, _CONTROL_BYTES))
         bad = controls + sample[:-3].decode("utf-8", "replace").count("\ufffd")

@@ -38,7 +38,9 @@ class RaggedRows(Sequence):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitem__(self, index: int) -> np.ndarray:
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
         end = self._ends[index]
         return self.values[end - self.lengths[index] : end]
 

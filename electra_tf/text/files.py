@@ -190,22 +190,22 @@ def inner_suffix(path: str | os.PathLike) -> str:
 
 
 class FileFormatError(InputError):
-    """Error for a file of another format than text."""
+    """Error for a file of another format than text, which has a name."""
+
+    def __init__(self, path: str | os.PathLike, name: str):
+        super().__init__(f"{path} must be UTF-8 text, plain, .gz or .xz, not {name}")
+        self.name = name
 
 
 def check_format(path: str | os.PathLike, head: bytes) -> None:
     """Raise an error if the first bytes of a file are those of another format."""
     for pattern, name in _FORMATS:
         if re.match(pattern, head):
-            raise _format_error(path, name)
+            raise FileFormatError(path, name)
 
 
 def check_markup(path: str, suffix: str, head: bytes) -> None:
     """Raise an error for a corpus in a format of text that is not read."""
     for suffixes, mark, name in _MARKUP:
         if re.fullmatch(suffixes, suffix or " ") or re.match(mark, head, re.IGNORECASE):
-            raise _format_error(path, name)
-
-
-def _format_error(path: str | os.PathLike, name: str) -> FileFormatError:
-    return FileFormatError(f"{path} must be UTF-8 text, plain, .gz or .xz, not {name}")
+            raise FileFormatError(path, name)

@@ -38,9 +38,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MUST_BE_FINITE = ("loss", "gradient_norm")
 _SUMS = "sums.safetensors"  # in a checkpoint: metric sums since the last log line
 
-# Batches of a stack. A greater one needs more memory and delays the first step; a
-# smaller one returns to Python more often.
-_STACK = 32
+# Batches of a stack. A greater one needs more memory, and delays the first step and the
+# answer to a signal; a smaller one returns to Python more often.
+_STACK, _COMPILED_STACK = 8, 32
 
 Step = Callable[..., Metrics]
 MakeBatches = Callable[[int, int], tf.data.Dataset]
@@ -259,7 +259,11 @@ class Evaluation:
 
     def __call__(self, progress: Callable[[int], Any] | None = None) -> Metrics:
         """Return the metrics over all batches, as pairs of (total, weight)."""
-        stacks, sums = self._run_steps.iterate(self._make_batches), {}
+        # Batches after the last one are not read: nothing has validated them.
+        stacks = self._run_steps.iterate(
+            lambda *host: self._make_batches(*host).take(self.count), self.count
+        )
+        sums = {}
         for first in range(0, self.count, _EVALUATION_BATCHES_PER_CALL):
             count = min(_EVALUATION_BATCHES_PER_CALL, self.count - first)
             metrics, _ = self._run_steps(stacks, count, first)
@@ -272,11 +276,16 @@ class Evaluation:
 class BatchStacks:
     """Endless batches in stacks [N, B, ...]; each replica gets its part of the rows."""
 
-    def __init__(self, strategy: tf.distribute.Strategy, make_batches: MakeBatches):
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        make_batches: MakeBatches,
+        size: int = _STACK,
+    ):
         def make_stacks(context: tf.distribute.InputContext) -> tf.data.Dataset:
             hosts = context.num_input_pipelines
             batches = make_batches(context.input_pipeline_id, hosts).repeat()
-            stacks = batches.batch(_STACK, drop_remainder=True)
+            stacks = batches.batch(size, drop_remainder=True)
             replicas = context.num_replicas_in_sync // hosts
 
             def split(*stack: Any) -> Any:
@@ -290,17 +299,19 @@ class BatchStacks:
         options = tf.distribute.InputOptions(experimental_fetch_to_device=True)
         distribute = strategy.distribute_datasets_from_function
         self._iterator = iter(distribute(make_stacks, options))
-        self._stack, self._next = None, _STACK
+        self._size = self._next = size
+        self._stack = None
 
     def take(self, count: int) -> tuple[Any, int, int]:
         """Return a stack and the bounds of its next batches, `count` at most.
 
         With a count above 0 there is at least one batch.
         """
-        if self._next == _STACK:
+        if self._next == self._size:
+            self._stack = None  # its memory is free before the next one is there
             self._stack, self._next = next(self._iterator), 0
         first = self._next
-        self._next = min(first + count, _STACK)
+        self._next = min(first + count, self._size)
         return self._stack, first, self._next
 
 
@@ -324,7 +335,7 @@ class MultiStepRunner:
         self._strategy, self._numbered = strategy, numbered
         self._step, self._stage = _VectorStep(step), stage
         self.jit_compile = jit_compile
-        """Whether XLA compiles the function."""
+        """True if XLA compiles the function."""
         self._forget_trace()
 
     def _forget_trace(self) -> None:
@@ -335,9 +346,12 @@ class MultiStepRunner:
         )
         self._is_optimized = False
 
-    def iterate(self, make_batches: MakeBatches) -> BatchStacks:
-        """Return the batches in stacks, to be passed to each call."""
-        return BatchStacks(self._strategy, make_batches)
+    def iterate(
+        self, make_batches: MakeBatches, count: int | None = None
+    ) -> BatchStacks:
+        """Return stacks, of `count` batches at most, to be passed to each call."""
+        size = _COMPILED_STACK if self.jit_compile else _STACK
+        return BatchStacks(self._strategy, make_batches, min(size, count or size))
 
     def __call__(
         self, stacks: BatchStacks, count: int, first: int = 0
@@ -422,8 +436,9 @@ def train_runner(strategy: tf.distribute.Strategy, trainer: Any) -> MultiStepRun
 
     is_one_device = isinstance(strategy, tf.distribute.OneDeviceStrategy)
     is_compiled = bool(trainer.jit_compile) and is_one_device
-    stage = lambda: trainer.stage  # noqa: E731
-    return MultiStepRunner(strategy, step, stage=stage, jit_compile=is_compiled)
+    return MultiStepRunner(
+        strategy, step, stage=lambda: trainer.stage, jit_compile=is_compiled
+    )
 
 
 def malloc_trim() -> None:

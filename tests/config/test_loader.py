@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 
 import numpy as np
@@ -283,3 +284,9 @@ def test_settings_may_be_dictionaries_names_and_configs(tmp_path):
 def test_settings_of_another_kind_are_errors(settings, words):
     with pytest.raises(InputError, match=f"(?s){words}"):
         loader.to_config(settings, FinetuningConfig)
+
+
+def test_a_pipe_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "c.yaml")
+    with pytest.raises(InputError, match="no regular file"):
+        loader.load_config(str(tmp_path / "c.yaml"))

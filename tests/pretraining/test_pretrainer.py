@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import re
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -261,3 +262,12 @@ def test_keras_save_is_an_error(trained, tmp_path):
     with pytest.raises(InputError, match=r"save\('.*model.keras'\).*save_checkpoint"):
         trained[0].save(tmp_path / "model.keras")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_global_dtype_policy_is_ignored():
+    try:
+        keras.config.set_dtype_policy("float16")
+        pretrainer = make_pretrainer()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert {y.compute_dtype for y in pretrainer._flatten_layers()} == {"float32"}

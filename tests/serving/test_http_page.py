@@ -66,6 +66,25 @@ def test_classes_have_probabilities_and_markup_is_shown_as_text(browser):
     assert browser.log() == []  # nothing was blocked by the policy
 
 
+def test_several_classes_are_marked(browser):
+    servable = constant(
+        "topics",
+        {"labels": ["sport", "politics", "science"]},
+        ["text"],
+        {
+            "labels": tf.constant([["sport", "", "science"]]),
+            "probabilities": tf.constant([[0.9, 0.2, 0.6]]),
+        },
+    )
+    with running(servable) as client:
+        result = predict(browser, client, text="A text")
+        best = browser.script(
+            "return [...document.querySelectorAll('.best')].map((row) => row.innerText)"
+        )
+    assert [row.split()[0] for row in best] == ["sport", "science"]
+    assert "politics 20.0%" in " ".join(result.split())
+
+
 def test_the_policy_blocks_scripts_in_the_page(browser):
     with running(servable_of(exported("classifier"), "classes")) as client:
         browser.open(f"{client.url}/")
@@ -98,10 +117,25 @@ def test_entities_are_marked_at_their_characters(browser):
             "return [...document.querySelectorAll('mark')]"
             ".map((mark) => mark.firstChild.textContent)"
         )
+        colours = browser.script(
+            "return [...document.querySelectorAll('mark')]"
+            ".map((mark) => getComputedStyle(mark).backgroundColor)"
+        )
         # Messages of the test before, of a blocked script, may come late.
         assert not [m for m in browser.log() if "inline style" in m["message"]]
+    assert len({*colours}) == 2  # one for each type
     assert marks == ["مريم", "Zürich"]
     assert browser.text("mark small") == "PER 90.0%"
+
+
+def test_words_have_tags(browser):
+    with running(servable_of(exported("tagger"), "tagger")) as client:
+        result = predict(browser, client, text="the film")
+        assert browser.text("#signature").split() == ["entities", "serving_default"]
+        marks = browser.text("mark")
+    assert "film" in result
+    assert "X" in marks
+    assert "%" in marks
 
 
 def test_answers_are_marked_in_their_context(browser):
@@ -124,6 +158,26 @@ def test_answers_are_marked_in_their_context(browser):
         )
     assert browser.text("mark").startswith("1869")
     assert "7 wordpieces were cut" in result
+
+
+def test_replaced_tokens_are_coloured(browser):
+    servable = constant(
+        "replaced",
+        {},
+        ["text"],
+        {
+            "tokens": tf.constant([["[CLS]", "the", "cat", "[SEP]", ""]]),
+            "replaced_probability": tf.constant([[0.9, 0.0, 1.0, 0.9, 0.0]]),
+        },
+    )
+    with running(servable) as client:
+        predict(browser, client, text="the cat")
+        colours = browser.script(
+            "return [...document.querySelectorAll('.token')]"
+            ".map((token) => getComputedStyle(token).backgroundColor)"
+        )
+    assert len(colours) == 2
+    assert colours == ["rgba(230, 60, 40, 0)", "rgba(230, 60, 40, 0.75)"]
 
 
 def test_errors_are_shown(browser):

@@ -164,6 +164,26 @@ def test_ids_for_answers_take_little_memory():
     assert growth() < 200
 
 
+def test_a_large_question_takes_little_memory():
+    text = exported("answerer").text["serving_default"]
+    request = {
+        "question": encode_texts([""] * 1500 + ["a " * 900_000]),
+        "context": encode_texts(["c"] * 1501),
+    }
+    with peak_memory() as growth:
+        outputs = call(text, request)
+    assert outputs["pieces_cut"][-1] == 900_000 - 8
+    assert growth() < 700
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_no_matrix_of_rows_times_the_longest_text(kind):
+    # `tf.repeat`, which ragged operations call, makes one. Nothing limits its size.
+    for signature in exported(kind).text.values():
+        operations = graph_operations(signature.function)
+        assert not [name for name, _ in operations if "Repeat/" in name]
+
+
 def test_metadata():
     limits = {"rows": 4096, "bytes": 2**21, "positions": 2**16}
     expected = {"max_length": 32, "limits": limits, "labels": list(LABELS)}

@@ -146,3 +146,10 @@ def test_a_synced_folder_has_the_changes_of_every_process(url, transfers):
         "results.json": b"1",
         "trial": b"bb",
     }
+
+
+def test_nothing_is_uploaded_after_an_error(url):
+    with contextlib.suppress(KeyError), staged(url) as folder:
+        write(folder, {"a.txt": "1"})
+        raise KeyError
+    assert ObjectFolder(url).find() == {}

@@ -161,8 +161,10 @@ def check(model, expected, *data, weighted, **arguments):
         one, name = fresh(metric), getattr(metric, "name", None) or metric.__name__
         one.update_state(targets, predictions, weights if weighted else None)
         # `evaluate` uses the fused operations, `predict` of few texts the plain ones.
+        # A probability at a threshold of AUC may be on its other side then.
+        atol = 2e-4 if isinstance(one, km.AUC) else 3e-5
         np.testing.assert_allclose(
-            logs[name], one.result(), rtol=1e-4, atol=2e-4, err_msg=name
+            logs[name], one.result(), rtol=1e-4, atol=atol, err_msg=name
         )
     return logs
 
@@ -177,7 +179,7 @@ def check_classes(model, rows, *data, weighted, without_own=False, **arguments):
     check(model, expected, *data, weighted=weighted, **arguments)
 
 
-@pytest.mark.parametrize(("classes", "run_eagerly"), [(2, True)])
+@pytest.mark.parametrize(("classes", "run_eagerly"), [(2, False)])
 def test_metrics_of_class_ids(classes, run_eagerly):
     model, y = make_model("classes", classes), IDS[classes]
     rows = Rows(y, probabilities(model, TEXTS), WEIGHTS)
@@ -304,7 +306,8 @@ def test_metrics_are_restored(tmp_path):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_names_of_class_metrics_equal_scikit_learn(classes):
+@pytest.mark.parametrize("run_eagerly", [True])
+def test_names_of_class_metrics_equal_scikit_learn(classes, run_eagerly):
     model, y = make_model("classes", classes), IDS[classes]
     best = probabilities(model, TEXTS).argmax(1)
     average = "binary" if classes == 2 else "macro"
@@ -317,12 +320,13 @@ def test_names_of_class_metrics_equal_scikit_learn(classes):
             for name, average in averages.items()
         }
         expected["mcc"] = sk.matthews_corrcoef(y, best, **w)
-        model.compile("sgd", **{kind: list(expected)}, run_eagerly=True)
+        model.compile("sgd", **{kind: list(expected)}, run_eagerly=run_eagerly)
         logs = model.evaluate(TEXTS, y, WEIGHTS, return_dict=True, verbose=0)
         assert {name: logs[name] for name in expected} == pytest.approx(expected)
 
 
-def test_names_of_correlations_equal_scipy():
+@pytest.mark.parametrize("run_eagerly", [True])
+def test_names_of_correlations_equal_scipy(run_eagerly):
     model, counts = make_model("scores"), RNG.integers(1, 4, ROWS)
     scores = SCORES.round()  # with ties
     predicted = model.predict(TEXTS)
@@ -337,7 +341,7 @@ def test_names_of_correlations_equal_scipy():
             measure(gold, values).statistic
             for measure in (scipy.stats.pearsonr, scipy.stats.spearmanr)
         )
-        model.compile("sgd", **{kind: names}, run_eagerly=True)
+        model.compile("sgd", **{kind: names}, run_eagerly=run_eagerly)
         for _ in range(2):  # the second evaluation starts anew
             logs = model.evaluate(TEXTS, scores, counts, return_dict=True, verbose=0)
             values = [logs[name] for name in names]
@@ -363,8 +367,8 @@ TAGS = {
 }
 
 
-@pytest.mark.parametrize("scheme", ["IOB2"])
-def test_a_tagger_reports_the_f1_of_entities(scheme):
+@pytest.mark.parametrize(("scheme", "run_eagerly"), [("IOB2", True)])
+def test_a_tagger_reports_the_f1_of_entities(scheme, run_eagerly):
     seqeval = pytest.importorskip("seqeval.metrics")
     settings = tiny.settings(**tiny.NO_DROPOUT, training_batch_size=BATCH)
     model = TokenClassifier(tiny.start(), TAGS[scheme], settings)
@@ -381,7 +385,7 @@ def test_a_tagger_reports_the_f1_of_entities(scheme):
     assert 100 * f1 == pytest.approx(score_spans(gold, likely)["f1"])
     names = ["loss", "accuracy", "f1"]
     assert model.evaluate(x, gold, verbose=0, return_dict=True).keys() == set(names)
-    model.compile("sgd", metrics=["f1"], run_eagerly=True)  # it is the same
+    model.compile("sgd", metrics=["f1"], run_eagerly=run_eagerly)  # it is the same
     assert model.metrics_names == names
     assert model.evaluate(x, gold, verbose=0)[2] == pytest.approx(f1)
     counts = RNG.integers(0, 3, ROWS)
@@ -465,9 +469,9 @@ from tasks import test_compiled_metrics as tests
 with devices.scope():
     tests.test_metrics_of_class_ids(2, run_eagerly=False)
     tests.test_metrics_of_scores(weighted=False)
-    tests.test_names_of_class_metrics_equal_scikit_learn(3)
-    tests.test_names_of_correlations_equal_scipy()
-    tests.test_a_tagger_reports_the_f1_of_entities("IOB2")
+    tests.test_names_of_class_metrics_equal_scikit_learn(3, run_eagerly=False)
+    tests.test_names_of_correlations_equal_scipy(run_eagerly=False)
+    tests.test_a_tagger_reports_the_f1_of_entities("IOB2", run_eagerly=False)
 print(devices.num_replicas_in_sync)
 """
 

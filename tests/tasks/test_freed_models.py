@@ -14,6 +14,7 @@ from conftest import python
 
 import electra_tf
 from electra_tf.batch import Batch
+from electra_tf.kernels.weak_functions import custom_gradient
 from tasks.test_keras_api import TASKS, TEXTS, make_model
 
 _MIB = 2**20
@@ -83,3 +84,30 @@ def test_ten_trainings_need_no_more_memory_than_three(name):
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+
+
+def test_custom_gradients_are_freed_with_their_graph():
+    class Owner:
+        pass
+
+    def trace(owner):
+        @custom_gradient
+        def doubled(x):
+            def gradient(upstream):
+                assert owner
+                return 3 * upstream
+
+            return 2 * x, gradient
+
+        return tf.function(lambda x: doubled(x))
+
+    owner = Owner()
+    reference, function = weakref.ref(owner), trace(owner)
+    x = tf.constant(1.0)
+    with tf.GradientTape() as tape:  # outside the function: TensorFlow's registry
+        tape.watch(x)
+        y = function(x)
+    assert tape.gradient(y, x) == 3
+    del owner, function, tape, y
+    gc.collect()
+    assert reference() is None

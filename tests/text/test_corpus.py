@@ -1,5 +1,6 @@
 import csv
 import gzip
+import io
 import json
 import lzma
 
@@ -12,6 +13,7 @@ from electra_tf.errors import InputError
 from electra_tf.text import corpus
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.rows import json_rows
 
 TEXT = "first line\n  second \n\n\nnew document\r\n\n"
 
@@ -280,3 +282,10 @@ def test_a_prepared_tfds_set_is_read(tmp_path, monkeypatch):
     assert len(documents) == 1
     with pytest.raises(InputError, match="text, title"):
         read(tmp_path, "tfds:tiny_text", field="body")
+
+
+def test_a_long_row_of_json_is_read_in_few_blocks():
+    file, sizes = io.StringIO(json.dumps([{"text": "x" * 2_000_000}])), []
+    rows = json_rows(lambda size: (sizes.append(size), file.read(size))[1])
+    assert len(list(rows)) == 1
+    assert len(sizes) < 12  # each block is as long as what was read before

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import shutil
+import uuid
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from electra_tf.config.data import InputConfig, TokenizationConfig
 from electra_tf.errors import InputError
+from electra_tf.storage.objects import ObjectFolder
 from electra_tf.text.pipeline import evaluation_batches, training_batches
 from electra_tf.text.record_set import (
     BAD,
@@ -304,3 +306,22 @@ def test_records_in_use_are_not_built_again(copy, corpus_file, here):
     assert result.returncode == 1
     assert "another process reads or builds" in result.stderr
     assert sorted(path.name for path in copy.iterdir()) == before
+
+
+def test_damaged_records_at_a_url_are_named(folder):
+    store = ObjectFolder(f"memory://{uuid.uuid4().hex}/records")
+    for path in folder.iterdir():
+        store.write(path.name, path.read_bytes())
+    name = min(name for name in store.find() if "tfrecord" in name)
+    data = store.read(name)
+
+    def fails(words):
+        with pytest.raises(InputError, match=f"{name} {words}"):
+            open_any(store.url)
+
+    store.write(name, data[:-1])
+    fails(r"must have the \d+ bytes")
+    store.write(name, data[:-1] + bytes([data[-1] ^ 1]))
+    fails("is damaged.*checksum")
+    store.delete(name)
+    fails(".*no such object")

@@ -98,6 +98,20 @@ def test_batches_keep_their_numbers_across_calls_of_the_runner():
     assert progress == [10, 10, 5]
 
 
+def test_an_evaluation_reads_no_batch_after_its_last_one():
+    def make_batches(host, hosts):
+        def validated(number):
+            with tf.control_dependencies([tf.debugging.assert_less(number, limit)]):
+                return tf.identity(number)
+
+        limit = tf.constant(21, tf.int64)
+        return tf.data.Dataset.range(100).map(validated)
+
+    evaluation = Evaluation(one_device(), batch_and_number, make_batches, 21)
+    for _ in range(2):
+        assert evaluation()["batch"] == (sum(range(21)), 21)
+
+
 @each_runner
 def test_input_waiting_time_is_measured(runner):
     def slow(host, hosts):

@@ -21,7 +21,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
 
-_MAX_PROGRAMS = 128  # whose partial sums are added afterwards
+_MAX_PROGRAMS = 128  # of norms; their partial sums are added afterwards
 _ALIGNED = 64  # places of vectors are multiples of it
 
 # Factors of the powers of x^2 above and below the fraction, from the highest.

@@ -155,9 +155,9 @@ class Trainer:
         schedule = {n: np.float32(v) for n, v in description["schedule"].items()}
         return jax.device_put(schedule | state)
 
-    @functools.lru_cache(maxsize=8)  # noqa: B019
-    def _order(self, epoch: int, kind: int) -> np.ndarray:
-        """Return the numbers of the records of an epoch for one kind of batches."""
+    @functools.lru_cache(maxsize=2)  # noqa: B019
+    def _order(self, epoch: int) -> list[np.ndarray]:
+        """Return the numbers of the records of an epoch for each kind of batches."""
         description = self._description
         shards, windows = map(np.asarray, self._bits(np.int64(epoch)))
         counts, size = description["counts"], description["window"]
@@ -169,7 +169,8 @@ class Trainer:
         order = np.concatenate(
             [numbers[part][np.argsort(windows[part], kind="stable")] for part in parts]
         )
-        return order[self._kinds[order] == kind]
+        kinds = self._kinds[order]
+        return [order[kinds == kind] for kind in range(len(self._per_epoch))]
 
     def _numbers(self, first: int, count: int) -> list[np.ndarray]:
         """Return the numbers of the records of some steps, int32 [S, B] of each kind.
@@ -183,7 +184,7 @@ class Trainer:
             here = (start <= places) & (places < start + each)
             numbers = (blocks * each + places - start)[here]
             pairs = zip(*divmod(numbers, self._per_epoch[kind]), strict=True)
-            chosen = [self._order(e, kind)[i * size : (i + 1) * size] for e, i in pairs]
+            chosen = [self._order(e)[kind][i * size : (i + 1) * size] for e, i in pairs]
             rows.append(np.array(chosen, np.int32).reshape(-1, size))
             start += each
         return rows

@@ -50,26 +50,35 @@ WEIGHTS = "pretrained", "random"
 METRICS = ("masked_lm_loss", "masked_lm_accuracy", "disc_loss", "disc_auc")
 PROPOSALS = ("sentence", "original word", "proposals")
 _SENTENCES, _TOKENS = 5, range(16, 31)  # of the proposals
+_SIGNALS = signal.SIGINT, signal.SIGTERM
 
 
 def run_command(name: str, *arguments: str) -> None:
     command = [short_path(sys.executable), "-m", f"electra_tf.{name}", *arguments]
     print(f"\n$ {shlex.join(command)}", flush=True)
-    # Ctrl-C reaches both processes. The command saves while this one waits.
-    signals: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
-    code = subprocess.run([sys.executable, *command[1:]]).returncode
-    signal.signal(signal.SIGINT, before)
-    if signals:
-        exit_interrupted()
+    process = subprocess.Popen([sys.executable, *command[1:]])
+    received: list[int] = []
+
+    def handle(number: int, _: Any) -> None:
+        received.append(number)
+        if number == signal.SIGTERM:  # Ctrl-C reaches both processes
+            process.terminate()
+
+    # The command saves while this process waits.
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    code = process.wait()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    if received:
+        exit_interrupted(received[0])
     if code:
         sys.exit(code)
 
 
-def exit_interrupted() -> None:
+def exit_interrupted(number: int = signal.SIGINT) -> None:
     command = shlex.join([short_path(ROOT / "tools" / "quickstart"), *sys.argv[1:]])
     print(f"\nstopped; nothing is lost, continue with\n  {command}")
-    sys.exit(128 + signal.SIGINT)
+    sys.exit(128 + number)
 
 
 def short_path(path: str | os.PathLike) -> str:
@@ -212,6 +221,7 @@ def proposals(run: str, lines: Sequence[str]) -> Iterator[list[str]]:
 
     generator, rng = electra_tf.Electra.from_preset(run).generator, random.Random(0)
     encode = generator.encoder.tokenizer.encode
+    lines = [line for line in lines if any(map(str.isalpha, line.split()))]
     fitting = [line for line in lines if len(encode(line)) in _TOKENS]
     for line in fitting[:: max(1, len(fitting) // _SENTENCES)][:_SENTENCES]:
         words = line.split()
