@@ -281,7 +281,11 @@ def starting_tensorflow() -> Iterator[None]:
 
 
 # Starts of Python's messages, which absl shows, and what a value must be.
-_KINDS = {"invalid literal for int": "an integer", "could not convert": "a number"}
+_KINDS = {
+    "invalid literal for int": "an integer",
+    "could not convert": "a number",
+    "('Non-boolean argument": "true or false",
+}
 
 
 def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> None:

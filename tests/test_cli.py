@@ -105,6 +105,11 @@ def test_errors_are_printed_as_a_paragraph(monkeypatch, error, words):
     assert words in end.value.code
 
 
+def test_a_value_of_a_boolean_flag_is_named(here):
+    result = here("pretrain", "--dry_run=maybe")
+    assert "--dry_run must be true or false, not 'maybe'." in result.stderr
+
+
 def test_a_reader_that_ends_early_is_no_error():
     program = (
         "from absl import flags; from electra_tf import cli; "

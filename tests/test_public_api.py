@@ -209,12 +209,22 @@ def test_settings_of_from_preset():
     [
         ("TextClassifier", "num_labels", "num_classes, .*pairs"),
         ("TokenClassifier", "num_labels", "tags"),
-        ("QuestionAnswerer", "learning_rate", "settings, .*null_threshold"),
+        (
+            "QuestionAnswerer",
+            "learning_rate",
+            "settings, .*null_threshold; settings go",
+        ),
     ],
 )
 def test_unknown_arguments_of_from_preset_are_named(name, argument, known):
     with pytest.raises(TypeError, match=rf"{name}.* no argument {argument}; .*{known}"):
         getattr(electra_tf, name).from_preset("anything", **{argument: 3})
+
+
+def test_unknown_arguments_are_sorted():
+    names = ["f", "e", "d", "c", "b", "a"]
+    with pytest.raises(TypeError, match=r"no argument a, b, c, d, e, f; [^;]*pairs$"):
+        electra_tf.TextClassifier.from_preset("anything", **dict.fromkeys(names, 1))
 
 
 def test_a_model_of_another_task_is_an_error():

@@ -15,7 +15,8 @@ from electra_tf.errors import InputError
 from electra_tf.interop.network import Activation, read_shape
 from electra_tf.text.huggingface_tokenizer import CONFIG
 
-Family = Literal["electra", "bert", "roberta"]  # roberta: positions from pad_token_id
+# A roberta is a BERT whose first token has the position pad_token_id + 1.
+Family = Literal["electra", "bert", "roberta"]
 OWN = "electra_tf"  # key for this package's settings of a fine-tuned model
 SIZES = {
     "depth": "num_hidden_layers",

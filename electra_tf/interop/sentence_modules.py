@@ -10,7 +10,7 @@ from electra_tf.errors import report_damage
 from electra_tf.untrusted_files import parse_small_json, read_json, read_small_file
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
-POOLING = "*_Pooling/config.json"  # a pattern of its settings
+POOLING = "*_Pooling/config.json"  # glob of the settings of pooling modules
 _MAX_BYTES = 1 << 16
 # Ends of the keys `pooling_mode_*`, or values of `pooling_mode`.
 _POOLINGS = {"mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls"}

@@ -59,7 +59,8 @@ class HeadKind:
     transformers: str  # end of the class's name, after `Electra` or `Bert`
     forms: tuple[HeadForm, ...]  # the first of a library is to be fine-tuned for it
     has_labels: bool = False  # whether outputs have names; False: one unit
-    needs_labels: bool = False  # whether they must be given; False: numbers
+    needs_labels: bool = False
+    """True if the user must name outputs without names; False: they are numbered."""
     fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Fields of `TaskHead` by the names of settings below `model`."""
     arguments: tuple[str, ...] = ()  # of the class, which are stored beside names
@@ -67,7 +68,8 @@ class HeadKind:
         default_factory=dict
     )
     """Values of `problem_type` in config.json, each with the arguments it implies."""
-    other_problem_types: tuple[str, ...] = ()  # with which weights are another head
+    other_problem_types: tuple[str, ...] = ()
+    """Values with which the same weights are another head."""
     dropout_keys: tuple[str, ...] = ()  # keys of the head's dropout rate in config.json
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Other keys of config.json."""

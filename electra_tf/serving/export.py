@@ -242,7 +242,10 @@ def _check_report(report: Mapping[str, Any], module: tf.Module) -> None:
 
 
 def warmup_requests(inputs: Mapping[str, int], lengths: Sequence[int]) -> list[Request]:
-    """Return a request of one item for each length, by the axes of each input."""
+    """Return a request of one item for each length, by the axes of each input.
+
+    Ids are int32 [1, L]; strings are bytes [1], or [1, 2] for two axes.
+    """
     if set(inputs) == set(IDS):
         # Id 0 is in every vocabulary.
         return [

@@ -22,7 +22,7 @@ _LOWEST = tf.float32.min
 
 
 class WindowAlignment(NamedTuple):
-    """Positions of windows in contexts; wordpieces are numbered from 1."""
+    """Positions of windows in contexts; wordpieces have numbers from 1, 0: none."""
 
     context_B: tf.Tensor  # without invalid bytes; characters refer to these
     row_P: tf.Tensor  # int32: index of each window's question

@@ -48,7 +48,10 @@ def label_set_report(
 def _rates(
     gold: Any, predicted: Any, names: Sequence[str], labels: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return scores by class, `labels` being scikit-learn's names; and averages."""
+    """Return `classes`, `averages` and perhaps `accuracy` of classes.
+
+    `labels`: what scikit-learn calls each of `names`.
+    """
     from sklearn import metrics
 
     rows = metrics.classification_report(

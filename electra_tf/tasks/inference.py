@@ -19,7 +19,7 @@ INPUTS = dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), IDS)
 def compiled(
     layer: keras.layers.Layer, key: tuple, function: Callable, *signature: Any
 ) -> Callable:
-    """Return the compiled function of a key, or a new one after `enable_lora`."""
+    """Return the compiled function of a key, new at first and after `enable_lora`."""
     functions = vars(layer).setdefault("_compiled_for_texts", {})
     return functions.setdefault(
         (*key, len(layer.weights)), tf.function(function, signature, autograph=False)

@@ -36,7 +36,10 @@ def squeeze_column(values: Any) -> tf.Tensor:
 
 
 def class_targets(labels_B: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Return class ids, int32 [B], and probabilities [B, C] if the labels are these."""
+    """Return class ids, int32 [B], and probabilities [B, C] if the labels are these.
+
+    The class of probabilities is the most probable one.
+    """
     labels_B = squeeze_column(labels_B)
     if labels_B.shape.rank != 2:
         # Traced for [B] and for [B, 1], the rank is unknown.

@@ -118,7 +118,7 @@ def _table(rows: Iterable[Mapping[str, Any]], form: str) -> Iterator[str]:
 
 
 def _table_line(cells: Sequence[Any], form: str) -> str:
-    cells = [str(c) if isinstance(c, float | bool) else cell_text(c) for c in cells]
+    cells = [str(c) if isinstance(c, float) else cell_text(c) for c in cells]
     if form == "tsv":  # without quotes, so without tabs and line breaks
         return _escape("\t".join(" ".join(cell.split()) for cell in cells))
     buffer = io.StringIO(newline="")

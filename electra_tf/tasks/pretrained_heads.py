@@ -295,8 +295,9 @@ class Electra(ElectraPair):
         entries, results = tokenizer.vocabulary.tokens, []
         for text, ids, output_L in zip(rows, examples.ids, outputs, strict=True):
             values = output_L[1 : len(ids) - 1].tolist()
-            rows = zip(ids[1:-1], tokenizer.piece_offsets(text), values, strict=True)
-            results.append([ReplacedToken(entries[n], *span, p) for n, span, p in rows])
+            spans = tokenizer.piece_offsets(text)
+            pieces = zip(ids[1:-1], spans, values, strict=True)
+            results.append([ReplacedToken(entries[n], *s, p) for n, s, p in pieces])
         return results
 
 

@@ -145,7 +145,10 @@ class SpanF1(keras.metrics.Metric):
         self._counts_3 = self.add_variable((3,), "zeros", name="counts")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any) -> None:
-        """Add tag ids [B, L], `IGNORE_LABEL` at no word, and logits [B, L, C]."""
+        """Add tag ids [B, L], `IGNORE_LABEL` at no word, and logits [B, L, C].
+
+        `sample_weight`: float32 [B].
+        """
         y_true = tf.cast(y_true, tf.int32)
         is_word_X = tf.reshape(y_true != IGNORE_LABEL, [-1])
         rows_BL = tf.ones_like(y_true) * tf.range(tf.shape(y_true)[0])[:, None]

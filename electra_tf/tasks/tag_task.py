@@ -16,7 +16,7 @@ from electra_tf.tasks.data.files import STANDARD_INPUT, Notify, opened, print_no
 from electra_tf.tasks.data.records import read_json, read_lines_or_objects
 from electra_tf.tasks.data.span_records import CharacterSpan
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.data.table import READERS, read
+from electra_tf.tasks.data.table import READERS, cell_text, read
 from electra_tf.tasks.labels import suspicious_labels, unknown_name
 from electra_tf.tasks.score import TagScorer
 from electra_tf.tasks.tagger import TaggedWords, TokenClassifier, tag_vocabulary
@@ -194,7 +194,7 @@ class TagTask(Task):
     ) -> list[dict[str, Any]]:
         """Return a row for each word, with the probabilities of the learned tags."""
         sentence, rows = conll.as_sentence(item.value), []
-        more = {} if item.id is None else {ID: item.id}
+        more = {} if item.id is None else {ID: cell_text(item.id)}
         for number, word in enumerate(sentence.words):
             row: dict[str, Any] = {**more, "sentence": index, "word": word}
             if sentence.offsets:

@@ -29,7 +29,7 @@ class Item:
     """Input of a model, with the columns of its row."""
 
     value: Any  # an element of the argument `x` of `model.examples`
-    gold: Any = None  # Label, score, tags or answers in the file; None: it has none
+    gold: Any = None  # label, score, tags or answers in the file; None: it has none
     columns: Mapping[str, Any] | None = None  # values by column; None: it was a line
 
     @property
@@ -184,8 +184,9 @@ class Task:
 
         An item without the columns of a file has those of its texts, and `gold`.
         """
-        columns = item.columns
-        if columns is None:
+        if item.columns is not None:  # as labels are read
+            columns = {name: cell_text(cell) for name, cell in item.columns.items()}
+        else:
             columns = self.text_cells(item.value)
             if item.gold is not None:
                 gold = self.gold_cell(model, item.value, item.gold)

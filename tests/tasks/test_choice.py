@@ -157,6 +157,8 @@ def test_a_model_learns_and_is_saved(items, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = electra_tf.load_model(tmp_path / "model.keras")
     assert loaded.num_choices == 3
+    same = ChoiceClassifier.from_preset(tmp_path / "model.keras", num_choices=None)
+    assert same.num_choices == 3
     np.testing.assert_allclose(loaded.predict(items[0]), predicted, atol=1e-5)
 
 

@@ -178,6 +178,9 @@ def test_regressor_learns_and_can_be_saved(regressor, tmp_path):
     regressor.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert (loaded.low, loaded.high) == (1.0, 5.0)
+    saved = tmp_path / "model.keras"
+    same = TextRegressor.from_preset(saved, low=None, high=None)
+    assert (same.low, same.high) == (1.0, 5.0)
     np.testing.assert_array_equal(loaded.predict(TEXTS), regressor.predict(TEXTS))
 
 

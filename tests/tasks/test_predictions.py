@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 import tiny
 
+from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks import registry
 from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.predictions import predict_items
 from electra_tf.tasks.tagger import Entity, TaggedWords, TokenClassifier, split_text
 from electra_tf.tasks.task import Item
+from electra_tf.text.data_errors import DataErrorLog
 
 QUESTION = {"question": "who?", "context": "the user can change the file"}
 
@@ -158,6 +161,24 @@ def test_a_csv_has_texts_labels_and_all_probabilities(models, write):
         assert read(line)["text"] == written
     unlabelled = predict_items(model, [Item("user")], "csv")
     assert table_of(unlabelled)[0].keys() == table[0].keys() - {"id", "kind"}
+
+
+@pytest.mark.parametrize("values", [[True, False], [1.0, 2.0], [0.5, 7]])
+def test_copied_labels_are_written_as_they_are_learnt(values, write):
+    """A table with predictions can be scored against the labels in it."""
+    rows = [{"text": text, "kind": values[n]} for n, text in enumerate(["a", "user"])]
+    path = write("all.jsonl", "\n".join(map(json.dumps, rows * 10)))
+    columns = {"text_columns": ("text",), "label_column": "kind"}
+    task = tiny.read_task("csv", path, DataConfig(**columns), DataErrorLog("stop"))
+    model = task.model(tiny.start(), settings=tiny.settings())
+    items = tiny.read_items(model, path, label="kind")
+    for form in ("csv", "tsv"):
+        lines = list(predict_items(model, items, form))
+        table = write(f"found.{form}", "".join(f"{line}\n" for line in lines))
+        read = csv.DictReader(lines, delimiter="," if form == "csv" else "\t")
+        assert {row["kind"] for row in read} == set(model.labels)
+        report, _ = evaluate_model(model, "csv", table, columns)
+        assert report["examples"] == {"data": 20}
 
 
 def test_a_csv_of_words_has_their_tags(models, predict, write):

@@ -115,7 +115,7 @@ def tfds_records(source: str) -> Records:
 
 
 def _plain(value: Any, feature: Any) -> Any:
-    """Return a value of TFDS as one of JSON."""
+    """Return a value of TFDS as one of JSON; only of flat features."""
     import numpy as np
 
     if isinstance(value, bytes):

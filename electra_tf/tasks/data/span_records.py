@@ -1,7 +1,7 @@
 """Texts of JSON with spans of characters, in the forms of tools for annotation.
 
 doccano, Prodigy, Label Studio, spaCy, and data sets with a list of `entities`. A record
-of any layout is read as a flat one, with text and spans at its top.
+is read as a flat one, with text and spans at its top.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ _NAMES = (
     ("label", "type", "labels", "entity_group", "entity_type", "entity", "tag"),
 )
 _CONFIGURATION = ("from_name", "to_name")  # of Label Studio, in each result
+_RESULT_NAMES = ("start", "end", "labels")  # keys of a span of Label Studio
 _REJECTED = ("reject", "ignore")  # answers of Prodigy
 
 
@@ -45,14 +46,12 @@ class SpanForm:
 
     def has_spans(self, record: Any) -> bool:
         """Return whether a record has a text and a list of spans, valid or not."""
-        flat, _ = _flatten(record)
-        text, values = flat.get(self.text), flat.get(self.spans)
+        text, values = self._parts(record)
         return isinstance(text, str) and isinstance(values, list)
 
     def parse(self, record: Any) -> tuple[str, list[CharacterSpan]]:
         """Return text and spans of a record; raise ValueError if it has none."""
-        flat, _ = _flatten(record)
-        text, values = flat.get(self.text), flat.get(self.spans)
+        text, values = self._parts(record)
         if not isinstance(text, str):
             raise ValueError(f"{self.text!r} is {text!r:.60}, not a text")
         if not isinstance(values, list):
@@ -93,6 +92,11 @@ class SpanForm:
             return [text, {self.spans: values}]
         return {self.text: text, self.spans: values}
 
+    def _parts(self, record: Any) -> tuple[Any, Any]:
+        """Return the values of text and spans, None where a record lacks one."""
+        flat = _flatten(record, self.layout)
+        return flat.get(self.text), flat.get(self.spans)
+
 
 def is_rejected(record: Any) -> bool:
     """Return whether an annotator of Prodigy rejected or skipped a record."""
@@ -104,19 +108,16 @@ def find_form(
 ) -> SpanForm | None:
     """Return the form of records, by given or usual keys; None: they have no spans."""
     for record in records:
-        flat, layout = _flatten(record)
-        keys, texts = [key] if key else SPAN_KEYS, [text or _TEXT]
-        if layout == "label_studio":
-            keys = [_ANNOTATIONS]
-            if text is None and _TEXT not in flat:
-                texts = [name for name, value in flat.items() if type(value) is str]
-        keys = [k for k in keys if _are_spans(flat.get(k))]
-        if len(keys) == len(texts) == 1 and isinstance(flat.get(texts[0]), str):
+        if form := _label_studio(record, text):
+            return form
+        is_pair = isinstance(record, list)
+        layout, name = ("pair", _TEXT) if is_pair else ("record", text or _TEXT)
+        flat = _flatten(record, layout)
+        keys = [k for k in ([key] if key else SPAN_KEYS) if _are_spans(flat.get(k))]
+        if len(keys) == 1 and isinstance(flat.get(name), str):
             first = flat[keys[0]][0]
-            if not isinstance(first, dict):
-                return SpanForm(texts[0], keys[0], None, layout)
-            more = tuple((n, first[n]) for n in _CONFIGURATION if n in first)
-            return SpanForm(texts[0], keys[0], _names(first), layout, more)
+            names = _names(first) if isinstance(first, dict) else None
+            return SpanForm(name, keys[0], names, layout)
     return None
 
 
@@ -169,22 +170,41 @@ def complete_annotations(record: Any) -> list[list[Any]]:
     ]
 
 
-def _flatten(record: Any) -> tuple[dict[str, Any], str]:
-    """Return a record with text and spans at its top, and the layout that it had."""
+def _label_studio(record: Any, text: str | None) -> SpanForm | None:
+    """Return the form of a task of Label Studio with spans, valid or not."""
+    results = _span_results(record)
+    flat = _flatten(record, "label_studio")
+    texts = [text or _TEXT]
+    if text is None and not isinstance(flat.get(_TEXT), str):
+        texts = [name for name, value in flat.items() if isinstance(value, str)]
+    if not results or len(texts) != 1 or not isinstance(flat.get(texts[0]), str):
+        return None
+    more = tuple((n, results[0][n]) for n in _CONFIGURATION if n in results[0])
+    return SpanForm(texts[0], _ANNOTATIONS, _RESULT_NAMES, "label_studio", more)
+
+
+def _span_results(record: Any) -> list[dict[str, Any]] | None:
+    """Return the spans of the first complete annotation of a task; None: it has none.
+
+    Other results, such as choices and ratings, are no spans.
+    """
+    for results in complete_annotations(record):
+        spans = (one for one in results if isinstance(one, dict))
+        return [one for one in spans if one.get("type") == "labels"]
+    return None
+
+
+def _flatten(record: Any, layout: str) -> dict[str, Any]:
+    """Return a record with text and spans at its top."""
     if isinstance(record, list) and len(record) == 2 and isinstance(record[1], dict):
-        return {_TEXT: record[0], **record[1]}, "pair"
+        return {_TEXT: record[0], **record[1]}
     if not isinstance(record, dict):
-        return {}, "record"
-    if isinstance(record.get("data"), dict) and (found := complete_annotations(record)):
-        spans = [
-            {n: one[n] for n in _CONFIGURATION if n in one} | one["value"]
-            for one in found[0]
-            if isinstance(one, dict)
-            and one.get("type") == "labels"
-            and isinstance(one.get("value"), dict)
-        ]
-        return {**record["data"], _ANNOTATIONS: spans}, "label_studio"
-    return record, "record"
+        return {}
+    if layout != "label_studio":
+        return record
+    data, results = record.get("data"), _span_results(record)
+    spans = None if results is None else [one.get("value") for one in results]
+    return {**(data if isinstance(data, dict) else {}), _ANNOTATIONS: spans}
 
 
 def _are_spans(values: Any) -> bool:
@@ -194,7 +214,8 @@ def _are_spans(values: Any) -> bool:
 
 def _names(value: dict[str, Any]) -> tuple[str, ...]:
     """Return the keys of start, end and type of a span, empty if there is none."""
-    return tuple(next((key for key in keys if key in value), "") for keys in _NAMES)
+    found = {key for key in value if value[key] is not None}
+    return tuple(next((key for key in keys if key in found), "") for keys in _NAMES)
 
 
 def _span(value: Any) -> CharacterSpan | None:

@@ -84,7 +84,8 @@ def read_squad(
     of text and answer_start; records are lines, a list, or the list under `data`. A
     question without the key `answers` is unlabelled. Errors of an `ignored` kind are
     not reported: `offset` (the context has the text elsewhere or not at all),
-    `no_offset` (-1).
+    `no_offset` (-1), `wrong_value`, `duplicate_id`, `no_answers`, `blank_answer` or
+    `impossible_with_answers`.
     """
     path = os.fspath(path)
     if inner_suffix(path) in (".csv", ".tsv"):

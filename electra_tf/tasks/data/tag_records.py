@@ -115,7 +115,10 @@ def read_labelled(
 ) -> list[Sentence]:
     """Read words with tags, or texts with spans, of a file of JSON."""
     values = list(read_json(path, log))
-    parser = _parser(path, [value for _, value in values], settings, tokenizer)
+    records = [value for _, value in values]
+    has_spans = settings.spans_column or not any(map(_has_words, records))
+    form = _form(records, settings) if has_spans else None
+    parser = _parser(path, records, settings, form, tokenizer)
     parse, kind = parser.labelled, "no sentence"
     remedy = "pass the names of integers in their order: --tag_names=O,B-PER,I-PER"
     if parser.form:
@@ -135,7 +138,7 @@ def read_labelled(
             "text and its spans, and has words: "
             f"{format_list(parser.words) or 'none'}, tags: "
             f"{format_list(parser.tags) or 'none'}, of the keys "
-            f"{format_list(_keys(values), 30)}; name them, for example "
+            f"{format_list(_keys(records), 30) or 'none'}; name them, for example "
             "--text_columns=tokens --label_column=ner_tags, or --spans_column=entities"
         )
     sentences = []
@@ -163,10 +166,11 @@ def parse_unlabelled(
     `text_columns` may have the words or the text, none of the usual ones.
     """
     values = list(values)
-    parser = _parser(source, [value for _, value in values], settings, tokenizer)
+    records = [value for _, value in values]
+    form = _form([one for one in records if not _has_words(one)], settings)
+    parser = _parser(source, records, settings, form, tokenizer)
     keys = [*settings.text_columns, *[*_WORD_KEYS, "text"] * (not is_given)]
-    form = _form([v for _, v in values if not _has_words(v)], settings)
-    parser = dataclasses.replace(parser, words=keys, form=form)
+    parser = dataclasses.replace(parser, words=keys)
     items = []
     for line, value in values:
         try:
@@ -181,11 +185,11 @@ def _parser(
     source: str,
     records: Sequence[Any],
     settings: DataConfig,
+    form: SpanForm | None,
     tokenizer: WordPieceTokenizer | None,
 ) -> _Parser:
     """Return the parser of records, with the keys that they have."""
-    known = _keys(enumerate(records))
-    has_spans = settings.spans_column or not any(map(_has_words, records))
+    known = _keys(records)
     tags = [settings.label_column] if settings.label_column else _TAG_KEYS
     words = settings.text_columns or _WORD_KEYS
     return _Parser(
@@ -193,7 +197,7 @@ def _parser(
         [key for key in words if key in known],
         [key for key in tags if key in known],
         settings.tag_names,
-        _form(records, settings) if has_spans else None,
+        form,
         tokenizer or WordPieceTokenizer(Vocabulary(SPECIAL_TOKENS, "BERT's rules")),
     )
 
@@ -204,9 +208,9 @@ def _form(records: Sequence[Any], settings: DataConfig) -> SpanForm | None:
     return find_form(records, text, settings.spans_column or settings.label_column)
 
 
-def _keys(values: Iterable[tuple[int, Any]]) -> list[str]:
+def _keys(records: Sequence[Any]) -> list[str]:
     """Return the keys of records, in their order."""
-    found = (record for _, record in values if isinstance(record, dict))
+    found = (record for record in records if isinstance(record, dict))
     return list(dict.fromkeys(key for record in found for key in record))
 
 

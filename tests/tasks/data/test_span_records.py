@@ -85,6 +85,21 @@ def test_spans_become_tags_of_words(read, form):
     assert "spans of characters" in notes[0]
 
 
+def test_a_pair_has_its_text_whatever_the_columns(read):
+    sentences, _ = read(records("spaCy's tuples"), text_columns=("doc",))
+    assert [s.tags for s in sentences] == TAGS
+
+
+def test_a_key_without_a_value_is_no_type(read):
+    rows = [
+        {"text": t, "entities": objects(s, kind="type", label=None)}
+        for t, s in zip(TEXTS, SPANS, strict=True)
+    ]
+    for mixed in (rows, [*records("entities")[:2], rows[2]]):
+        sentences, _ = read(mixed)
+        assert [s.tags for s in sentences] == TAGS
+
+
 def test_a_setting_names_the_keys(read):
     both = [r | {"spans": r["label"][:1]} for r in records("doccano")]
     with pytest.raises(InputError, match="--spans_column=entities"):
@@ -142,6 +157,55 @@ def test_the_text_of_a_span_must_be_that_of_its_offsets(read):
     task["data"]["text"] = "😀" + TEXTS[0]
     with pytest.raises(InputError, match="0:3 is '😀Zo', not 'Zoë'"):
         read([task])
+
+
+NO_SPAN = "in 'annotations' has no start, end and type"
+RESULTS = {  # the annotations of a task, words of the error
+    "no value": ([{"result": [{"type": "labels"}]}], f"None {NO_SPAN}"),
+    "no end": (
+        [{"result": [{"type": "labels", "value": {"start": 3, "labels": ["X"]}}]}],
+        rf"\{{'start': 3, 'labels': \['X'\]\}} {NO_SPAN}",
+    ),
+    "not annotated": ([], "'annotations' is None, not a list of spans"),
+    "cancelled": (
+        [{"result": [], "was_cancelled": True}],
+        "'annotations' is None, not a list of spans",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("annotations", "words"), RESULTS.values(), ids=RESULTS)
+def test_tasks_without_valid_spans_are_refused(read, report, annotations, words):
+    tasks = records("Label Studio")
+    tasks[1]["annotations"] = annotations
+    with pytest.raises(InputError, match=rf"a\.json:1: no spans of words: {words}"):
+        read(tasks)
+    sentences, _ = read(tasks, report)
+    assert [s.tags for s in sentences] == [TAGS[0], TAGS[2]]
+
+
+def test_a_file_whose_only_span_is_wrong_is_recognized(read):
+    task = records("Label Studio")[2]
+    value = task["annotations"][1]["result"][0]["value"]
+    value["end"] = None
+    with pytest.raises(InputError, match=rf"\{{'start': 3, 'end': None, .* {NO_SPAN}"):
+        read([task])
+
+
+def test_results_that_are_no_spans_are_ignored(read):
+    tasks = records("Label Studio")
+    for task in tasks:
+        task["annotations"][1]["result"] += [
+            {"type": "choices", "value": {"choices": ["news"]}},
+            {"type": "rating", "value": {"rating": 4}},
+        ]
+    sentences, _ = read(tasks)
+    assert [s.tags for s in sentences] == TAGS
+
+
+def test_records_without_keys_have_none(read):
+    with pytest.raises(InputError, match="of the keys none; name them"):
+        read([["a"], ["b"]])
 
 
 def test_spaces_around_a_span_belong_to_no_word(read):
