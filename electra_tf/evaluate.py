@@ -83,11 +83,12 @@ def main() -> None:
     is_task = mode == "task"
     if not is_task:
         report = _score_model(mode)
-    elif FLAGS.na_prob and FLAGS.task != "squad2":
-        raise InputError(f"--na_prob needs --task=squad2, not {FLAGS.task}")
     else:
         files = map(local_path, (FLAGS.data, FLAGS.predictions, FLAGS.na_prob))
-        report = registry.named(FLAGS.task).score_file(FLAGS.task, *files, print_note)
+        task = registry.named(FLAGS.task)
+        if FLAGS.na_prob and FLAGS.task not in task.names_with_odds:
+            raise InputError(f"--na_prob has no effect on --task={FLAGS.task}")
+        report = task.score_file(FLAGS.task, *files, print_note)
     text = json.dumps(report, indent=2 if is_task else None, allow_nan=is_task)
     print(text)
     if FLAGS.output:

@@ -14,6 +14,7 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged, synced
 from electra_tf.tasks import registry
+from electra_tf.tasks.data import glue
 
 FLAGS = cli.Flags()
 _COLUMNS = (
@@ -31,7 +32,7 @@ SETTINGS = {
     "keep": "training.keep",
     "on_error": "data.on_error",
 }
-FLAGS.choice((*registry.TASK_NAMES, "glue"), task="Required: the task.")
+FLAGS.choice((*registry.TASK_NAMES, glue.ALL), task="Required: the task.")
 FLAGS.strings(
     data="Required: file or folder of the task; for GLUE also tfds:glue.",
     checkpoint="Required: a checkpoint or run of pretrain, a name of `electra-tf "
@@ -86,7 +87,7 @@ def _finetune() -> None:
 def _check_column_flags() -> None:
     """Raise an error for flags of columns that the files of the task do not have."""
     known = ()
-    if FLAGS.task != "glue":
+    if FLAGS.task != glue.ALL:
         known = registry.named(FLAGS.task).columns_of(FLAGS.task)
     wrong = [
         f"--{flag}" for flag in _COLUMNS if FLAGS[flag].present and flag not in known

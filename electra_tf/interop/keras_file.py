@@ -24,7 +24,12 @@ from electra_tf.errors import report_damage
 from electra_tf.interop.hdf5_file import is_stored_in
 from electra_tf.interop.network import COUNTS, Network
 from electra_tf.interop.pretrained import PretrainedModel
-from electra_tf.interop.task_heads import MODEL, TaskHead, kind_of
+from electra_tf.interop.task_heads import (
+    MODEL,
+    RELEASED_NAMES,
+    TaskHead,
+    kind_of,
+)
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.untrusted_files import read_json
@@ -33,14 +38,6 @@ _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 ORIGIN = "source.json"  # beside a converted model: the source's config, dtypes
 SETTINGS = "config.yaml"  # beside a model of finetune; line 1 names the task
 TRAINING_ROWS = "training_rows.npy"  # beside it: hashes of the training texts
-# The released code's names of tasks.
-_TF1_NAMES = {
-    "sst2": "sst",
-    "stsb": "sts",
-    "chunking": "chunk",
-    "squad1": "squadv1",
-    "squad2": "squad",
-}
 _MAX_LINE = 1 << 20  # characters of the first line of the settings
 _MAX_DEPTH = 10_000
 _FLOAT = 4  # bytes
@@ -116,7 +113,7 @@ def read(path: str, *_: Any) -> PretrainedModel:
         weights = dict(_weights(file, network.shapes))
     head = network.head
     if head is not None:
-        head = dataclasses.replace(head, name=_TF1_NAMES.get(task, task))
+        head = dataclasses.replace(head, name=RELEASED_NAMES.get(task, task))
     origin = _beside(path, ORIGIN)
     known = read_json(origin) if os.path.isfile(origin) else {}
     network = dataclasses.replace(

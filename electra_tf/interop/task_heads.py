@@ -162,6 +162,14 @@ TASK_HEADS: dict[str, HeadKind] = {
     ),
 }  # fmt: skip
 """Heads by the kind of the model, `TextModel.kind`."""
+RELEASED_NAMES = {
+    "sst2": "sst",
+    "stsb": "sts",
+    "chunking": "chunk",
+    "squad1": "squadv1",
+    "squad2": "squad",
+}
+"""Names of tasks in the released code, by those of `--task`, where they differ."""
 
 
 def kind_of(model: str) -> str | None:

@@ -4,7 +4,6 @@ import functools
 import json
 import math
 import os
-import pathlib
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -14,8 +13,8 @@ import tensorflow as tf
 
 from electra_tf import sources
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.errors import InputError
 from electra_tf.interop.task_heads import MODEL
+from electra_tf.runs import glue_benchmark
 from electra_tf.runs.html_report import Section, write_report
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.class_report import format_class_report
@@ -30,7 +29,6 @@ from electra_tf.tasks.registry import named
 from electra_tf.tasks.score import Mistake
 from electra_tf.tasks.task_data import Reading
 from electra_tf.tasks.trials import (
-    STATISTICS,
     Trial,
     Trials,
     best_trial,
@@ -39,21 +37,12 @@ from electra_tf.tasks.trials import (
     read_report,
     shown_scores,
     summary,
-    trial_folder,
 )
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.training.run_directory import run_lock
 
 RESULTS = "results.json"
-# Epochs that the original publishes for each task, equal for all model sizes.
-_PUBLISHED_EPOCHS = {
-    **{name: row.epochs for name, row in glue.TASKS.items()},
-    "squad1": 2,
-    "squad2": 2,
-    "chunking": 3,
-}
-_PUBLISHED_LENGTHS = {"squad1": 512, "squad2": 512, "chunking": 256}
-_DATA_ERRORS, _GLUE_TABLE, _SUBMISSION = "problems.txt", "glue.txt", "submission.zip"
+_DATA_ERRORS = "problems.txt"
 
 MakeConfig = Callable[[Mapping[str, Any]], FinetuningConfig]
 """Function from default values by dotted name to a config."""
@@ -77,8 +66,8 @@ def run_finetuning(
     rest = {"trials": trials, "make_config": make_config, "devices": devices}
     run = functools.partial(run_task, data=data, pretrained=pretrained, **rest)
     with run_lock(output, "--output"):
-        if name == "glue":
-            trials_by_task = _run_glue(data, output, run)
+        if name == glue.ALL:
+            trials_by_task = glue_benchmark.run_tasks(data, output, run)
             folders = {task: os.path.join(output, task) for task in trials_by_task}
         else:
             trials_by_task, folders = {name: run(name, output=output)}, {name: output}
@@ -120,51 +109,11 @@ def _section(task: str, trials: list[Trial], folder: str) -> Section:
 
 def describe_model(task: str, output: str) -> str:
     """Return a line about the path of the model, and how to use it."""
-    folder = output.rstrip("/") + "/TASK" * (task == "glue")
+    folder = output.rstrip("/") + "/TASK" * (task == glue.ALL)
     return (
         f"model: {folder}/{MODEL}; to use it: electra-tf predict "
         f"--model={shlex.quote(folder)} --input=FILE"
     )
-
-
-def _run_glue(
-    data: str, output: str, run: Callable[..., list[Trial]]
-) -> dict[str, list[Trial]]:
-    """Fine-tune on each GLUE task that has data; write the table and the submission."""
-    stems = {
-        name: ("train", *row.dev[:1]) for name, row in glue.TASKS.items() if row.dev
-    }
-    tasks = [
-        name for name in stems if all(glue.find(data, name, s) for s in stems[name])
-    ]
-    if not tasks:
-        raise InputError(
-            f"--data {data!r} must contain train and dev of one of GLUE's tasks or more"
-        )
-    missing = ", ".join(task for task in stems if task not in tasks) or "none"
-    print(f"tasks with data: {', '.join(tasks)}; without: {missing}")
-    log = DataErrorLog("stop")
-    for name, (task, stem, rows) in glue.submission_files().items():
-        is_scored = task in tasks or (task == "ax" and "mnli" in tasks)
-        path = glue.find(data, task, stem) if is_scored else None
-        if path and (number := len(glue.read(path, task, log))) != rows:
-            raise InputError(
-                f"{path}: the test file of {name} must have {rows} rows, not {number}"
-            )
-    trials_by_task, predictions = {}, {}
-    for task in tasks:
-        folder = os.path.join(output, task)
-        trials_by_task[task] = run(task, output=folder)
-        predictions |= _best_test_predictions(task, trials_by_task[task], folder)
-    table = _format_glue_table(trials_by_task)
-    print(table)
-    pathlib.Path(output, _GLUE_TABLE).write_text(table + "\n", encoding="utf-8")
-    path = os.path.join(output, _SUBMISSION)
-    placeholders = glue.write_submission(path, predictions)
-    print(f"leaderboard submission: {path}")
-    if placeholders:
-        print(f"without predictions, one label for all rows: {', '.join(placeholders)}")
-    return trials_by_task
 
 
 def run_task(
@@ -177,12 +126,12 @@ def run_task(
     devices: tf.distribute.Strategy,
 ) -> list[Trial]:
     """Fine-tune and evaluate on one task; write the scores."""
-    defaults = default_settings(pretrained)
-    if name in _PUBLISHED_LENGTHS:
-        length = longest(pretrained, _PUBLISHED_LENGTHS[name])
-        defaults["data.max_length"] = length
-    if is_published(pretrained) and name in _PUBLISHED_EPOCHS:
-        defaults["training.epochs"] = _PUBLISHED_EPOCHS[name]
+    defaults, declaration = default_settings(pretrained), named(name)
+    published = declaration.published_settings(name)
+    if "max_length" in published:
+        defaults["data.max_length"] = longest(pretrained, published["max_length"])
+    if is_published(pretrained) and "epochs" in published:
+        defaults["training.epochs"] = published["epochs"]
     settings = make_config(defaults)
     print(f"{name}: {describe_settings(pretrained, settings)}")
     length, trained = settings.data.max_length, pretrained.trained_length
@@ -200,7 +149,7 @@ def run_task(
     log = DataErrorLog(settings.data.on_error, path)
     try:
         reading = Reading(settings.data, log, print, pretrained.tokenizer)
-        task = named(name).training_data(name, data, reading)
+        task = declaration.training_data(name, data, reading)
     finally:
         log.close()
     for kind, number in log.counts.items():
@@ -224,40 +173,3 @@ def run_task(
     with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
         json.dump(report, file, indent=1, ensure_ascii=False)
     return done
-
-
-def _best_test_predictions(
-    task: str, trials: list[Trial], folder: str
-) -> dict[str, list[str]]:
-    """Return the best trial's test predictions by name of the leaderboard's file."""
-    best = best_trial(trials)
-    tasks = (task, "ax") if task == "mnli" else (task,)
-    predictions = {}
-    for name, (file_task, stem, _) in glue.submission_files().items():
-        path = os.path.join(trial_folder(folder, best.number), f"{stem}.tsv")
-        if file_task in tasks and os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                lines = file.read().splitlines()[1:]
-            predictions[name] = [line.split("\t")[1] for line in lines]
-    return predictions
-
-
-def _format_glue_table(trials_by_task: Mapping[str, list[Trial]]) -> str:
-    """Format the paper's table: one score for each task, and their mean."""
-    header = "".join(f"{name:>8}" for name in STATISTICS)
-    lines = [f"{'task':<6}{'score':<22}{header}  trials"]
-    medians = {}
-    for task, trials in trials_by_task.items():
-        monitor = next(iter(trials[0].scores))
-        spread = summary(trials, monitor)
-        medians[task] = spread["median"]
-        numbers = "".join(f"{spread[name]:>8.2f}" for name in STATISTICS)
-        count = f"  {spread['trials']:.0f}"
-        if spread["degenerate"]:
-            count += f", {spread['degenerate']:.0f} degenerate"
-        lines.append(f"{task:<6}{monitor:<22}{numbers}{count}")
-    scored = [value for task, value in medians.items() if task != "wnli"]
-    if scored:
-        mean = sum(scored) / len(scored)
-        lines.append(f"mean of {len(scored)} medians, without wnli: {mean:.2f}")
-    return "\n".join(lines)

@@ -44,7 +44,7 @@ def evaluate_model(
         raise InputError(
             f"{', '.join(wrong)} has no effect on a {type(model).__name__}"
         )
-    stored = declared.stored_columns(task or "csv", model)
+    stored = declared.stored_columns(task, model)
     reading = reading_for(model, stored, given, log)
     found = declared.labelled_data(model, task, data, reading)
     if not found.splits:

@@ -37,6 +37,11 @@ class QuestionTask(Task):
     """Questions with contexts, and answers that are spans of these."""
 
     models = (QuestionAnswerer,)
+    names_with_odds = ("squad2",)
+
+    def published_settings(self, name: str) -> dict[str, int]:
+        """Return the settings of SQuAD."""
+        return {"epochs": 2, "max_length": 512}
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read files in SQuAD's layout; a single file is split by article."""

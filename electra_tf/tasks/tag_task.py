@@ -37,6 +37,10 @@ class TagTask(Task):
     models = (TokenClassifier,)
     columns = ("text_columns", "label_column", "spans_column", "tag_names")
 
+    def published_settings(self, name: str) -> dict[str, int]:
+        """Return the settings of chunking."""
+        return {"epochs": 3, "max_length": 256} if name == "chunking" else {}
+
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read files of sentences with tags."""
         settings, log, notify = reading.settings, reading.log, reading.notify

@@ -63,12 +63,17 @@ class Task:
 
     models: tuple[type["TextModel"], ...] = ()  # classes of its models
     columns: tuple[str, ...] = ()  # settings that name columns of its files
+    names_with_odds: tuple[str, ...] = ()  # values of --task whose scores use --na_prob
 
     # Data.
 
     def columns_of(self, name: str) -> tuple[str, ...]:
         """Return the settings of columns that a value of --task has."""
         return self.columns
+
+    def published_settings(self, name: str) -> dict[str, int]:
+        """Return `epochs` and `max_length` of the original for a value of --task."""
+        return {}
 
     def labelled_data(
         self, model: "TextModel", name: str | None, data: str, reading: Reading

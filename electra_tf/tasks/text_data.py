@@ -1,4 +1,4 @@
-"""Tables of texts with a class, a set of classes, or a score: GLUE, and any other."""
+"""Tables of texts with a class, a set of classes, or a score."""
 
 import collections
 import dataclasses
@@ -13,7 +13,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import labels as label_names
 from electra_tf.tasks import metrics
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.data import glue, splits
+from electra_tf.tasks.data import splits
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import READERS, Table, cell_text, read
 from electra_tf.tasks.score import LabelScorer, LabelSetScorer
@@ -136,46 +136,17 @@ def good_rows(
 # Training.
 
 
-def read_glue(name: str, data: str, log: DataErrorLog) -> TaskData:
-    """Read the files of a GLUE task; the diagnostic set has MNLI's training data."""
-    training_name = "mnli" if name == "ax" else name
-    if name == "ax":
-        glue.require(data, name, glue.TASKS[name].test[0])
-    task = glue.TASKS[training_name]
-    required = ("train", task.dev[0])
-    paths = {stem: glue.require(data, training_name, stem) for stem in required}
-    tests = dict.fromkeys(task.test, training_name)
-    if training_name == "mnli":
-        tests |= dict.fromkeys(glue.TASKS["ax"].test, "ax")
-    for stem in (*task.dev, *tests):
-        if path := glue.find(data, tests.get(stem, training_name), stem):
-            paths[stem] = path
-    columns, found = glue_columns(task), {}
-    for stem, path in paths.items():
-        errors_before = log.counts.total()
-        rows = glue.read(path, tests.get(stem, training_name), log)
-        split = columns.read(rows, log, stem not in tests)
-        found[stem] = _without_places(split, log.counts.total() - errors_before)
-    return _task_data(name, found, task.metrics, columns, task.range, task.unordered)
-
-
-def glue_columns(task: glue.GlueTask) -> Columns:
-    """Return the columns of a GLUE task, with its classes or its range of scores."""
-    bounds = task.range if task.labels is None else None
-    return Columns(task.texts, task.label, task.labels, bounds)
-
-
-def read_csv(data: str, reading: Reading) -> TaskData:
+def read_tables(name: str, data: str, reading: Reading) -> TaskData:
     """Read a table, or a folder of tables, with a column of classes or scores."""
     settings, log, notify = reading.settings, reading.log, reading.notify
     columns = _named_columns(settings)
     if settings.split_column:
         splits.require_one_table(settings.split_column, data)
     files, found = splits.find_training(data, [*READERS]), {}
-    for name, path in files.items():
+    for stem, path in files.items():
         errors_before = log.counts.total()
-        column = settings.split_column if name == "train" else None
-        for part, rows in read_splits(path, name, column, ["train"], reading):
+        column = settings.split_column if stem == "train" else None
+        for part, rows in read_splits(path, stem, column, ["train"], reading):
             is_labelled = part != "test" or rows.has_values(columns.target)
             if part == "train":
                 columns = _with_separator(columns, rows, reading)
@@ -184,17 +155,17 @@ def read_csv(data: str, reading: Reading) -> TaskData:
             if part == "train":
                 columns = _with_labels(columns, split, reading)
             elif not settings.split_column:
-                split = _without_places(split, log.counts.total() - errors_before)
+                split = without_places(split, log.counts.total() - errors_before)
             found[part] = split  # train with its places, which a dev split needs
     targets = found["train"].targets
     if columns.separator is not None:
         targets = label_names.rarest_labels(targets)
     if "dev" in found and columns.labels is not None:
         classes = {n: _classes(s.targets) for n, s in found.items() if s.targets}
-        splits.warn_of_missing_classes(classes, "csv", "classes", notify)
+        splits.warn_of_missing_classes(classes, name, "classes", notify)
     classes = targets if columns.bounds is None else None
-    found = splits.with_dev(found, "csv", "rows", settings, notify, classes)
-    return _csv_task(found, columns, reading)
+    found = splits.with_dev(found, name, "rows", settings, notify, classes)
+    return _table_task(name, found, columns, reading)
 
 
 def read_splits(
@@ -216,7 +187,7 @@ def read_splits(
     yield name, table
 
 
-def _without_places(split: Split, bad_rows: int) -> Split:
+def without_places(split: Split, bad_rows: int) -> Split:
     """Return a split without places if the index of an item is its row's number."""
     if not bad_rows:
         return dataclasses.replace(split, lines=None)
@@ -295,7 +266,9 @@ def _note_empty(split: Split, reading: Reading) -> None:
         )
 
 
-def _csv_task(found: dict[str, Split], columns: Columns, reading: Reading) -> TaskData:
+def _table_task(
+    name: str, found: dict[str, Split], columns: Columns, reading: Reading
+) -> TaskData:
     values, labels = found["train"].targets, columns.labels
     if labels is None:
         low, high = float(min(values)), float(max(values))
@@ -311,9 +284,9 @@ def _csv_task(found: dict[str, Split], columns: Columns, reading: Reading) -> Ta
             f"only {format_list(labels)}"
         )
     names = metric_names(columns)
-    reading.notify(f"csv: scored by {', '.join(names)}; {names[0]} compares trials")
+    reading.notify(f"{name}: scored by {', '.join(names)}; {names[0]} compares trials")
     # Scores of other splits may exceed those of train, so they are not clipped.
-    return _task_data("csv", found, names, columns, UNBOUNDED)
+    return task_data(name, found, names, columns, UNBOUNDED)
 
 
 def metric_names(columns: Columns) -> Sequence[str]:
@@ -325,7 +298,7 @@ def metric_names(columns: Columns) -> Sequence[str]:
     return metrics.classification_metrics(columns.labels)
 
 
-def _task_data(
+def task_data(
     name: str,
     found: dict[str, Split],
     names: Sequence[str],
@@ -333,6 +306,7 @@ def _task_data(
     limits: tuple[float, float],
     unordered: bool = False,
 ) -> TaskData:
+    """Return splits with the model and the scorer of their columns."""
     labels, counts = columns.labels, {}
     if labels is None:
         low, high = columns.bounds

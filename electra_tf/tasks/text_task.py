@@ -36,11 +36,15 @@ class _TextTask(Task):
         """Return the settings of columns; those of GLUE are published."""
         return () if name in glue.TASKS else self.columns
 
+    def published_settings(self, name: str) -> dict[str, int]:
+        """Return the epochs of a task of GLUE."""
+        return {"epochs": glue.TASKS[name].epochs} if name in glue.TASKS else {}
+
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read a task of GLUE, or a table."""
         if name in glue.TASKS:
-            return text_data.read_glue(name, data, reading.log)
-        return text_data.read_csv(data, reading)
+            return _read_glue(name, data, reading.log)
+        return text_data.read_tables(name, data, reading)
 
     def stored_columns(
         self, name: str | None, model: TextClassifier | TextRegressor
@@ -75,10 +79,10 @@ class _TextTask(Task):
             texts, target, labels, None if labels else text_data.UNBOUNDED
         )
         names, limits = text_data.metric_names(columns), text_data.UNBOUNDED
-        glue_name = "mnli" if name == "ax" else name
+        glue_name = glue.training_task(name)
         if glue_name in glue.TASKS and not reading.given:
             row = glue.TASKS[glue_name]
-            columns = dataclasses.replace(text_data.glue_columns(row), labels=labels)
+            columns = dataclasses.replace(_glue_columns(row), labels=labels)
             found = _read_glue_splits(glue_name, data, columns, reading)
             names = row.metrics
             limits = limits if labels else (model.low, model.high)
@@ -159,6 +163,43 @@ class RegressionTask(_TextTask):
     ) -> dict[str, Any]:
         """Return the score."""
         return {"score": float(prediction)}
+
+
+# Tasks of GLUE.
+
+
+def _read_glue(name: str, data: str, log: DataErrorLog) -> TaskData:
+    """Read the files of a task; the diagnostic set has MNLI's training data."""
+    training_name = glue.training_task(name)
+    if name != training_name:
+        glue.require(data, name, glue.TASKS[name].test[0])
+    task = glue.TASKS[training_name]
+    paths = {s: glue.require(data, training_name, s) for s in ("train", task.dev[0])}
+    tests = {
+        stem: other
+        for other, row in glue.TASKS.items()
+        if glue.training_task(other) == training_name
+        for stem in row.test
+    }
+    for stem in (*task.dev, *tests):
+        if path := glue.find(data, tests.get(stem, training_name), stem):
+            paths[stem] = path
+    columns, found = _glue_columns(task), {}
+    for stem, path in paths.items():
+        errors_before = log.counts.total()
+        rows = glue.read(path, tests.get(stem, training_name), log)
+        split = columns.read(rows, log, stem not in tests)
+        bad_rows = log.counts.total() - errors_before
+        found[stem] = text_data.without_places(split, bad_rows)
+    return text_data.task_data(
+        name, found, task.metrics, columns, task.range, task.unordered
+    )
+
+
+def _glue_columns(task: glue.GlueTask) -> text_data.Columns:
+    """Return the columns of a task, with its classes or its range of scores."""
+    bounds = task.range if task.labels is None else None
+    return text_data.Columns(task.texts, task.label, task.labels, bounds)
 
 
 def _read_glue_splits(

@@ -43,12 +43,15 @@ class GlueTask:
     dev: tuple[str, ...] = ("dev",)  # stems of the dev files
     test: tuple[str, ...] = ("test",)  # stems of the test files, those of `files`
     range: tuple[float, float] = (0.0, 1.0)  # lowest and highest score
+    in_mean: bool = True  # whether the mean of all tasks includes it
 
 
 _WORDS = ("entailment", "not_entailment")
 _NLI = ("contradiction", "entailment", "neutral")
 _BINARY = ("0", "1")
 
+ALL = "glue"
+"""Value of --task for all tasks that have data."""
 TASKS: dict[str, GlueTask] = {
     "cola": GlueTask(
         folder="CoLA", texts=("sentence",), label="label", labels=_BINARY,
@@ -89,7 +92,7 @@ TASKS: dict[str, GlueTask] = {
     ),
     "wnli": GlueTask(
         folder="WNLI", texts=("sentence1", "sentence2"), label="label",
-        labels=_BINARY, metrics=("accuracy",), files={"WNLI": 146},
+        labels=_BINARY, metrics=("accuracy",), files={"WNLI": 146}, in_mean=False,
     ),
     # The diagnostic set has no training data; the model of MNLI predicts it.
     "ax": GlueTask(
@@ -97,6 +100,11 @@ TASKS: dict[str, GlueTask] = {
         labels=_NLI, metrics=("mcc",), files={"AX": 1104}, dev=(), test=("diagnostic",),
     ),
 }  # fmt: skip
+
+
+def training_task(name: str) -> str:
+    """Return the task whose training data and model a task has."""
+    return "mnli" if name == "ax" else name
 
 
 def find(data: str, task: str, stem: str) -> str | None:
