@@ -61,3 +61,6 @@ def test_predictions_are_scored(here, tmp_path):
     assert "--checkpoint must not be used with --task" in message
     message = failure(here("evaluate", "--model=m", "--data=d", "--na_prob=x"))
     assert "--na_prob must not be used with --model" in message
+    files = [f"--predictions={tmp_path}/predictions.tsv", f"--na_prob={output}"]
+    message = failure(here("evaluate", *given, *files))
+    assert "--na_prob has no effect on --task=sst2" in message
