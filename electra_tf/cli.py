@@ -98,11 +98,20 @@ def define_input_flags(flag_values: Flags, purposes: Mapping[str, str]) -> None:
 
 
 def define_config_flags(
-    flag_values: Flags, names: Mapping[str, str], root: type = loader.PretrainingConfig
+    flag_values: Flags,
+    names: Mapping[str, str],
+    root: type = loader.PretrainingConfig,
+    but: str = "",
 ) -> None:
-    """Define `--config`, `--set` and flags for frequent settings."""
+    """Define `--config`, `--set` and flags for frequent settings.
+
+    `but`: start of the names of installed configs that have no settings for the
+    command; empty: all of the class of settings have some.
+    """
+    configs = loader.installed(root)
+    configs = [name for name in configs if not (but and name.startswith(but))]
     text = "A YAML file of settings, or the name of an installed config: "
-    flag_values.strings(config=f"{text}{', '.join(loader.installed(root))}.")
+    flag_values.strings(config=f"{text}{', '.join(configs)}.")
     text = (
         "A setting, as --set=section.name=value. It overrides --config; the setting's "
         "own flag overrides both. The page Configuration lists all settings"

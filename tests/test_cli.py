@@ -1,3 +1,4 @@
+import importlib
 import signal
 import subprocess
 import sys
@@ -6,6 +7,7 @@ import pytest
 from conftest import ROOT
 
 from electra_tf import cli
+from electra_tf.config import loader
 from electra_tf.errors import InputError
 
 NAMES = {
@@ -159,6 +161,22 @@ def test_flags_of_other_programs_get_the_right_name(here, command, argument, rem
 def test_unknown_flags_may_be_misspelt_and_have_a_separate_value(here):
     assert "did you mean --trials?" in here("finetune", "--trails=3").stderr
     assert "--set training.epochs=2." in here("finetune", "--epochs", "2").stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "known", "unknown"),
+    [
+        ("pretrain", "small", ("records", "finetune")),
+        ("build_records", "records_512", ("finetune",)),
+        ("finetune", "finetune_small", ("records", "small", "ablations")),
+    ],
+)
+def test_help_lists_the_configs_of_the_command(command, known, unknown):
+    flag = importlib.import_module(f"electra_tf.{command}").FLAGS["config"]
+    names = flag.help.rpartition(": ")[2].rstrip(".").split(", ")
+    assert known in names
+    assert not [name for name in names if name.startswith(unknown)]
+    assert {*names} <= {*loader.installed()}
 
 
 def test_help_does_not_run_the_command(monkeypatch, capsys):

@@ -57,6 +57,12 @@ def parse_list(cell: str) -> list[str] | None:
     return list(map(str, values))
 
 
+def is_like_list(cell: str) -> bool:
+    """Return whether a cell has the brackets of a list, also of one that is broken."""
+    cell = cell.strip()
+    return cell[:1] == "[" or cell[:1] + cell[-1:] in ("()", "{}")
+
+
 def quote_names(names: Sequence[str]) -> list[str]:
     """Return names in quotes, with escapes where two of them look the same."""
     forms = collections.Counter(unicodedata.normalize("NFC", name) for name in names)

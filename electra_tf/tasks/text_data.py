@@ -48,15 +48,17 @@ class Columns:
     def _targets(self, cells: Sequence[Any], bad: Errors) -> list[Any]:
         """Return the targets of a column; each different text is parsed once."""
         texts = list(map(cell_text, cells))
-        parsed = {text: self._parse(text) for text in dict.fromkeys(texts)}
+        different = dict.fromkeys(texts)
+        has_lists = self.separator is not None and any(
+            label_names.parse_list(text) is not None for text in different
+        )
+        parsed = {text: self._parse(text, has_lists) for text in different}
         wrong = {text for text, (_, kind, _) in parsed.items() if kind}
         if not {type(cell) for cell in cells}.isdisjoint((list, dict)):
             for index, cell in enumerate(cells):
                 is_set = self.separator and label_names.parse_list(texts[index])
                 if isinstance(cell, list | dict) and not isinstance(is_set, list):
-                    detail = "; lists of classes need --label_separator"
-                    if self.separator:
-                        detail = ", no list of names of classes"
+                    detail = ", no class or list of names of classes"
                     detail = texts[index][:60] + detail * (self.bounds is None)
                     bad.setdefault(index, ("a nested value", self._is(detail)))
         for index, text in enumerate(texts if wrong else ()):
@@ -68,8 +70,11 @@ class Columns:
     def _is(self, detail: str) -> str:
         return f"{self.target!r} is {detail}"
 
-    def _parse(self, text: str) -> tuple[Any, str, str]:
-        """Return the target that a text stands for, and kind and detail of an error."""
+    def _parse(self, text: str, has_lists: bool) -> tuple[Any, str, str]:
+        """Return the target that a text stands for, and kind and detail of an error.
+
+        `has_lists`: whether other cells are lists, so that a broken one is no name.
+        """
         if self.bounds is not None:
             return self._score(text)
         if self.separator is None:
@@ -77,6 +82,8 @@ class Columns:
             value: Any = names[0]
         else:
             names = label_names.parse_list(text)
+            if names is None and has_lists and label_names.is_like_list(text):
+                return (), "a broken list", f"{text!r:.60}; write it as ['a', 'b']"
             names = text.split(self.separator) if names is None else names
             names = [name.strip() for name in names]
             value = names = tuple(dict.fromkeys(filter(None, names)))
@@ -217,23 +224,29 @@ def _named_columns(settings: DataConfig) -> Columns:
 
 
 def _with_separator(columns: Columns, rows: Table, reading: Reading) -> Columns:
-    """Return the columns for sets of classes if all cells of the target are lists."""
+    """Return the columns for sets of classes if a cell of the target is a list.
+
+    A plain cell beside lists is a list of one class.
+    """
     if columns.bounds is not None or columns.separator is not None:
         return columns
-    cells = set(filter(str.strip, map(cell_text, rows.columns.get(columns.target, ()))))
-    lists = [cell for cell in cells if label_names.parse_list(cell) is not None]
-    if len(lists) < len(cells) or not cells:
-        if lists:
-            reading.notify(
-                f"csv: warning: {len(lists):,} of {len(cells):,} different cells of "
-                f"{columns.target!r} are lists, such as {min(lists)!r:.60}; each cell "
-                "is one class; write every cell as a list for several classes a text"
-            )
+    cells = list(map(cell_text, rows.columns.get(columns.target, ())))
+    different = set(filter(str.strip, cells))
+    plain = {cell for cell in different if label_names.parse_list(cell) is None}
+    if plain == different:
         return columns
-    reading.notify(
-        f"csv: the cells of {columns.target!r} are lists: a text has any number of "
-        "classes"
-    )
+    for index, cell in enumerate(cells if plain else ()):
+        if cell in plain and label_names.SEPARATOR in cell:
+            raise InputError(
+                f"{rows.place(index)}: {columns.target!r} must be one class or a list "
+                f"beside other lists, not {cell!r:.60}; for several classes in a cell "
+                f"pass --label_separator={label_names.SEPARATOR!r}"
+            )
+    text = f"csv: the cells of {columns.target!r} are lists"
+    if plain:
+        text += f", and {len(plain):,} of {len(different):,} different ones, such as "
+        text += f"{min(plain)!r:.60}, lists of one class"
+    reading.notify(f"{text}: a text has any number of classes")
     return dataclasses.replace(columns, separator=label_names.SEPARATOR)
 
 

@@ -268,8 +268,8 @@ def test_lists_of_json_are_sets_of_classes(tmp_path):
         targets = [t for split in data.splits.values() for t in split.targets]
         assert sorted(set(targets)) == [(), ("a",), ("b", "1"), ("b", "a")]
     lines.append(json.dumps({"text": "t", "labels": "a"}))
-    with pytest.raises(InputError, match="--label_separator"):
-        read(tmp_path, "\n".join(lines), "jsonl")
+    data, _ = read(tmp_path, "\n".join(lines), "jsonl")
+    assert ("a",) in data.splits["train"].targets
 
 
 LISTS = {  # the cells of ["b", "a"], [] and ["it's; c"]
@@ -311,9 +311,29 @@ def test_cells_that_are_no_lists_are_names_of_classes(tmp_path):
     data, printed = read(tmp_path, list_table(cells * 3))
     assert data.model.keywords["labels"] == sorted(cells)
     assert "lists" not in printed
-    data, printed = read(tmp_path, list_table(["['a']", "a"] * 9))
-    assert "1 of 2 different cells of 'labels' are lists" in printed
-    assert data.model.keywords == {"labels": ["['a']", "a"]}
+
+
+def test_a_plain_cell_beside_lists_is_a_list_of_one_class(tmp_path):
+    table = list_table(["['a', 'b']", "c", ""] * 9)
+    data, printed = read(tmp_path, table)
+    assert "1 of 2 different ones, such as 'c', lists of one class" in printed
+    assert data.model.keywords["labels"] == ["a", "b", "c"]
+    targets = {t for split in data.splits.values() for t in split.targets}
+    assert targets == {("a", "b"), ("c",), ()}
+    separated = read(tmp_path, table, data_label_separator=",")[0]
+    assert separated.splits == data.splits
+    with pytest.raises(InputError, match=r"data.csv:29.* 'c;d'.*--label_separator"):
+        read(tmp_path, table + "t,c;d\n")
+
+
+@pytest.mark.parametrize("cell", ["['a', b]", "['a'", "(a)", "{a}"])
+@pytest.mark.parametrize("options", [{}, {"data_label_separator": ","}])
+def test_a_broken_list_beside_lists_is_named_with_its_row(tmp_path, cell, options):
+    table = list_table(["['a', 'b']", "a", cell])
+    with pytest.raises(InputError) as error:
+        read(tmp_path, table, **options)
+    assert "data.csv:4: a broken list" in str(error.value)
+    assert repr(cell) in str(error.value)
 
 
 def test_a_part_of_each_rarest_class_is_held_out(tmp_path):

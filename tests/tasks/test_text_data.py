@@ -228,7 +228,12 @@ BAD = {  # the last row, the words of the error, and a correct row
     "JSON without text": (JSON_ROWS, {"text": None}, "no text: without 'text'", {}),
     "JSON without label": (JSON_ROWS, {"label": None}, "no label", {}),
     "an object": (JSON_ROWS, {"text": {"en": "a"}}, "a nested value: 'text'", {}),
-    "a list": (JSON_ROWS, {"label": ["a"]}, "a nested value: 'label'", {}),
+    "a list of lists": (
+        JSON_ROWS,
+        {"label": [["a"]]},
+        "a nested value: 'label' is .*list of names",
+        {},
+    ),
 }
 
 
