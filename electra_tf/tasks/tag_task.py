@@ -159,7 +159,7 @@ class TagTask(Task):
         else:
             values = read_lines_or_objects(path, log)
         found = tag_records.parse_unlabelled(
-            source, values, settings, model.tokenizer, is_given
+            source, values, settings, model.tokenizer, print_note, is_given
         )
         return _items(model, found)
 

@@ -1,10 +1,12 @@
 """Texts of JSON with spans of characters, in the forms of tools for annotation.
 
 doccano, Prodigy, Label Studio, spaCy, and data sets with a list of `entities`. A record
-is read as a flat one, with text and spans at its top.
+is read as a flat one, with text and spans at its top. Files of spaCy 2 have several
+records in a value.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -45,9 +47,13 @@ class SpanForm:
     """Keys of Label Studio's results that name its configuration, with their values."""
 
     def has_spans(self, record: Any) -> bool:
-        """Return whether a record has a text and a list of spans, valid or not."""
-        text, values = self._parts(record)
-        return isinstance(text, str) and isinstance(values, list)
+        """Return whether a record has a value for spans, valid or not."""
+        return self._parts(record)[1] is not None
+
+    def text_of(self, record: Any) -> str | None:
+        """Return the text of a record; None: it has none."""
+        text = self._parts(record)[0]
+        return text if isinstance(text, str) else None
 
     def parse(self, record: Any) -> tuple[str, list[CharacterSpan]]:
         """Return text and spans of a record; raise ValueError if it has none."""
@@ -96,6 +102,46 @@ class SpanForm:
         """Return the values of text and spans, None where a record lacks one."""
         flat = _flatten(record, self.layout)
         return flat.get(self.text), flat.get(self.spans)
+
+
+def read_records(value: Any) -> list[Any]:
+    """Return the records of a value of JSON, mostly the value itself.
+
+    A document of spaCy 2 has sentences, each of which becomes lists of words and tags;
+    a file of spaCy's annotator is one object with all texts.
+    """
+    if not isinstance(value, dict):
+        return [value]
+    paragraphs, annotations = value.get("paragraphs"), value.get(_ANNOTATIONS)
+    if "classes" in value and isinstance(annotations, list):
+        return [one for one in annotations if one is not None]
+    sentences = [
+        one.get("sentences") if isinstance(one, dict) else None
+        for one in (paragraphs if isinstance(paragraphs, list) else ())
+    ]
+    if not sentences or not all(isinstance(one, list) for one in sentences):
+        return [value]
+    return list(filter(None, map(_words_and_tags, itertools.chain(*sentences))))
+
+
+def _words_and_tags(sentence: Any) -> Any:
+    """Return a sentence of spaCy 2 as lists, without white space; None: it is empty."""
+    tokens = sentence.get("tokens") if isinstance(sentence, dict) else None
+    if not isinstance(tokens, list) or not all(isinstance(t, dict) for t in tokens):
+        return sentence
+    tokens = [t for t in tokens if str(t.get("orth")).strip()]
+    words, tags = ([t.get(key) for t in tokens] for key in ("orth", "ner"))
+    # A hyphen is a token that nobody has annotated.
+    tags = [None if tag == "-" else tag for tag in tags]
+    return {"tokens": words, "ner": tags} if words else None
+
+
+def text_of(record: Any) -> str | None:
+    """Return the text of a pair or of a task of Label Studio; None: it has none."""
+    layout = "pair" if isinstance(record, list) else "label_studio"
+    flat = _flatten(record, layout)
+    texts = {key: value for key, value in flat.items() if isinstance(value, str)}
+    return next(iter(texts.values())) if len(texts) == 1 else texts.get(_TEXT)
 
 
 def is_rejected(record: Any) -> bool:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
@@ -16,6 +16,8 @@ from electra_tf.tasks.data.span_records import (
     complete_annotations,
     find_form,
     is_rejected,
+    read_records,
+    text_of,
     to_word_spans,
 )
 from electra_tf.text.data_errors import DataErrorLog
@@ -25,7 +27,9 @@ from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 
 _WORD_KEYS = ("words", "tokens")
 _WORD = re.compile("[^ \t\r\n]+")
-_TAG_KEYS = ("ner_tags", "tags", "labels", "chunk_tags", "pos_tags", "upos", "xpos")
+_TAG_KEYS = (
+    "ner_tags", "tags", "labels", "chunk_tags", "pos_tags", "upos", "xpos", "ner",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,29 +85,49 @@ class _Parser:
         named = tuple(self.names[tag] if isinstance(tag, int) else tag for tag in tags)
         return Sentence(tuple(words), named, self.source, line, True)
 
-    def unlabelled(self, record: Any, line: int) -> Sentence:
-        """Return words or a text, with tags if any; ValueError: it is none."""
+    def unlabelled(self, record: Any, line: int) -> tuple[Sentence, str]:
+        """Return words or a text, with its labels, and why it has none; mostly "".
+
+        ValueError: it is neither. Labels are not needed, so wrong ones are left out.
+        """
         if isinstance(record, str):
-            return self.text(record, line)
-        if self.form and self.form.has_spans(record):
-            return self.spans(record, line)
+            return self.text(record, line), ""
+        text = self.form and self.form.text_of(record)
+        if text and (self.form.has_spans(record) or not _has_words(record)):
+            bare = dataclasses.replace(self.text(text, line), form=self.form)
+            if not self.form.has_spans(record):
+                return bare, ""
+            return self._labelled_or(bare, lambda: self.spans(record, line))
+        fields = record if isinstance(record, dict) else {}
+        word_key = next((k for k in self.words if _is_input(fields.get(k))), None)
+        if word_key is None and (text := text_of(record)) is not None:
+            return self.text(text, line), ""
         if not isinstance(record, dict):
             raise ValueError(f"{describe_json(record)}, not an object or a string")
-        words = next((record[key] for key in self.words if key in record), None)
-        if isinstance(words, str):
-            return self.text(words, line)
-        if not isinstance(words, list):
+        if word_key is None:
             keys = " or ".join(self.words)
             raise ValueError(
                 f"{record!r:.80} must have {keys}, a list of words or one text; name "
                 "another key with --text_columns"
             )
-        tags = next((record[key] for key in self.tags if key in record), None)
+        words = record[word_key]
+        if isinstance(words, str):
+            return self.text(words, line), ""
+        bare = Sentence(tuple(words), None, self.source, line, True)
+        tag_key = next((key for key in self.tags if key in record), None)
+        if tag_key is None:
+            return bare, ""
+        parser = dataclasses.replace(self, words=[word_key], tags=[tag_key])
+        return self._labelled_or(bare, lambda: parser.labelled(record, line))
+
+    def _labelled_or(
+        self, bare: Sentence, parse: Callable[[], Sentence]
+    ) -> tuple[Sentence, str]:
+        """Return a labelled sentence, or the bare one and why its labels are wrong."""
         try:
-            found = dataclasses.replace(self, words=["words"], tags=["tags"])
-            return found.labelled({"words": words, "tags": tags}, line)
-        except ValueError:
-            return Sentence(tuple(words), None, self.source, line, True)
+            return parse(), ""
+        except ValueError as error:
+            return bare, str(error)
 
 
 def read_labelled(
@@ -114,7 +138,7 @@ def read_labelled(
     tokenizer: WordPieceTokenizer | None,
 ) -> list[Sentence]:
     """Read words with tags, or texts with spans, of a file of JSON."""
-    values = list(read_json(path, log))
+    values = _records(read_json(path, log))
     records = [value for _, value in values]
     has_spans = settings.spans_column or not any(map(_has_words, records))
     form = _form(records, settings) if has_spans else None
@@ -158,26 +182,34 @@ def parse_unlabelled(
     values: Iterable[tuple[int, Any]],
     settings: DataConfig,
     tokenizer: WordPieceTokenizer,
+    notify: Notify,
     is_given: bool = False,
 ) -> list[tuple[Sentence, Any]]:
-    """Return words or a text of each value, with tags if it has any, and its id.
+    """Return words or a text of each value, with valid tags if any, and its id.
 
     `values`: records, and the number of the line of each. `is_given`: only the keys in
     `text_columns` may have the words or the text, none of the usual ones.
     """
-    values = list(values)
+    values = _records(values)
     records = [value for _, value in values]
     form = _form([one for one in records if not _has_words(one)], settings)
     parser = _parser(source, records, settings, form, tokenizer)
     keys = [*settings.text_columns, *[*_WORD_KEYS, "text"] * (not is_given)]
     parser = dataclasses.replace(parser, words=keys)
-    items = []
+    items, wrong = [], []
     for line, value in values:
         try:
-            name = value.get("id") if isinstance(value, dict) else None
-            items.append((parser.unlabelled(value, line), name))
+            sentence, reason = parser.unlabelled(value, line)
         except ValueError as error:
             raise InputError(f"{source}:{line}: {error}") from error
+        name = value.get("id") if isinstance(value, dict) else None
+        items.append((sentence, name))
+        wrong += [f"{source}:{line}: {reason}"] * bool(reason)
+    if wrong:
+        notify(
+            f"note: {len(wrong):,} of {len(items):,} inputs have labels that cannot be "
+            f"read; predictions do not need them: {wrong[0]}"
+        )
     return items
 
 
@@ -208,10 +240,21 @@ def _form(records: Sequence[Any], settings: DataConfig) -> SpanForm | None:
     return find_form(records, text, settings.spans_column or settings.label_column)
 
 
+def _records(values: Iterable[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """Return the records of values, each with the number of the value's line."""
+    return [(line, one) for line, value in values for one in read_records(value)]
+
+
 def _keys(records: Sequence[Any]) -> list[str]:
     """Return the keys of records, in their order."""
     found = (record for record in records if isinstance(record, dict))
     return list(dict.fromkeys(key for record in found for key in record))
+
+
+def _is_input(value: Any) -> bool:
+    """Return whether a value is a text or a list of words."""
+    values = value if isinstance(value, list) else [value]
+    return all(isinstance(one, str) for one in values)
 
 
 def _has_words(record: Any) -> bool:

@@ -267,11 +267,87 @@ def test_predictions_have_the_form_of_the_input(write, form, monkeypatch):
     assert [tuple(item.gold) for item in tiny.read_items(model, again)] == TAGS
 
 
-@pytest.mark.parametrize("end", [6, 9])
-def test_gold_spans_without_words_are_refused(write, end):
-    path = write("a.json", json.dumps([{"text": "a name", "label": [[3, end, "PER"]]}]))
-    with pytest.raises(InputError, match=rf"a\.json:1: .*3:{end}"):
-        tiny.read_items(tagger(), path)
+UNUSED = {  # a record, why its labels are not used; empty: it has none
+    "the end of a word": ({"text": "In Oslo", "label": [[3, 6, "LOC"]]}, "a part of"),
+    "beyond the text": ({"text": "In Oslo", "label": [[3, 9, "LOC"]]}, "no span of 7"),
+    "overlapping": ({"text": "In Oslo", "label": [[0, 7, "X"], [3, 7, "Y"]]}, "overl"),
+    "no type": ({"text": "In Oslo", "label": [[3, 7, None]]}, "no start, end and"),
+    "no list": ({"text": "In Oslo", "label": 5}, "not a list of spans"),
+    "not labelled": ({"text": "In Oslo"}, ""),
+    "null": ({"text": "In Oslo", "label": None}, ""),
+    "tokens as objects": ({"text": "In Oslo", "tokens": [{"id": 0}]}, ""),
+    "a pair": (["In Oslo", {"entities": []}], ""),
+    "Label Studio": ({"id": 3, "data": {"text": "In Oslo"}, "annotations": []}, ""),
+    "fewer tags": ({"tokens": ["In", "Oslo"], "ner_tags": ["O"]}, "1 'ner_tags'"),
+    "numbers": ({"tokens": ["In", "Oslo"], "ner_tags": [0, 1]}, "of 0 --tag_names"),
+}
+
+
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize(("record", "reason"), UNUSED.values(), ids=UNUSED)
+def test_labels_that_predictions_do_not_need_may_be_wrong(
+    write, capsys, record, reason, others
+):
+    path = write("a.json", json.dumps([*records("doccano")[:others], record]))
+    items = tiny.read_items(tagger(), path)
+    assert items[-1].value.words == ("In", "Oslo")
+    assert items[-1].gold is None
+    printed = capsys.readouterr().err
+    if others:
+        assert ("1 of 2 inputs have labels" in printed) == bool(reason)
+        assert reason in printed
+
+
+def spacy_document(*sentences):
+    """Return a document of spaCy 2, each sentence from words and tags."""
+    rows = [
+        [{"id": n, "orth": w, "ner": t} for n, (w, t) in enumerate(pairs)]
+        for pairs in sentences
+    ]
+    parts = [{"tokens": row, "brackets": []} for row in rows]
+    paragraph = {"raw": "...", "sentences": parts, "cats": []}
+    return {"id": 0, "paragraphs": [paragraph, {"sentences": []}]}
+
+
+SENTENCE = (("Ann", "B-PER"), ("Lee", "L-PER"), ("\n", "O"), ("sings", "O"))
+
+
+@pytest.mark.parametrize("form", ["list", "object", "lines of the object"])
+def test_documents_of_spacy_2_are_sentences(write, log, form):
+    oslo, blank = (("Oslo", "U-LOC"),), ((" ", "O"),)
+    document = spacy_document(*[SENTENCE, oslo] * 9, blank)
+    text = json.dumps([document] if form == "list" else document)
+    if form.startswith("lines"):
+        text = json.dumps(document, indent=1)
+    path, notes = write("train.json", text), []
+    task = tiny.read_task("tagging", path, DataConfig(), log, notes.append)
+    found = {s.words: s.tags for split in task.splits.values() for s in split.items}
+    assert found == {
+        ("Ann", "Lee", "sings"): ("B-PER", "E-PER", "O"), ("Oslo",): ("S-LOC",),
+    }  # fmt: skip
+    assert any(
+        "BIOES, 'B-PER'" in note or "'L-PER' as 'E-PER'" in note for note in notes
+    )
+    items = tiny.read_items(tagger(), path)
+    expected = [("Ann", "Lee", "sings"), ("Oslo",)] * 9
+    assert [item.value.words for item in items] == expected
+
+
+def test_tokens_that_nobody_annotated_are_no_tags(read, report, write):
+    rows = [spacy_document(SENTENCE, (("Oslo", "-"),))]
+    with pytest.raises(InputError, match=r"a\.json:1: no sentence: 'ner' has None"):
+        read(rows)
+    sentences, _ = read(rows, report)
+    assert [s.words for s in sentences] == [("Ann", "Lee", "sings")]
+    items = tiny.read_items(tagger(), write("b.json", json.dumps(rows)))
+    assert [item.gold is None for item in items] == [False, True]
+
+
+def test_the_file_of_an_annotator_of_spacy_has_pairs(read):
+    pairs = [*records("spaCy's tuples"), None]
+    sentences, _ = read({"classes": ["PER", "LOC"], "annotations": pairs})
+    assert [s.tags for s in sentences] == TAGS
+    assert [s.text for s in sentences] == list(TEXTS)
 
 
 def test_a_task_is_scored_and_written_in_its_form(write, log, tmp_path, monkeypatch):
