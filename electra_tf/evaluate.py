@@ -34,6 +34,8 @@ FLAGS.strings(
     model="The --output of finetune, or a .keras file.",
     label_column="With --model: column of the label or score, or key of the tags in "
     "JSON. Default: that of training.",
+    spans_column="With --model: key of the spans of characters in JSON. Default: that "
+    "of training.",
     label_separator="With --model: separator of the classes of a text in "
     "--label_column. Default: that of training.",
     split_column="With --model: column of a table with names of splits; dev and test "
@@ -46,6 +48,12 @@ FLAGS.strings(
     report="With --model: HTML file with scores of classes and the worst mistakes.",
     save_predictions="With --model: CSV file for the texts with labels, predictions "
     "and probabilities.",
+)
+FLAGS.choice(
+    ("stop", "report"),
+    "stop",
+    on_error="With --model: `stop` at the first bad row, or `report`: skip, count and "
+    "print bad rows.",
 )
 FLAGS.lists(
     text_columns="With --model: columns of the texts in a table, or key of the words "
@@ -61,12 +69,13 @@ _COLUMNS = (
     "text_columns",
     "label_column",
     "label_separator",
+    "spans_column",
     "split_column",
     "tag_names",
 )
 # The flags of each mode, besides --data and --output. The mode is itself a flag.
 _MODES = {
-    "model": (*_COLUMNS, "save_predictions", "report"),
+    "model": (*_COLUMNS, "on_error", "save_predictions", "report"),
     "task": ("predictions", "na_prob"),
     "checkpoint": ("batches", "generator", "strategy", "tpu", "cpu_replicas"),
 }
@@ -114,7 +123,12 @@ def _score_model(mode: str) -> dict[str, Any]:
     model = load(source)
     columns = {name: FLAGS[name].value for name in _COLUMNS}
     report, splits = evaluation.evaluate_model(
-        model, source.task, data, columns, training_rows=source.training_rows
+        model,
+        source.task,
+        data,
+        columns,
+        training_rows=source.training_rows,
+        on_error=FLAGS.on_error,
     )
     if FLAGS.save_predictions:
         with staged(FLAGS.save_predictions) as path:

@@ -34,10 +34,14 @@ class Reading:
 
 
 def reading_for(
-    model: TextModel, stored: DataConfig, given: Mapping[str, Any], notify: Notify
+    model: TextModel,
+    stored: DataConfig,
+    given: Mapping[str, Any],
+    log: DataErrorLog,
+    notify: Notify,
 ) -> Reading:
     """Return how files are read for a model: as stored, apart from `given` settings."""
-    settings, log = dataclasses.replace(stored, **given), DataErrorLog("stop")
+    settings = dataclasses.replace(stored, **given)
     return Reading(settings, log, notify, model.tokenizer, given)
 
 

@@ -15,16 +15,20 @@ class DataErrorLog:
 
     Args:
         on_error: `stop` or `report`.
-        path: File of the list; empty: the command has no flag --on_error.
+        path: File of the list; None: all errors are printed; empty: the command has
+            no flag --on_error.
         prints: Whether the first error of each kind is printed.
     """
 
     def __init__(
-        self, on_error: str, path: str | pathlib.Path = "", prints: bool = True
+        self,
+        on_error: str,
+        path: str | pathlib.Path | None = "",
+        prints: bool = True,
     ):
         self.counts: collections.Counter[str] = collections.Counter()
         self._stop, self._prints = on_error == "stop", prints
-        self._path, self._can_report = pathlib.Path(path), bool(str(path))
+        self._path, self._can_report = path and pathlib.Path(path), path != ""
         self._file: io.TextIOBase | None = None
 
     def add(
@@ -42,14 +46,15 @@ class DataErrorLog:
             report *= self._can_report
             remedies = filter(None, [remedy[:1].lower() + remedy[1:], report])
             raise InputError("; ".join(filter(None, [text, ", or ".join(remedies)])))
-        if self._prints and not self.counts[kind]:
+        if self._prints and not (self._path and self.counts[kind]):
             # tqdm.write leaves a progress bar intact.
             tqdm.write(f"problem: {text}", file=sys.stderr)
         self.write(text, kind)
 
     def write(self, text: str, kind: str) -> None:
         """Count a line and write it to the file."""
-        print(text, file=self._open())
+        if self._path:
+            print(text, file=self._open())
         self.counts[kind] += 1
 
     def extend(self, text: str, counts: collections.Counter[str]) -> None:

@@ -204,3 +204,19 @@ def test_data_that_is_an_error(evaluate, write, tmp_path, case):
     path = write(name, content) if name else str(tmp_path / "nowhere")
     with pytest.raises(InputError, match=words):
         evaluate(kind, path, **columns)
+
+
+def test_bad_rows_may_be_left_out_and_printed(models, best, tmp_path, capsys):
+    path = tmp_path / "dev.csv"
+    path.write_text(csv(best) + "a text,nope\na text,\na text,neither\n")
+    given = (models["classifier"], "csv", str(path))
+    columns = {"text_columns": ["text"], "label_column": "label"}
+    with pytest.raises(InputError, match=r"csv:7: .*'nope'.*; pass --on_error=report"):
+        evaluate_model(*given, columns)
+    report, _ = evaluate_model(*given, columns, on_error="report")
+    assert report["examples"] == {"data": 5}
+    assert report["data_errors"] == {"an unknown label": 2, "no label": 1}
+    assert report["accuracy"] == 100
+    printed = capsys.readouterr().err
+    assert all(f"problem: {path}:{line}: " in printed for line in (7, 8, 9))
+    assert "  2 data errors: an unknown label" in evaluation.format_report(report)
