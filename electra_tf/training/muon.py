@@ -6,6 +6,7 @@ lets weight decay and learning rate of AdamW be kept.
 """
 
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -23,27 +24,42 @@ def uses_muon(path: str, shape: tf.TensorShape) -> bool:
     return len(shape) == 2 and min(shape) > 1 and "embedding" not in path.lower()
 
 
-def muon_update(
-    gradient: tf.Tensor, mean: tf.Tensor, momentum: float, precision: str
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return an update, to be multiplied by the learning rate, and the new momentum.
+def muon_updates(
+    gradients: Sequence[tf.Tensor],
+    means: Sequence[tf.Tensor],
+    momentum: float,
+    precision: str,
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Return updates, to be multiplied by the learning rate, and the new momenta.
 
-    `momentum` is the decay rate of `mean`; gradient and mean are float32 [A, B].
-    `precision` is that of the matmuls.
+    `momentum` is the decay rate of `means`; gradients and means are float32, all [A, B]
+    or [B, A]. `precision` is that of the matmuls.
     """
-    mean = momentum * mean + gradient
-    direction = orthogonalize(gradient + momentum * mean, precision)
-    return direction * (_RMS * math.sqrt(max(gradient.shape))), mean
+    means = [momentum * m + g for m, g in zip(means, gradients, strict=True)]
+    sums = [momentum * m + g for m, g in zip(means, gradients, strict=True)]
+    # Of wide matrices, because the products have the size of the rows.
+    wide_NAB = tf.stack([_wide(matrix) for matrix in sums])
+    wide_NAB = orthogonalize(wide_NAB, precision)
+    wide_NAB *= _RMS * math.sqrt(wide_NAB.shape[2])
+    updates = zip(tf.unstack(wide_NAB), sums, strict=True)
+    return [tf.transpose(u) if _is_tall(s) else u for u, s in updates], means
 
 
-def orthogonalize(matrix: tf.Tensor, precision: str) -> tf.Tensor:
-    """Bring all singular values of a float32 matrix near 1 (Newton-Schulz)."""
+def _is_tall(matrix: tf.Tensor) -> bool:
+    return matrix.shape[0] > matrix.shape[1]
+
+
+def _wide(matrix: tf.Tensor) -> tf.Tensor:
+    return tf.transpose(matrix) if _is_tall(matrix) else matrix
+
+
+def orthogonalize(x_NAB: tf.Tensor, precision: str) -> tf.Tensor:
+    """Bring all singular values of float32 matrices near 1 (Newton-Schulz)."""
     a, b, c = _COEFFICIENTS
-    is_tall = matrix.shape[0] > matrix.shape[1]
-    x = tf.transpose(matrix) if is_tall else matrix
-    x = tf.cast(x / (tf.norm(x) + 1e-7), precision)
+    x_NAB /= tf.norm(x_NAB, axis=(1, 2), keepdims=True) + 1e-7
+    x_NAB = tf.cast(x_NAB, precision)
     for _ in range(_ITERATIONS):
-        gram = tf.matmul(x, x, transpose_b=True)
-        x = a * x + tf.matmul(b * gram + c * tf.matmul(gram, gram), x)
-    x = tf.cast(x, tf.float32)
-    return tf.transpose(x) if is_tall else x
+        gram_NAA = tf.matmul(x_NAB, x_NAB, transpose_b=True)
+        factor_NAA = b * gram_NAA + c * tf.matmul(gram_NAA, gram_NAA)
+        x_NAB = a * x_NAB + tf.matmul(factor_NAA, x_NAB)
+    return tf.cast(x_NAB, tf.float32)

@@ -25,7 +25,7 @@ from electra_tf import compat
 from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError
-from electra_tf.training.muon import muon_update, uses_muon
+from electra_tf.training.muon import muon_updates, uses_muon
 from electra_tf.training.schedule import (
     GeneratorMultipliers,
     LayerwiseMultipliers,
@@ -310,35 +310,65 @@ class Optimizer(keras.optimizers.Optimizer):
         # updated last, when the gradients of the others are freed, because its update
         # allocates a tensor of its size.
         previous = tf.group(*map(strategy.experimental_local_results, gradients))
-        pairs = zip(targets, gradients, strict=True)
-        pairs = sorted(pairs, key=lambda pair: pair[0][1].shape.num_elements())
-        for (index, target), gradient in pairs:
+        updates: dict[Any, list[_Update]] = {}
+        for (index, variable), gradient in zip(targets, gradients, strict=True):
             slots = [_native(s[index]) for s in (self._means, self._squares)]
-            factor, decays = self._factors[index], self._decays[index]
+            scale = self._decays[index], self._factors[index]
+            # Matrices of one shape, or of its transpose, are made orthogonal at once.
+            key = index if slots[1] is not None else tuple(sorted(variable.shape))
+            updates.setdefault(key, []).append(
+                _Update(variable, gradient, *slots, *scale)
+            )
+        for group in sorted(updates.values(), key=_elements):
             # In sequence, so that only one update's temporary tensors exist at a time.
             with tf.control_dependencies([previous]):
                 previous = strategy.extended.update(
-                    target,
-                    self._update_one,
-                    args=(gradient, *slots, scalars),
-                    kwargs={"decays": decays, "factor": factor},
+                    group[0].variable, self._update_group, args=(group, scalars)
                 )
+
+    def _update_group(
+        self, _: tf.Variable, group: list["_Update"], scalars: "Scalars"
+    ) -> tf.Operation | None:
+        """Update one replica's copies of variables and of their slots."""
+        if scalars.clip is not None:
+            group = [
+                one._replace(gradient=one.gradient * scalars.clip) for one in group
+            ]
+        if group[0].square is None:
+            return self._update_matrices(group, scalars)
+        return self._update_one(*group[0], scalars)
+
+    def _update_matrices(
+        self, group: list["_Update"], scalars: "Scalars"
+    ) -> tf.Operation:
+        settings = self.settings
+        updates, means = muon_updates(
+            [one.gradient for one in group],
+            [one.mean for one in group],
+            settings.momentum,
+            settings.muon_precision,
+        )
+        assigned = []
+        for one, update, mean in zip(group, updates, means, strict=True):
+            if one.decays and settings.weight_decay:
+                one.variable.assign_sub(
+                    _scaled(scalars.decay, one.factor) * one.variable
+                )
+            rate = _scaled(scalars.rate, one.factor)
+            assigned += one.variable.assign_sub(rate * update), one.mean.assign(mean)
+        return tf.group(*assigned)
 
     def _update_one(
         self,
         variable: tf.Variable,
         gradient: tf.Tensor,
         mean: tf.Variable,
-        square: tf.Variable | None,
-        scalars: "Scalars",
-        *,
+        square: tf.Variable,
         decays: bool,
         factor: float,
+        scalars: "Scalars",
     ) -> tf.Operation | None:
-        """Update one replica's copy of a variable and of its slots."""
         settings = self.settings
-        if scalars.clip is not None:
-            gradient *= scalars.clip
         if decays and settings.name == "lamb":
             state = (variable, mean, square)
             old = [tf.convert_to_tensor(v) for v in state]
@@ -347,12 +377,6 @@ class Optimizer(keras.optimizers.Optimizer):
             return tf.group(*(v.assign(x) for v, x in zip(state, new, strict=True)))
         if decays and settings.weight_decay:
             variable.assign_sub(_scaled(scalars.decay, factor) * variable)
-        if square is None:
-            update, new_mean = muon_update(
-                gradient, mean, settings.momentum, settings.muon_precision
-            )
-            rate = _scaled(scalars.rate, factor)
-            return tf.group(variable.assign_sub(rate * update), mean.assign(new_mean))
         # This operation updates in place; an XLA loop on a CPU would copy.
         return tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
@@ -395,6 +419,21 @@ class Scalars(NamedTuple):
     beta_1: tf.Tensor
     beta_2: tf.Tensor
     zero: tf.Tensor
+
+
+class _Update(NamedTuple):
+    """A variable with what updates it; `square` is None for Muon."""
+
+    variable: tf.Variable
+    gradient: tf.Tensor
+    mean: tf.Variable
+    square: tf.Variable | None
+    decays: bool
+    factor: float
+
+
+def _elements(group: list[_Update]) -> int:
+    return sum(one.variable.shape.num_elements() for one in group)
 
 
 def _scaled(scalar: tf.Tensor, factor: float) -> tf.Tensor:

@@ -226,7 +226,7 @@ def test_workers_without_a_shared_folder_raise_errors(workers, output):
     assert not list(output.glob("workers/elsewhere-*/checkpoints"))
 
 
-@pytest.mark.parametrize("name", ["mirrored", "one"])
+@pytest.mark.parametrize("name", ["mirrored adam", "mirrored muon", "one adam"])
 def test_replicas_clip_the_summed_gradient(mirrored, name):
     updates = mirrored["updates"][name]
     assert updates["difference"] < 1e-6
@@ -343,15 +343,17 @@ def fit_model(strategy):
     return [weight.numpy() for weight in model.weights]
 
 
-def run_updates(strategy):
+def run_updates(strategy, rule):
     """Run six updates in one graph, with different gradients on each replica."""
     count = strategy.num_replicas_in_sync
     random = np.random.default_rng(0)
     table_T = tf.constant(random.normal(size=(6, 3, 2)), tf.float32)
     bias_T = tf.constant([0.1, 3.0, 0.2, 0.1, 5.0, 0.1])[:, None] * [[1.0, 2.0]]
     with strategy.scope():
-        variables = [tf.Variable(tf.ones(s), name="v") for s in ([5, 2], [2], [3])]
-        optimizer = make_optimizer(clip_norm=2.0)
+        variables = [
+            tf.Variable(tf.ones(s), name="v") for s in ([5, 2], [2], [3], [2, 5])
+        ]
+        optimizer = make_optimizer(name=rule, clip_norm=2.0)
         optimizer.build(variables)
 
     def step(t):
@@ -359,7 +361,8 @@ def run_updates(strategy):
         sign = tf.cast(1 - 2 * replica, tf.float32) if count > 1 else 0.0
         slices = tf.IndexedSlices(0.1 * table_T[t] / count, tf.constant([1, 4, 1]))
         bias = bias_T[t] / count + 2.0 * sign
-        return optimizer.update([slices, bias, None], variables)
+        matrix = tf.pad(0.1 * tf.transpose(table_T[t]) / count, [[0, 0], [1, 1]])
+        return optimizer.update([slices, bias, None, matrix], variables)
 
     @tf.function
     def run(updates):
@@ -371,18 +374,22 @@ def run_updates(strategy):
 
     norms = run(tf.constant(6))
     slots = optimizer.slots()
-    tensors = [norms, *variables, *slots["m"], *slots["v"]]
+    squares = [slot for slot in slots["v"] if slot is not None]
+    tensors = [norms, *variables, *slots["m"], *squares]
     return [tensor.numpy() for tensor in tensors]
 
 
 def compare_optimizers(mirrored):
     """Return the differences of updates on several strategies to one device."""
     plain = tf.distribute.get_strategy()
-    expected, updates = run_updates(plain), {}
-    for name, devices in (("mirrored", mirrored), ("one", one_device())):
-        arrays = run_updates(devices)
-        difference = max_difference_of(arrays, expected)
-        updates[name] = {"difference": difference, "norms": arrays[0].tolist()}
+    updates = {}
+    for rule in ("adam", "muon"):
+        expected = run_updates(plain, rule)
+        for name, devices in (("mirrored", mirrored), ("one", one_device())):
+            arrays = run_updates(devices, rule)
+            difference = max_difference_of(arrays, expected)
+            norms = arrays[0].tolist()
+            updates[f"{name} {rule}"] = {"difference": difference, "norms": norms}
     optimizer = make_optimizer()
 
     def build_elsewhere():
