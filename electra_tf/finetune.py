@@ -4,7 +4,7 @@ electra-tf finetune --task=rte --data=glue --checkpoint=run \\
     --output=rte --trials=5
 
 Tasks: GLUE (cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax; glue for all that
-have data), squad1, squad2, chunking, tagging (any CoNLL file, or JSON of words and
+have data), squad1, squad2, chunking, tagging (any CoNLL file, or a table of words and
 tags, or of texts and spans), choice (texts with choices) and csv (any table).
 Run the same command again to resume a run that was stopped or killed.
 """

@@ -20,17 +20,17 @@ from electra_tf.tasks.data.splits import (
     texts_of,
 )
 from electra_tf.tasks.data.squad_json import PUBLISHED, Question
-from electra_tf.tasks.data.table import Table, read
+from electra_tf.tasks.data.table import READERS, Table, read
 from electra_tf.tasks.score import AnswerScorer
 from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.squad_metrics import require_gold, score_v1, score_v2
 from electra_tf.tasks.task import Item, Task, check_count
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES
 
 _COLUMNS = ("question", "context")
+_ENDINGS = tuple(dict.fromkeys([*JSON_SUFFIXES[::-1], *READERS]))
 
 
 class QuestionTask(Task):
@@ -44,11 +44,11 @@ class QuestionTask(Task):
         return {"epochs": 2, "max_length": 512}
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
-        """Read files in SQuAD's layout; a single file is split by article."""
+        """Read SQuAD's layout or tables; a single file is split by article."""
         log, allows_null = reading.log, name == "squad2"
-        paths = find_training(data, JSON_SUFFIXES, PUBLISHED[name])
+        paths = find_training(data, _ENDINGS, PUBLISHED[name])
         found = {s: squad_json.read_squad(path, log) for s, path in paths.items()}
-        if os.path.isfile(data):
+        if data == paths["train"]:
             found = _split_by_article(found["train"], reading.settings)
         if "dev" not in found:
             raise InputError(
@@ -77,7 +77,7 @@ class QuestionTask(Task):
         """Read questions, all of them with gold answers."""
         allows_null, splits = model.null_threshold is not None, {}
         name = "squad2" if allows_null else "squad1"
-        files = find_labelled(data, JSON_SUFFIXES[::-1], PUBLISHED[name])
+        files = find_labelled(data, _ENDINGS, PUBLISHED[name])
         for split, file in files.items():
             found = squad_json.read_squad_ignoring_offsets(file)
             splits[split] = _question_split(found)
@@ -94,7 +94,7 @@ class QuestionTask(Task):
     ) -> dict[str, Any]:
         """Score a JSON object of answers by question; `more`: null odds of SQuAD 2."""
         if os.path.isdir(data):
-            files = find_labelled(data, JSON_SUFFIXES[::-1], PUBLISHED[name])
+            files = find_labelled(data, _ENDINGS, PUBLISHED[name])
             data = files.get("dev") or next(iter(files.values()))
             notify(f"labels: {data}")
         questions = squad_json.read_squad_ignoring_offsets(data)
@@ -109,9 +109,10 @@ class QuestionTask(Task):
     ) -> Sequence[Item]:
         """Read a file in SQuAD's layout, or columns of questions and contexts."""
         table = read(path, reading.log)
-        is_json = inner_suffix(path or "") in JSON_SUFFIXES
-        if is_json and len(table) == 1 and "data" in table.columns:
-            found = squad_json.read_squad_ignoring_offsets(path)
+        if squad_json.is_nested(table):
+            found = squad_json.parse_questions(
+                table, reading.log, squad_json.OFFSET_ERRORS
+            )
             return [Item(q, q.gold, {"id": q.id}) for q in found]
         return self.rows_as_items(model, table, reading)
 

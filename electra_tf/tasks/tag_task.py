@@ -1,4 +1,4 @@
-"""Tags of words, and the entities that they mark, in columns or JSON."""
+"""Tags of words, and the entities that they mark, in columns or tables."""
 
 import collections
 import dataclasses
@@ -9,11 +9,12 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data import conll, schemes, splits, tag_records
 from electra_tf.tasks.data.conll import Sentence
-from electra_tf.tasks.data.files import STANDARD_INPUT, Notify, opened, print_note
-from electra_tf.tasks.data.records import read_json, read_lines_or_objects
+from electra_tf.tasks.data.files import TFDS, Notify, opened, print_note
+from electra_tf.tasks.data.records import TEXT
 from electra_tf.tasks.data.span_records import CharacterSpan
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import READERS, cell_text, read
@@ -27,7 +28,7 @@ from electra_tf.text.delimited import Lines
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES
 
-_ENDINGS = (".txt", ".tsv", *conll.COLUMN_SUFFIXES, "", *JSON_SUFFIXES)
+_ENDINGS = (".txt", *conll.COLUMN_SUFFIXES, "", *READERS)
 _HEAD_LINES = 100  # by which columns of words are recognised
 
 
@@ -46,7 +47,7 @@ class TagTask(Task):
         settings, log, notify = reading.settings, reading.log, reading.notify
         paths = splits.find_training(data, _ENDINGS)
         keys = [key for key in self.columns if getattr(settings, key)]
-        _require_json(paths["train"], keys)
+        _require_table(paths["train"], keys, settings)
         parts = _read_tagged(paths, reading)
         train = parts["train"]
         heads = {s.words[:2] for s in train.items if len(s.words) > 1}
@@ -87,7 +88,7 @@ class TagTask(Task):
         """Read sentences, whose tags must be the model's."""
         files = splits.find_labelled(data, _ENDINGS)
         for file in files.values():
-            _require_json(file, list(reading.given))
+            _require_table(file, list(reading.given), reading.settings)
         found = {
             split: _with_known_tags(part, model.tags, reading.log)
             for split, part in _read_tagged(files, reading, model.tags).items()
@@ -133,33 +134,20 @@ class TagTask(Task):
         self, model: TokenClassifier, path: str | None, reading: Reading
     ) -> list[Item]:
         """Read texts, lists of words, or columns of words."""
-        settings, log, head = reading.settings, reading.log, []
+        settings, is_given = reading.settings, "text_columns" in reading.given
         if reading.given:
             check_count(settings.text_columns, [1], model)
-        suffix, source = inner_suffix(path or ""), path or STANDARD_INPUT
-        # A .tsv may have columns of words instead.
-        tables = READERS.keys() - {".tsv", *JSON_SUFFIXES}
-        if path and suffix not in {*tables, *JSON_SUFFIXES}:
-            with opened(path) as file:
-                lines = itertools.islice(Lines(file), _HEAD_LINES)
-                head = [line.rstrip("\r\n") for line in lines]
-        is_given = "text_columns" in reading.given
-        usual = () if is_given else ("words", "tokens", "text")
-        names = {*settings.text_columns, *usual}
-        is_table = suffix in tables or (
-            suffix == ".tsv" and head and not names.isdisjoint(head[0].split("\t"))
-        )
-        if is_table:
-            table = read(path, log)
-            values = zip(table.lines, map(table.row, range(len(table))), strict=True)
-        elif suffix in JSON_SUFFIXES:
-            values = read_json(path, log)
-        elif suffix in conll.COLUMN_SUFFIXES or conll.is_column_file(head, model.tags):
-            return _column_items(model, path, head, reading)
-        else:
-            values = read_lines_or_objects(path, log)
+        if path and not _is_table(path, settings, is_labelled=False):
+            head = _head(path)
+            is_named = inner_suffix(path) in conll.COLUMN_SUFFIXES
+            if is_named or conll.is_column_file(head, model.tags):
+                return _column_items(model, path, head, reading)
         found = tag_records.parse_unlabelled(
-            source, values, settings, model.tokenizer, print_note, is_given
+            read(path, reading.log, notify=reading.notify, any_json=True),
+            settings,
+            model.tokenizer,
+            print_note,
+            is_given,
         )
         return _items(model, found)
 
@@ -240,11 +228,33 @@ def _items(model: TokenClassifier, found: Sequence[tuple[Sentence, Any]]) -> lis
     ]
 
 
-def _require_json(path: str, keys: Sequence[str]) -> None:
-    """Raise an error if a file has no keys, which flags name."""
-    if keys and inner_suffix(path) not in JSON_SUFFIXES:
+def _head(path: str) -> list[str]:
+    """Return the first lines of a file."""
+    with opened(path) as file:
+        lines = itertools.islice(Lines(file), _HEAD_LINES)
+        return [line.rstrip("\r\n") for line in lines]
+
+
+def _is_table(path: str, settings: DataConfig, is_labelled: bool) -> bool:
+    """Return whether a file is a table of sentences, and not columns of words.
+
+    A .tsv is one if its header has a name of words or texts; labelled, also lists.
+    """
+    if inner_suffix(path) != ".tsv":
+        return path.startswith(TFDS) or inner_suffix(path) in READERS
+    names = {*settings.text_columns, *tag_records.WORD_KEYS, TEXT}
+    head = _head(path)[:2]
+    is_named = not names.isdisjoint("".join(head[:1]).split("\t"))
+    return is_named and ("[" in head[-1] or not is_labelled)
+
+
+def _require_table(path: str, keys: Sequence[str], settings: DataConfig) -> None:
+    """Raise an error if a file has no columns with names, which flags name."""
+    if keys and not _is_table(path, settings, is_labelled=True):
         flags = ", ".join(f"--{key}" for key in keys)
-        raise InputError(f"{flags} must be used with JSON, and {path!r} is columns")
+        raise InputError(
+            f"{flags} must be used with JSON or a table, and {path!r} is columns"
+        )
 
 
 def _read_tagged(
@@ -260,10 +270,13 @@ def _read_tagged(
 
 
 def read_sentences(path: str, reading: Reading) -> list[conll.Sentence]:
-    """Read a labelled file of columns or JSON."""
+    """Read a labelled file of columns, or a table."""
     settings, log, notify = reading.settings, reading.log, reading.notify
-    if inner_suffix(path) in JSON_SUFFIXES:
-        return tag_records.read_labelled(path, settings, log, notify, reading.tokenizer)
+    if _is_table(path, settings, is_labelled=True):
+        table = read(path, log, notify=notify, any_json=True)
+        return tag_records.parse_labelled(
+            table, settings, log, notify, reading.tokenizer
+        )
     return conll.read_conll(
         path, settings.word_column, settings.tag_column, log, notify
     )

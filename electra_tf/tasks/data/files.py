@@ -84,10 +84,11 @@ def has_bad_bytes(text: str) -> bool:
     return not text.isascii() and bool(_UNDECODED.search(text))
 
 
-def has_tfds(name: str, split: str) -> bool:
-    """Return whether TFDS has prepared a split of a data set on this machine."""
+def has_tfds(source: str) -> bool:
+    """Return whether TFDS has prepared a split `tfds:NAME@SPLIT` on this machine."""
     import tensorflow_datasets as tfds
 
+    name, _, split = source.removeprefix(TFDS).partition("@")
     try:
         folder = os.environ.get("TFDS_DATA_DIR")
         builder = tfds.builder(name, data_dir=folder, try_gcs=False)

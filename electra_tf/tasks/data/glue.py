@@ -111,8 +111,7 @@ def find(data: str, task: str, stem: str) -> str | None:
     """Return path or TFDS name of a split, a plain file first; None: there is none."""
     if data.startswith(TFDS):
         name = _tfds_name(data, task, stem)
-        is_prepared = has_tfds(*name.removeprefix(TFDS).split("@"))
-        return name if is_prepared else None
+        return name if has_tfds(name) else None
     # dev_matched.reduced.tsv, for example, has some of the published columns.
     groups = [[f"{stem}.tsv{suffix}"] for suffix in SUFFIXES]
     groups.append([f"{stem}.*.tsv{suffix}" for suffix in SUFFIXES])

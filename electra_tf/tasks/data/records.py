@@ -14,10 +14,11 @@ from electra_tf.text.rows import begins_json, describe_json, is_json, json_rows
 from electra_tf.untrusted_files import parse_json
 
 TEXT = "text"  # column of the lines of a text
+VALUE = ""  # column of values of JSON that are no objects
 Records = Iterator[tuple[int, dict[str, Any]]]  # line on which each begins, and record
 
 
-def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
+def _read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
     """Yield the values of a JSON file, each with the number of its first line."""
     with opened(path) as file:
         lines = Lines(file)
@@ -28,13 +29,18 @@ def read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
                 yield number, value
 
 
-def json_records(path: str, log: DataErrorLog) -> Records:
-    """Yield the objects of a list or of lines, or the only one; a string is a text."""
-    for number, value in read_json(path, log):
-        if isinstance(value, str):
-            value = {TEXT: value}
+def json_records(path: str, log: DataErrorLog, any_json: bool = False) -> Records:
+    """Yield the objects of a list or of lines, or the only one; a string is a text.
+
+    With `any_json` all other values are objects with `VALUE`.
+    """
+    for number, value in _read_json(path, log):
         if isinstance(value, dict):
             yield number, value
+        elif any_json:
+            yield number, {VALUE: value}
+        elif isinstance(value, str):
+            yield number, {TEXT: value}
         else:
             detail = f"{describe_json(value)}, not an object"
             log.add(path, number, "invalid JSON", detail)
@@ -115,9 +121,14 @@ def tfds_records(source: str) -> Records:
 
 
 def _plain(value: Any, feature: Any) -> Any:
-    """Return a value of TFDS as one of JSON; only of flat features."""
+    """Return a value of TFDS as one of JSON."""
     import numpy as np
 
+    feature = getattr(feature, "feature", feature)  # of a sequence
+    if isinstance(value, dict):
+        return {name: _plain(one, feature[name]) for name, one in value.items()}
+    if isinstance(value, np.ndarray):
+        return [_plain(one, feature) for one in value]
     if isinstance(value, bytes):
         return value.decode()
     if hasattr(feature, "int2str"):

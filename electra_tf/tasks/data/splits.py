@@ -11,7 +11,7 @@ import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.files import Notify
+from electra_tf.tasks.data.files import TFDS, Notify, has_tfds
 from electra_tf.tasks.data.table import Table
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import SUFFIXES
@@ -84,11 +84,15 @@ def find_splits(
 ) -> dict[str, str]:
     """Return the files of a folder by split.
 
-    A file itself is the first split. One of a published name comes before those of
-    usual names.
+    A file itself is the first split, as `tfds:NAME@SPLIT` is; `tfds:NAME` has those
+    that are prepared. A file of a published name comes before those of usual names.
     """
-    if os.path.isfile(data):
+    if os.path.isfile(data) or _is_tfds_split(data):
         return {splits[0]: data}
+    if data.startswith(TFDS):
+        names = {split: f"{data}@{_STEMS[split][-1]}" for split in splits}
+        found = {s: name for s, name in names.items() if has_tfds(name)}
+        return found or {splits[0]: names[splits[0]]}  # an error when it is read
     paths = {}
     for split in splits:
         names = [f"{stem}{end}" for stem in _STEMS[split] for end in endings]
@@ -119,7 +123,7 @@ def find_labelled(
     data: str, endings: Sequence[str], published: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Return the file as `data`, or dev and test of a folder, by split."""
-    if os.path.isfile(data):
+    if os.path.isfile(data) or _is_tfds_split(data):
         return {"data": data}
     if files := find_splits(data, ("dev", "test"), endings, published):
         return files
@@ -127,6 +131,10 @@ def find_labelled(
         f"--data must be a labelled file, or a folder with dev{endings[0]} or "
         f"test{endings[0]}, and {data!r} is none"
     )
+
+
+def _is_tfds_split(data: str) -> bool:
+    return data.startswith(TFDS) and "@" in data
 
 
 # Columns.

@@ -1,6 +1,6 @@
-"""Read questions from SQuAD's JSON, versions 1.1 and 2.0, and from flat records.
+"""Read questions from SQuAD's JSON, versions 1.1 and 2.0, and from tables.
 
-A flat record is one question with its context, as the library `datasets` writes SQuAD.
+A row of a table is one question with its context, as the library `datasets` has SQuAD.
 """
 
 import dataclasses
@@ -9,16 +9,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.records import read_json
+from electra_tf.tasks.data.table import Table, read
 from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.delimited import SUFFIXES
 from electra_tf.text.files import inner_suffix
-from electra_tf.text.rows import describe_json
+from electra_tf.text.rows import JSON_SUFFIXES, describe_json
+from electra_tf.untrusted_files import parse_json
 
 PUBLISHED = {
     name: {split: f"{split}-{version}.json" for split in ("train", "dev")}
     for name, version in (("squad1", "v1.1"), ("squad2", "v2.0"))
 }
 """Names of the published files by task and split."""
+OFFSET_ERRORS = "offset", "no_offset"
+"""Errors of which predictions and scores are independent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,52 +82,75 @@ class _InvalidError(Exception):
 def read_squad(
     path: str | os.PathLike, log: DataErrorLog, ignored: Sequence[str] = ()
 ) -> list[Question]:
-    """Read a file in SQuAD's layout, or flat records; plain, .gz or .xz.
+    """Read a file in SQuAD's layout, or a table of questions."""
+    return parse_questions(read(os.fspath(path), log, any_json=True), log, ignored)
 
-    A flat record has id, question, context and optionally title and answers with lists
-    of text and answer_start; records are lines, a list, or the list under `data`. A
-    question without the key `answers` is unlabelled. Errors of an `ignored` kind are
-    not reported: `offset` (the context has the text elsewhere or not at all),
-    `no_offset` (-1), `wrong_value`, `duplicate_id`, `no_answers`, `blank_answer` or
+
+def is_nested(table: Table) -> bool:
+    """Return whether a table has the one object of a file in SQuAD's layout."""
+    return len(table) == 1 and isinstance(table.columns.get("data", [None])[0], list)
+
+
+def parse_questions(
+    table: Table, log: DataErrorLog, ignored: Sequence[str] = ()
+) -> list[Question]:
+    """Return the questions of rows, or of the articles of SQuAD's layout.
+
+    A row has id, question, context and optionally title, is_impossible and answers:
+    lists of text and answer_start, which are JSON in .csv and .tsv. A question without
+    `answers` is unlabelled. Errors of an `ignored` kind are not reported:
+    `offset` (the context has the text elsewhere or not at all), `no_offset` (-1),
+    `wrong_value`, `duplicate_id`, `no_answers`, `blank_answer` or
     `impossible_with_answers`.
     """
-    path = os.fspath(path)
-    if inner_suffix(path) in (".csv", ".tsv"):
-        raise InputError(
-            f"{path} must be .json or .jsonl, with an object of id, question, context "
-            "and answers for each question"
-        )
-    values = [value for _, value in read_json(path, log)]
-    if len(values) == 1 and isinstance(values[0], dict) and "data" in values[0]:
-        values = values[0]["data"]
-    first = values[0] if isinstance(values, list) and values else None
+    path, rows = table.source, table.records()
+    if inner_suffix(path) in SUFFIXES:
+        rows = [(number, _parse_cells(row)) for number, row in rows]
+    if is_nested(table):
+        rows = [(0, article) for article in table.columns["data"][0]]
+    first = rows[0][1] if rows else None
     if not isinstance(first, dict) or first.keys().isdisjoint(
         ("paragraphs", "context")
     ):
-        found = "no records" if values == [] else describe_json(first or values)
+        found = describe_json(first) if rows else "no records"
         raise InputError(
-            f"{path} must have SQuAD's layout, or a JSON object with id, question, "
-            f"context and answers on each line, and has {found}"
+            f"{path} must have SQuAD's layout, or id, question, context and answers in "
+            f"each row, and has {found}"
         )
-    return list(_Reader(path, log, ignored).questions(values))
+    return list(_Parser(path, log, ignored).questions(rows))
+
+
+def _parse_cells(row: dict[str, str]) -> dict[str, Any]:
+    """Return a row of texts with the values of JSON that two of its cells have."""
+    row = dict(row)
+    for name in ("answers", "is_impossible"):
+        text = row.get(name, "").strip()
+        try:
+            row[name] = parse_json(text.lower() if name != "answers" else text)
+        except ValueError:
+            if not text:
+                row.pop(name, None)
+    return row
 
 
 def read_squad_ignoring_offsets(path: str | os.PathLike) -> list[Question]:
     """Read a file for prediction or scoring, which do not depend on answer offsets."""
-    return read_squad(path, DataErrorLog("stop"), ignored=("offset", "no_offset"))
+    return read_squad(path, DataErrorLog("stop"), OFFSET_ERRORS)
 
 
-class _Reader:
+class _Parser:
     def __init__(self, path: str, log: DataErrorLog, ignored: Sequence[str]):
         self._path, self._log, self._ignored = path, log, ignored
         self._ids: dict[str, str] = {}  # place of each id
         self._record = 0
 
-    def questions(self, articles: list[Any]) -> Iterator[Question]:
-        """Yield the questions of all articles, or of flat records."""
-        for number, article in enumerate(articles, 1):
+    def questions(self, rows: list[tuple[int, Any]]) -> Iterator[Question]:
+        """Yield the questions of all articles, or of rows with their numbers."""
+        is_json = inner_suffix(self._path) in JSON_SUFFIXES
+        for number, (line, article) in enumerate(rows, 1):
             if isinstance(article, dict) and {"question", "context"} & article.keys():
                 place = f"{self._path}, record {number}"
+                place = place if is_json else f"{self._path}:{line}"
                 yield from self._question(article, article, article, place)
                 continue
             place = f"{self._path}, article {number}"
@@ -153,7 +180,7 @@ class _Reader:
             answers = _get(qa, "answers", list, dict, type(None))
             if isinstance(answers, dict):
                 answers = _as_list(answers)
-                if "is_impossible" not in qa:
+                if impossible is None:
                     impossible = not answers
             starts = [_get(answer, "answer_start", int) for answer in answers or ()]
             texts = [_get(answer, "text", str, blank=True) for answer in answers or ()]

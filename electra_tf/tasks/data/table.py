@@ -61,6 +61,17 @@ class Table:
         """Raise an error if a column is missing."""
         _require(self.source, names, self.columns)
 
+    def records(self) -> list[tuple[int, Any]]:
+        """Return number and object of each row, without missing values.
+
+        A value of JSON that is no object is returned as it is.
+        """
+        found = []
+        for index, number in enumerate(self.lines):
+            row = {k: v for k, v in self.row(index).items() if v is not None}
+            found.append((number, row.get(records.VALUE, row)))
+        return found
+
     def texts(self, name: str) -> list[str]:
         """Return a column as texts: missing values empty, others as JSON, 1.0 as 1."""
         return list(map(cell_text, self.columns[name]))
@@ -76,6 +87,7 @@ def read(
     columns: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     notify: Notify = print_note,
+    any_json: bool = False,
 ) -> Table:
     """Read the rows of a file, of standard input, or of a split `tfds:NAME@SPLIT`.
 
@@ -84,11 +96,12 @@ def read(
     empty standard input has no rows. Invalid ones are left out and logged.
 
     `columns`: those that must exist and are kept; None: all. `names`: those of a .csv
-    or .tsv without header.
+    or .tsv without header. `any_json`: whether values of JSON that are no objects are
+    rows, for `Table.records`.
     """
     source = path or files.STANDARD_INPUT
     files.refuse_spreadsheet(source)
-    builder = Builder(source, columns)
+    builder = Builder(source, columns, any_json)
     with without_collections():
         if source.startswith(TFDS):
             builder.add_records(records.tfds_records(source))
@@ -105,8 +118,10 @@ def read(
 class Builder:
     """Columns that grow by batches of rows."""
 
-    def __init__(self, source: str, wanted: Sequence[str] | None):
-        self.source, self.wanted = source, wanted
+    def __init__(
+        self, source: str, wanted: Sequence[str] | None, any_json: bool = False
+    ):
+        self.source, self.wanted, self.any_json = source, wanted, any_json
         self._columns: dict[str, list] = {}
         self._known: dict[str, dict[str, str]] = {}
         self.lines = array.array("q")
@@ -150,7 +165,7 @@ Reader = Callable[[str | None, Builder, DataErrorLog, Sequence[str] | None], Non
 
 
 def _read_json(path: str, builder: Builder, log: DataErrorLog, _: Any) -> None:
-    builder.add_records(records.json_records(path, log))
+    builder.add_records(records.json_records(path, log, builder.any_json))
 
 
 def _read_delimited(

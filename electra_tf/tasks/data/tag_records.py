@@ -1,15 +1,15 @@
-"""Sentences in values of JSON: lists of words and tags, or texts with spans."""
+"""Sentences in the rows of a table: lists of words and tags, or texts with spans."""
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.conll import Sentence, require_sentences
 from electra_tf.tasks.data.files import Notify
-from electra_tf.tasks.data.records import read_json
+from electra_tf.tasks.data.records import TEXT
 from electra_tf.tasks.data.schemes import write_spans
 from electra_tf.tasks.data.span_records import (
     SpanForm,
@@ -20,12 +20,17 @@ from electra_tf.tasks.data.span_records import (
     text_of,
     to_word_spans,
 )
+from electra_tf.tasks.data.table import Table
+from electra_tf.tasks.labels import parse_list
 from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.delimited import SUFFIXES
+from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import describe_json
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
+from electra_tf.untrusted_files import parse_json
 
-_WORD_KEYS = ("words", "tokens")
+WORD_KEYS = ("words", "tokens")
 _WORD = re.compile("[^ \t\r\n]+")
 _TAG_KEYS = (
     "ner_tags", "tags", "labels", "chunk_tags", "pos_tags", "upos", "xpos", "ner",
@@ -68,7 +73,8 @@ class _Parser:
             values = record.get(key)
             if not isinstance(values, list) or not values:
                 value = f"is {values!r:.60}" if key in record else "is missing"
-                raise ValueError(f"{key!r} {value}, not a list with items")
+                hint = "; a word on each line is .conll" * isinstance(values, str)
+                raise ValueError(f"{key!r} {value}, not a list with items{hint}")
             for value in values:
                 if type(value) is int and columns:
                     if not 0 <= value < len(self.names):
@@ -130,15 +136,15 @@ class _Parser:
             return bare, str(error)
 
 
-def read_labelled(
-    path: str,
+def parse_labelled(
+    table: Table,
     settings: DataConfig,
     log: DataErrorLog,
     notify: Notify,
     tokenizer: WordPieceTokenizer | None,
 ) -> list[Sentence]:
-    """Read words with tags, or texts with spans, of a file of JSON."""
-    values = _records(read_json(path, log))
+    """Return the rows of a table of words with tags, or of texts with spans."""
+    path, values = table.source, _records(table)
     records = [value for _, value in values]
     has_spans = settings.spans_column or not any(map(_has_words, records))
     form = _form(records, settings) if has_spans else None
@@ -178,23 +184,22 @@ def read_labelled(
 
 
 def parse_unlabelled(
-    source: str,
-    values: Iterable[tuple[int, Any]],
+    table: Table,
     settings: DataConfig,
     tokenizer: WordPieceTokenizer,
     notify: Notify,
     is_given: bool = False,
 ) -> list[tuple[Sentence, Any]]:
-    """Return words or a text of each value, with valid tags if any, and its id.
+    """Return words or a text of each row, with valid tags if any, and its id.
 
-    `values`: records, and the number of the line of each. `is_given`: only the keys in
-    `text_columns` may have the words or the text, none of the usual ones.
+    `is_given`: only the keys in `text_columns` may have the words or the text, none of
+    the usual ones.
     """
-    values = _records(values)
+    source, values = table.source, _records(table)
     records = [value for _, value in values]
     form = _form([one for one in records if not _has_words(one)], settings)
     parser = _parser(source, records, settings, form, tokenizer)
-    keys = [*settings.text_columns, *[*_WORD_KEYS, "text"] * (not is_given)]
+    keys = [*settings.text_columns, *[*WORD_KEYS, TEXT] * (not is_given)]
     parser = dataclasses.replace(parser, words=keys)
     items, wrong = [], []
     for line, value in values:
@@ -213,6 +218,31 @@ def parse_unlabelled(
     return items
 
 
+def _records(table: Table) -> list[tuple[int, Any]]:
+    """Return the records of rows, with their numbers; lists in texts are parsed."""
+    if inner_suffix(table.source) in SUFFIXES:
+        columns = {
+            name: values if name == TEXT else list(map(_parse_cell, values))
+            for name, values in table.columns.items()
+        }
+        table = dataclasses.replace(table, columns=columns)
+    rows = table.records()
+    return [(line, one) for line, value in rows for one in read_records(value)]
+
+
+def _parse_cell(cell: str) -> Any:
+    """Return the list in a cell, or the cell; whole numbers are numbers."""
+    if cell[:1] not in ("[", "("):
+        return cell
+    try:
+        return parse_json(cell)
+    except ValueError:
+        values = parse_list(cell)
+    if values is None:
+        return cell
+    return values if "'" in cell or '"' in cell else list(map(int, values))
+
+
 def _parser(
     source: str,
     records: Sequence[Any],
@@ -223,7 +253,7 @@ def _parser(
     """Return the parser of records, with the keys that they have."""
     known = _keys(records)
     tags = [settings.label_column] if settings.label_column else _TAG_KEYS
-    words = settings.text_columns or _WORD_KEYS
+    words = settings.text_columns or WORD_KEYS
     return _Parser(
         source,
         [key for key in words if key in known],
@@ -240,11 +270,6 @@ def _form(records: Sequence[Any], settings: DataConfig) -> SpanForm | None:
     return find_form(records, text, settings.spans_column or settings.label_column)
 
 
-def _records(values: Iterable[tuple[int, Any]]) -> list[tuple[int, Any]]:
-    """Return the records of values, each with the number of the value's line."""
-    return [(line, one) for line, value in values for one in read_records(value)]
-
-
 def _keys(records: Sequence[Any]) -> list[str]:
     """Return the keys of records, in their order."""
     found = (record for record in records if isinstance(record, dict))
@@ -259,5 +284,5 @@ def _is_input(value: Any) -> bool:
 
 def _has_words(record: Any) -> bool:
     """Return whether a record has words; Prodigy and spaCy have tokens as objects."""
-    lists = [record.get(k) for k in _WORD_KEYS] if isinstance(record, dict) else []
+    lists = [record.get(k) for k in WORD_KEYS] if isinstance(record, dict) else []
     return any(isinstance(v, list) and v and isinstance(v[0], str) for v in lists)

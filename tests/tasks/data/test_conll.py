@@ -210,7 +210,7 @@ BAD_RECORDS = {
     "lengths": ({**GOOD, "ner_tags": ["O"]}, "3 'tokens' and 1 'ner_tags'"),
     "no list": ({**GOOD, "tokens": "Anna in Bern"}, "'tokens' is 'Anna in Bern'"),
     "no tags": ({"tokens": ["Anna"]}, "'ner_tags' is missing"),
-    "null": ({**GOOD, "tokens": None}, "'tokens' is None"),
+    "null": ({**GOOD, "tokens": None}, "'tokens' is missing"),
     "empty": ({"tokens": [], "ner_tags": []}, r"'tokens' is \[\]"),
     "space": ({**GOOD, "tokens": ["New York", "in", "x"]}, "'New York'"),
     "true": ({**GOOD, "ner_tags": [True, "O", "O"]}, "True"),
@@ -227,9 +227,7 @@ def test_bad_records_stop_or_are_counted(read_json, report, record, words):
     assert report.counts == {"no sentence": 1}
 
 
-@pytest.mark.parametrize(
-    "name", ["a.csv", "a.csv.gz", "a.parquet", "a.conll", "a.txt.gz"]
-)
+@pytest.mark.parametrize("name", ["a.conll", "a.txt.gz"])
 def test_other_formats_raise(read_json, name):
     with pytest.raises(InputError, match=f"{name} must be .*jsonl"):
         read_json(GOOD, name=name)

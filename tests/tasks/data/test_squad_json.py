@@ -94,14 +94,18 @@ def test_a_bad_flat_record_is_named(write, log, report):
 
 
 BAD_FILES = {
-    "empty": (b"  \n", "dev.json", "no records"),
+    "empty": (b"  \n", "dev.json", "one or more valid rows"),
     "no json": (b'{"data": [', "dev.json", "invalid JSON"),
     "latin-1": (b'{"data": ["\xe9"]}', "dev.json", "UTF-8"),
-    "a list": (b"[]", "dev.json", "no records"),
+    "a list": (b"[]", "dev.json", "one or more valid rows"),
     "no data": (b'{"version": 1}', "dev.json", "'version'"),
     "no articles": (b'{"data": []}', "dev.json", "no records"),
-    "a table": (b"id,question\n", "new.csv", "must be .json"),
-    "a packed table": (gzip.compress(b"id\tquestion\n"), "new.tsv.gz", "must be .json"),
+    "a table": (b"id,question\n", "new.csv", "one or more valid rows"),
+    "a packed table": (
+        gzip.compress(b"id\tquestion\n"),
+        "new.tsv.gz",
+        "one or more valid rows",
+    ),
 }
 
 
