@@ -90,6 +90,17 @@ def is_module(name):
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
+def test_the_path_of_an_export_is_that_of_the_guide():
+    guide = (ROOT / "CONTRIBUTING.md").read_text().partition("## Add an export format")
+    path = re.findall(r"(?m)^\d+\. `(electra_tf/\S+\.py)`: [a-z]", guide[2])
+    path = path[path.index("electra_tf/export.py") :]
+    assert 1 < len(path) <= 10
+    for number, file in enumerate(path[1:], 1):
+        module = file.removesuffix(".py").replace("/", ".")
+        before = [set(imports(ROOT / name)) for name in path[:number]]
+        assert any(module in names for names in before), file
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_point_downwards(path):
     layer = layer_of(path)

@@ -291,7 +291,7 @@ def test_unknown_wordpieces_are_reported_once(models, predict):
         ("answerer", ["who?"], (), "a.txt.*question"),
         ("answerer", [json.dumps(QUESTION)], ("jsonl", 1000), "n_best"),
         ("answerer", [json.dumps(QUESTION)], ("text", 2), "and --format=jsonl, not"),
-        ("tagger", [], ("jsonl", 2), "--nbest .*not with a TokenClassifier"),
+        ("tagger", ["a"], ("jsonl", 2), "--nbest .*not with a TokenClassifier"),
         ("tagger", ['{"text": 3}'], (), "words or tokens or text, a list of words"),
         ("tagger", ['{"text": "a\\ud83d"}'], (), r"1: 'a\\ud83d', with half of"),
     ],
