@@ -79,7 +79,7 @@ class QuestionTask(Task):
         name = "squad2" if allows_null else "squad1"
         files = find_labelled(data, _ENDINGS, PUBLISHED[name])
         for split, file in files.items():
-            found = squad_json.read_squad_ignoring_offsets(file)
+            found = squad_json.read_squad(file, reading.log, squad_json.OFFSET_ERRORS)
             splits[split] = _question_split(found)
             require_gold(found, allows_null)
         if allows_null:
