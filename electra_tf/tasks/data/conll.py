@@ -241,7 +241,7 @@ def with_usual_tags(
     known: Sequence[str] = (),
     notify: Notify = print,
 ) -> dict[str, list[Sentence]]:
-    """Replace span tags of other spellings, such as BILOU, by BIOES, and report it.
+    """Replace span tags of other spellings, such as BILOU or `B_PER`, and report it.
 
     `known`: tags of a model; one that has learned another spelling needs it unchanged.
     """
@@ -255,7 +255,8 @@ def with_usual_tags(
         tag[0]: f"{old!r} as {tag!r}" for old, tag in sorted(new.items(), reverse=True)
     }
     source = next(s.source for sentences in files.values() for s in sentences)
-    notify(f"{source}: tags are read as BIOES, {', '.join(sorted(shown.values()))}")
+    spelling = ", ".join(sorted(shown.values()))
+    notify(f"{source}: tags are read in the usual spelling, {spelling}")
 
     def with_new(sentence: Sentence) -> Sentence:
         if sentence.tags is None:
