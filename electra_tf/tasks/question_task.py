@@ -111,8 +111,14 @@ class QuestionTask(Task):
         table = read(path, reading.log)
         if squad_json.is_nested(table):
             found = squad_json.parse_questions(
-                table, reading.log, squad_json.OFFSET_ERRORS
+                table, reading.log, squad_json.OFFSET_ERRORS, needs_gold=False
             )
+            without = sum(question.gold is None for question in found)
+            if 0 < without < len(found):
+                reading.notify(
+                    f"note: {without:,} of {len(found):,} questions have no valid "
+                    "answers; predictions do not need them"
+                )
             return [Item(q, q.gold, {"id": q.id}) for q in found]
         return self.rows_as_items(model, table, reading)
 

@@ -224,7 +224,7 @@ def test_gold_tags_have_the_spelling_of_the_model(known, write):
         assert list(item.gold) == known
 
 
-def test_a_csv_of_answers(models, predict, write):
+def test_a_csv_of_answers(models, predict, write, capsys):
     model = models["answerer"]
     (record,) = map(json.loads, predict(model, [json.dumps(QUESTION)], "jsonl", 1))
     (row,) = table_of(predict(model, [json.dumps(QUESTION)], "csv"))
@@ -237,11 +237,14 @@ def test_a_csv_of_answers(models, predict, write):
         {"text": "user", "answer_start": 4},
     ]
     question = {"id": "q1", "question": "who?", "answers": gold, "is_impossible": False}
-    paragraph = {"context": QUESTION["context"], "qas": [question]}
+    wrong = question | {"id": "q2", "answers": [{"text": "the user"}]}
+    paragraph = {"context": QUESTION["context"], "qas": [question, wrong]}
     document = {"data": [{"title": "t", "paragraphs": [paragraph]}]}
     items = tiny.read_items(model, write("squad.json", document))
-    (row,) = table_of(predict_items(model, items, "csv"))
-    assert row["id"] == "q1"
+    first, second = table_of(predict_items(model, items, "csv"))
+    assert (first["id"], second["id"]) == ("q1", "q2")
+    assert first["prediction"] == second["prediction"]
+    assert "1 of 2 questions have no valid answers" in capsys.readouterr().out
 
 
 def test_an_answerer_writes_spans_of_the_context(models, predict, records):

@@ -22,7 +22,7 @@ PUBLISHED = {
 }
 """Names of the published files by task and split."""
 OFFSET_ERRORS = "offset", "no_offset"
-"""Errors of which predictions and scores are independent."""
+"""Errors of which scores are independent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,7 +92,10 @@ def is_nested(table: Table) -> bool:
 
 
 def parse_questions(
-    table: Table, log: DataErrorLog, ignored: Sequence[str] = ()
+    table: Table,
+    log: DataErrorLog,
+    ignored: Sequence[str] = (),
+    needs_gold: bool = True,
 ) -> list[Question]:
     """Return the questions of rows, or of the articles of SQuAD's layout.
 
@@ -101,7 +104,8 @@ def parse_questions(
     `answers` is unlabelled. Errors of an `ignored` kind are not reported:
     `offset` (the context has the text elsewhere or not at all), `no_offset` (-1),
     `wrong_value`, `duplicate_id`, `no_answers`, `blank_answer` or
-    `impossible_with_answers`.
+    `impossible_with_answers`. Without `needs_gold`, a question with wrong answers is
+    unlabelled.
     """
     path, rows = table.source, table.records()
     if inner_suffix(path) in SUFFIXES:
@@ -117,7 +121,7 @@ def parse_questions(
             f"{path} must have SQuAD's layout, or id, question, context and answers in "
             f"each row, and has {found}"
         )
-    return list(_Parser(path, log, ignored).questions(rows))
+    return list(_Parser(path, log, ignored, needs_gold).questions(rows))
 
 
 def _parse_cells(row: dict[str, str]) -> dict[str, Any]:
@@ -134,13 +138,16 @@ def _parse_cells(row: dict[str, str]) -> dict[str, Any]:
 
 
 def read_squad_ignoring_offsets(path: str | os.PathLike) -> list[Question]:
-    """Read a file for prediction or scoring, which do not depend on answer offsets."""
+    """Read a file for scoring, which does not depend on answer offsets."""
     return read_squad(path, DataErrorLog("stop"), OFFSET_ERRORS)
 
 
 class _Parser:
-    def __init__(self, path: str, log: DataErrorLog, ignored: Sequence[str]):
+    def __init__(
+        self, path: str, log: DataErrorLog, ignored: Sequence[str], needs_gold: bool
+    ):
         self._path, self._log, self._ignored = path, log, ignored
+        self._needs_gold = needs_gold
         self._ids: dict[str, str] = {}  # place of each id
         self._record = 0
 
@@ -176,14 +183,7 @@ class _Parser:
             title = _get(article, "title", str, type(None), blank=True) or ""
             context = _get(paragraph, "context", str)
             name, question = str(_get(qa, "id", str, int)), _get(qa, "question", str)
-            impossible = _get(qa, "is_impossible", bool, type(None))
-            answers = _get(qa, "answers", list, dict, type(None))
-            if isinstance(answers, dict):
-                answers = _as_list(answers)
-                if impossible is None:
-                    impossible = not answers
-            starts = [_get(answer, "answer_start", int) for answer in answers or ()]
-            texts = [_get(answer, "text", str, blank=True) for answer in answers or ()]
+            answers, impossible = self._gold(qa)
         except _InvalidError as error:
             self._report(place, "wrong_value", f"{error}; left out")
             return
@@ -198,10 +198,10 @@ class _Parser:
             self._report(place, "no_answers", detail, remedy)
             return
         self._ids[name] = place
-        pairs = [pair for pair in zip(texts, starts, strict=True) if pair[0].strip()]
-        if len(pairs) < len(starts) and not impossible:
+        pairs = [pair for pair in answers or () if pair[0].strip()]
+        if len(pairs) < len(answers or ()) and not impossible:
             what = "left out" if pairs else "left out with the question"
-            detail = f"{len(starts) - len(pairs)} answers are blank; {what}"
+            detail = f"{len(answers) - len(pairs)} answers are blank; {what}"
             self._report(place, "blank_answer", detail)
             if not pairs:
                 return
@@ -211,7 +211,22 @@ class _Parser:
             pairs = []
         located = tuple(self._answer(*pair, context, place) for pair in pairs)
         head = (name, question, context, located)
-        yield Question(*head, bool(impossible), title, self._path, self._record)
+        yield Question(*head, impossible, title, self._path, self._record)
+
+    def _gold(self, qa: Any) -> tuple[list[tuple[str, int]] | None, bool]:
+        """Return text and offset of the answers, and whether there is none.
+
+        Without need of gold, wrong answers are those of an unlabelled question.
+        """
+        try:
+            answers, impossible = _parse_gold(qa)
+        except _InvalidError:
+            if self._needs_gold:
+                raise
+            return None, False
+        texts = [text.strip() for text, _ in answers or ()]
+        is_right = all(texts) and bool(texts) != impossible
+        return (answers, impossible) if self._needs_gold or is_right else (None, False)
 
     def _answer(self, text: str, start: int, context: str, place: str) -> Answer:
         """Return an answer with its offset corrected; report a wrong offset."""
@@ -235,6 +250,20 @@ class _Parser:
     def _report(self, place: str, kind: str, detail: str, remedy: str = "") -> None:
         if kind not in self._ignored:
             self._log.add(place, 0, kind, detail, remedy)
+
+
+def _parse_gold(qa: Any) -> tuple[list[tuple[str, int]] | None, bool]:
+    impossible = _get(qa, "is_impossible", bool, type(None))
+    answers = _get(qa, "answers", list, dict, type(None))
+    if isinstance(answers, dict):
+        answers = _as_list(answers)
+        if impossible is None:
+            impossible = not answers
+    if answers is not None:
+        starts = [_get(answer, "answer_start", int) for answer in answers]
+        texts = [_get(answer, "text", str, blank=True) for answer in answers]
+        answers = list(zip(texts, starts, strict=True))
+    return answers, bool(impossible)
 
 
 def _get(record: Any, key: str, *kinds: type, blank: bool = False) -> Any:

@@ -7,11 +7,14 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.squad_json import (
+    OFFSET_ERRORS,
     Answer,
     Question,
+    parse_questions,
     read_squad,
     read_squad_ignoring_offsets,
 )
+from electra_tf.tasks.data.table import read
 
 CONTEXT = "The leader was John Smith (1895-1943). John Smith left."
 
@@ -155,6 +158,26 @@ def test_bad_questions_are_reported_with_their_place(
     assert f"{path}, article 1, paragraph 1, question 2" in str(caught.value)
     assert f": {kind}: " in str(caught.value)
     assert words in str(caught.value)
+
+
+BAD_GOLD = {
+    **{n: q for n, (q, *_) in BAD_QUESTIONS.items() if "answer" in n},
+    "offset is true": qa(answers=[answer(start=True)]),
+    "is_impossible is 0": qa(is_impossible=0),
+    "impossible with answers": qa(is_impossible=True),
+    "one blank answer": qa(answers=[answer(), answer(text="")]),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_GOLD.values(), ids=BAD_GOLD)
+def test_predictions_need_no_valid_answers(write, log, bad):
+    path = write("dev.json", squad(qa(id="z"), bad, qa(id="y", answers=[answer("X")])))
+    table = read(path, log, any_json=True)
+    with pytest.raises(InputError):
+        parse_questions(table, log, OFFSET_ERRORS)
+    found = parse_questions(table, log, OFFSET_ERRORS, needs_gold=False)
+    assert [q.gold and len(q.gold) for q in found] == [1, None, 1]
+    assert found[1].texts == ("Who?", CONTEXT)
 
 
 def test_bad_articles_and_paragraphs_are_reported(write, report, tmp_path):
