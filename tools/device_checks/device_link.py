@@ -62,7 +62,7 @@ def link_for(program: str, device: str) -> str:
 def _lowered(name: str, settings: str, inputs: str, platform: str) -> str:
     """Return the functions of a kernel as StableHLO; the first is its entry."""
     import jax
-    from device_kernels import KERNELS
+    from device_attention import KERNELS
 
     settings = json.loads(settings.replace(r"\22", '"'))
     kernel = functools.partial(KERNELS[name], **settings)
