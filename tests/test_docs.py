@@ -82,10 +82,10 @@ def test_every_command_has_an_example():
     assert {"presets", *(command for command, _ in lines)} == set(COMMANDS)
 
 
-@pytest.mark.parametrize("path", [*PAGES, *OTHERS], ids=name_of)
-def test_command_lines_are_accepted_by_the_parser(path, monkeypatch):
+def test_command_lines_are_accepted_by_the_parser(monkeypatch):
     monkeypatch.chdir(ROOT)
-    for command, rest in command_lines(path):
+    lines = (line for path in [*PAGES, *OTHERS] for line in command_lines(path))
+    for command, rest in lines:
         values = copy.deepcopy(flags_of(command))
         left = values(["command", *shlex.split(rest, comments=True)])
         assert left == ["command"], f"{command} {rest}"
@@ -97,18 +97,12 @@ def test_command_lines_are_accepted_by_the_parser(path, monkeypatch):
 # ---- Scripts for clusters.
 
 
-def bash_scripts():
-    for path in PAGES:
-        for number, block in enumerate(blocks(path, "bash")):
-            yield pytest.param(block, id=f"{name_of(path)}: {number}")
-
-
-@pytest.mark.parametrize("script", list(bash_scripts()))
-def test_scripts_have_valid_syntax(script):
-    result = subprocess.run(
-        ["bash", "-n"], input=script, text=True, capture_output=True
-    )
-    assert (result.returncode, result.stderr) == (0, "")
+def test_scripts_have_valid_syntax():
+    for script in (block for path in PAGES for block in blocks(path, "bash")):
+        result = subprocess.run(
+            ["bash", "-n"], input=script, text=True, capture_output=True
+        )
+        assert (result.returncode, result.stderr) == (0, ""), script
 
 
 # Programs that print what the cluster's programs would pass on.
@@ -180,9 +174,8 @@ def known_flags():
     return known
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name_of)
-def test_documented_flags_exist(path):
-    for name in re.findall(r"`--(?:\[no\])?([a-z][a-z_]*)", prose(path)):
+def test_documented_flags_exist():
+    for name in re.findall(r"`--(?:\[no\])?([a-z][a-z_]*)", "".join(map(prose, PAGES))):
         assert {name, name.removeprefix("no")} & known_flags(), f"--{name}"
 
 
@@ -198,11 +191,11 @@ def config_sections():
     return sections
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name_of)
-def test_documented_settings_exist(path):
+def test_documented_settings_exist():
     sections = config_sections()
     pattern = rf"`({'|'.join(sections)})\.(\w+)[`=: ]"
-    for section, name in re.findall(pattern, path.read_text(encoding="utf-8")):
+    text = "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    for section, name in re.findall(pattern, text):
         known = sections[section] | _NOT_SETTINGS  # a file or a method
         assert name in known, f"{section}.{name}"
 
@@ -228,10 +221,10 @@ def anchors(path):
     return ids
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name_of)
-def test_link_targets_exist(path):
-    text = prose(path)
-    for target in re.findall(r"\]\(\s*(?!https?:)([^)\s]+)\s*\)", text):
+def test_link_targets_exist():
+    pattern = r"\]\(\s*(?!https?:)([^)\s]+)\s*\)"
+    links = ((path, of) for path in PAGES for of in re.findall(pattern, prose(path)))
+    for path, target in links:
         name, _, anchor = target.partition("#")
         other = (path.parent / name).resolve() if name else path
         assert other.exists(), f"{name_of(path)}: {target}"
