@@ -25,9 +25,7 @@ TOKENS = SpecialTokens.from_vocabulary(tiny.vocabulary())
     ("name", "sharing", "prefix"),
     [
         ("electra", "embeddings", "electra/discriminator/encoder/"),
-        ("electra", "none", "electra/discriminator/encoder/"),
         ("electra", "all", "electra/discriminator/encoder/"),
-        ("electra_15", "embeddings", "electra/discriminator/encoder/"),
         ("mlm", "embeddings", "bert/encoder/"),
     ],
 )

@@ -9,7 +9,6 @@ import tiny
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.files import check_input_file
 
-TWO = [{"id": 1, "text": "the file"}, {"id": 2, "text": "of the"}]
 QUESTION = {"question": "who?", "context": "the user", "answers": {"text": ["x"]}}
 
 
@@ -50,27 +49,6 @@ def test_columns_of_a_table(read):
     assert (item_id, text.words) == ("x", ("the", "file"))
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.jsonl", "a.ndjson"])
-@pytest.mark.parametrize("indent", [None, 1, "lines"])
-def test_json_of_two_records_has_two_items(read, name, indent):
-    text = "\n\n".join(map(json.dumps, TWO)) + "\n"
-    if indent != "lines":
-        text = json.dumps(TWO, indent=indent)
-    assert read("classifier", name, text) == [(1, "the file"), (2, "of the")]
-    found = read("classifier", name, '["the file",\n "of the"]')
-    assert found == [(None, "the file"), (None, "of the")]
-
-
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [("a.jsonl", b"{\n"), ("a.jsonl", b'{"x": 1}\n'), ("a.txt", b"caf\xe9\n")],
-)
-def test_an_error_in_a_late_line_is_found_at_once(saved_models, write, name, bad):
-    path = write(name, b'{"text": "a"}\n' * 500 + bad)
-    with pytest.raises(InputError, match=r":501|line 501"):
-        tiny.read_items(saved_models["classifier"], path)
-
-
 def test_lines_of_text(read):
     for name in ("a.txt", "a.txt.gz", "a.txt.xz"):
         assert texts(read("classifier", name, "é\n\nb\n")) == ["é", "", "b"]
@@ -82,20 +60,11 @@ def test_lines_of_text(read):
 @pytest.mark.parametrize(
     ("kind", "name", "content", "words"),
     [
-        ("classifier", "a.json", "[]", "a.json"),
-        ("classifier", "a.txt", "", r"a\.txt"),
-        ("classifier", "a.jsonl", "\n\n", r"a\.jsonl"),
         ("classifier", "a.json", {"data": [{"text": "a"}]}, "'data'"),
         ("classifier", "a.json", [{"text": {"en": "a"}}], "1: "),
-        ("classifier", "a.json", '{\n "text": "a"\n', "invalid JSON"),
-        ("classifier", "a.jsonl", "a text\n", r"a\.jsonl:1"),
         ("classifier", "a.jsonl", '{"text": "a"}\n{"t": 1}\n', "jsonl:2: 'text'"),
         ("classifier", "a.jsonl", {"txt": "b"}, "--text_columns"),
-        ("classifier", "a.jsonl", "3\n", r"a\.jsonl:1"),
         ("classifier", "a.conll", "a O\n", "a.conll .* for a TextClassifier"),
-        ("classifier", "a.xlsx", "", "read_excel"),
-        ("classifier", "a.txt", b"a\n\xff", "UTF-8"),
-        ("classifier", "a.txt.gz", b"\x1f\x8b\x08", "readable to its end"),
         ("answerer", "a.txt", "a\n\n", "question"),
     ],
 )

@@ -80,11 +80,10 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("packed", ["", ".gz", ".xz"])
-def test_rows_of_tables_and_json_are_documents(tmp_path, name, packed):
-    pack = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[packed]
-    (tmp_path / f"{name}{packed}").write_bytes(pack(TABLES[name].encode()))
-    documents, _, _ = read(tmp_path, tmp_path / f"{name}{packed}")
+def test_rows_of_tables_and_json_are_documents(tmp_path, name):
+    path = tmp_path / f"{name}.xz"
+    path.write_bytes(lzma.compress(TABLES[name].encode()))
+    documents, _, _ = read(tmp_path, path)
     assert [d[2] for d in documents] == ROWS
     first = {"a.csv": [2, 4, 5], "b.csv": [2, 3, 4]}
     assert [d[1] for d in documents] == first.get(name, [1, 2, 3])
@@ -130,8 +129,6 @@ DAMAGED = {
     "empty.txt": (b"", {"empty file": 1}, 0, []),
     "long.txt": (b"a\n" + b" " * 2_500_000 + b"\nb", {"long line": 1}, 2, [["a", "b"]]),
     "binary.txt": (bytes(range(256)) * 40, {"binary file": 1}, 0, []),
-    "utf16.txt": ("中文 text".encode("utf-16"), {"another format": 1}, 0, []),
-    "mac.txt": (b"a line\rand another\r", {"another format": 1}, 0, []),
     "zip.txt": (b"PK\3\4 and so on", {"another format": 1}, 0, []),
     "fake.gz": (b"no archive", {"broken archive": 1}, 0, []),
     "UPPER.TXT.GZ": (gzip.compress(b"text"), {}, 0, [["text"]]),
