@@ -20,6 +20,11 @@ import tempfile
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# XLA compiles a part of every new step. To optimise it takes longer than tiny steps.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+)
 # The cache of record counts is not the user's.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="electra_tf_cache")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
@@ -31,6 +36,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 ROOT = pathlib.Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
+RUN = GOLDEN / "saved" / "run"  # of four steps; `pretrained` also has logs
 
 
 def pytest_collection_modifyitems(items):
@@ -41,7 +47,7 @@ def pytest_collection_modifyitems(items):
     """
     items.sort(key=lambda item: item.path.name != "test_replicas.py")
     gc.freeze()  # the collector then skips the objects of imported modules
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +118,7 @@ def python(*arguments, **variables):
 @pytest.fixture(scope="session")
 def pretrained(folder, tmp_path_factory):
     """Return a run of three steps, evaluated on its training records."""
-    from runs.test_experiment import resolve
+    from tiny import resolve
     from training.toy import one_device
 
     from electra_tf.runs.pretraining import Run

@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import GOLDEN, failure
+from conftest import GOLDEN, RUN, failure
 from object_servers import gcs_server, s3_server
 from pretrain_commands import arguments, file_contents, kill, metric_lines, start
 from training.worker_commands import worker_configs
@@ -228,11 +228,11 @@ def test_workers_resume_from_the_backup_of_the_chief(s3, folder, new_machine, tm
     assert "checkpoints/step_00000012/checkpoint.json" in store.find()
 
 
-def test_models_are_read_and_written_at_urls(s3, here, pretrained, new_machine):
-    put(pretrained, f"{s3}/pretrained")
+def test_models_are_read_and_written_at_urls(s3, here, new_machine):
+    put(RUN, f"{s3}/pretrained")
     run = f"{s3}/pretrained"
     encoder = electra_tf.Encoder.from_preset(run)
-    expected = electra_tf.Encoder.from_preset(str(pretrained))
+    expected = electra_tf.Encoder.from_preset(RUN)
     for ours, theirs in zip(encoder.weights, expected.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     flags = f"--from={run}", "--format=huggingface", f"--to={s3}/hf"

@@ -6,7 +6,7 @@ import json
 import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401
-from runs.test_experiment import SMALL
+from tiny import SMALL
 
 from electra_tf.text.vocab import SPECIAL_TOKENS
 

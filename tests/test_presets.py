@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, RUN
 
 from electra_tf import model_names, preset_files
 from electra_tf.errors import InputError
@@ -22,25 +22,25 @@ import write_preset
 
 NAME = "tiny_words"
 FACTS = {
-    "description": "A network of three steps.",
+    "description": "A network of four steps.",
     "licence": "CC0-1.0",
     "scores": {"SST-2": 50.0},
 }
 
 
 @pytest.fixture
-def preset(pretrained, tmp_path, monkeypatch):
-    """A preset made of a run of three steps."""
+def preset(tmp_path, monkeypatch):
+    """A preset made of a run of four steps."""
     folder = tmp_path / "preset_files"
-    write_preset.write(open_checkpoint(str(pretrained)), folder / NAME)
+    write_preset.write(open_checkpoint(str(RUN)), folder / NAME)
     (folder / NAME / "preset.json").write_text(json.dumps(FACTS))
     monkeypatch.setattr(preset_files, "FOLDER", folder)
     monkeypatch.chdir(tmp_path)
     return folder / NAME
 
 
-def test_a_preset_has_the_rounded_weights_and_no_slots(preset, pretrained):
-    weights = open_checkpoint(str(pretrained)).weights()
+def test_a_preset_has_the_rounded_weights_and_no_slots(preset):
+    weights = open_checkpoint(str(RUN)).weights()
     rounded = open_checkpoint(str(preset)).weights()
     assert rounded.keys() == weights.keys()
     for name, array in weights.items():

@@ -107,9 +107,8 @@ def test_a_loss_that_is_not_finite_stops_the_run(folder, here, tmp_path):
         assert all(np.isfinite(values).all() for values in arrays.values())
 
 
-def test_a_missing_tpu_is_an_error(command, folder, tmp_path):
-    result = command("pretrain", *arguments(folder, tmp_path / "run"), "--tpu")
-    message = failure(result)
+def test_a_missing_tpu_is_an_error(here, folder, tmp_path):
+    message = failure(here("pretrain", *arguments(folder, tmp_path / "run"), "--tpu"))
     assert "TPU" in message
     assert "without --tpu" in message
     assert not (tmp_path / "run").exists()

@@ -9,7 +9,7 @@ import textwrap
 import keras
 import numpy as np
 import pytest
-from conftest import GOLDEN, ROOT, python
+from conftest import GOLDEN, ROOT, RUN, python
 
 import electra_tf
 from electra_tf import sources
@@ -40,7 +40,7 @@ def test_names_are_imported_without_what_they_do_not_need():
     assert result.returncode == 0, result.stderr
 
 
-def test_access_to_one_class_registers_all():
+def test_access_to_one_class_registers_all_and_compiling_logs_nothing():
     program = (
         "from electra_tf import Encoder; import keras;"
         "from keras.saving import get_registered_object as get;"
@@ -49,10 +49,14 @@ def test_access_to_one_class_registers_all():
         "' WarmupPolynomialDecay';"
         "missing = [n for n in names.split() if get(f'electra_tf>{n}') is None];"
         "assert not missing, missing;"
-        f"print(keras.saving.load_model({str(SAVED / 'tagger/model.keras')!r}).name)"
+        f"keras.saving.load_model({str(SAVED / 'tagger/model.keras')!r});"
+        "from electra_tf.kernels.fused_layer_ops import FusedLayerOps, xla_compiled;"
+        "FusedLayerOps(None, on_cpu=True);"
+        "print(xla_compiled(lambda: 1.0)().numpy())"
     )
     result = python("-c", program)
-    assert result.returncode == 0, result.stderr
+    assert (result.returncode, result.stdout) == (0, "1.0\n"), result.stderr
+    assert "Compiled cluster" not in result.stderr
 
 
 def test_every_public_name_exists_and_is_listed():
@@ -232,13 +236,13 @@ def test_a_model_of_another_task_is_an_error():
         electra_tf.TextClassifier.from_preset(SAVED / "regressor", num_classes=2)
 
 
-def test_a_checkpoint_and_its_run_have_equal_weights(pretrained):
-    checkpoint = max(saved_steps(pretrained / "checkpoints").values())
-    run = electra_tf.Encoder.from_preset(pretrained)
+def test_a_checkpoint_and_its_run_have_equal_weights():
+    checkpoint = max(saved_steps(RUN / "checkpoints").values())
+    run = electra_tf.Encoder.from_preset(RUN)
     frozen = electra_tf.Encoder.from_preset(
         checkpoint, name="bert", dtype="mixed_bfloat16", trainable=False
     )
-    model = electra_tf.TextRegressor.from_preset(pretrained)
+    model = electra_tf.TextRegressor.from_preset(RUN)
     assert (frozen.name, frozen.compute_dtype) == ("bert", "bfloat16")
     assert not frozen.trainable_variables
     for weights in zip(run.weights, frozen.weights, model.encoder.weights, strict=True):
@@ -285,9 +289,9 @@ def test_a_config_name_gives_random_weights_that_depend_on_the_seed():
         electra_tf.Encoder.from_preset("tiny")
 
 
-def test_name_dtype_and_trainable_are_saved(pretrained, tmp_path):
+def test_name_dtype_and_trainable_are_saved(tmp_path):
     model = electra_tf.TextClassifier.from_preset(
-        pretrained, 2, name="mine", dtype="mixed_bfloat16", trainable=False
+        RUN, 2, name="mine", dtype="mixed_bfloat16", trainable=False
     )
     assert model.encoder.compute_dtype == "bfloat16"
     model.save(tmp_path / "model.keras")
@@ -296,7 +300,7 @@ def test_name_dtype_and_trainable_are_saved(pretrained, tmp_path):
         assert (again.name, again.trainable) == ("mine", False)
         assert again.encoder.compute_dtype == "bfloat16"
     with pytest.raises(electra_tf.InputError, match="'float16'"):
-        electra_tf.TextClassifier.from_preset(pretrained, 2, dtype="float16")
+        electra_tf.TextClassifier.from_preset(RUN, 2, dtype="float16")
 
 
 @pytest.fixture

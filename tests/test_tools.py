@@ -17,7 +17,8 @@ pytestmark = pytest.mark.tools
 
 
 def device_compile(*arguments):
-    return python(ROOT / "tools/device_checks/device_compile.py", *arguments)
+    path = ROOT / "tools/device_checks/device_compile.py"
+    return python(path, *arguments, XLA_FLAGS="")
 
 
 @pytest.fixture

@@ -171,6 +171,7 @@ def test_small_needs_few_kernels_and_bytes_on_a_gpu():
     result = python(
         *(ROOT / "tools/device_checks/device_compile.py", "--topology=h100"),
         *(f"--config={ROOT / 'configs/small.yaml'}", "--batch_size=128"),
+        XLA_FLAGS="",
     )
     assert result.returncode == 0, result.stderr
     results = json.loads(result.stdout.splitlines()[-1])

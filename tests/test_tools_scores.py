@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT
-from runs.test_experiment import resolve
+from tiny import resolve
 
 pytestmark = pytest.mark.tools
 

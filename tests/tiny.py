@@ -30,12 +30,14 @@ from electra_tf.config.pretraining import (
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.objectives import OBJECTIVES
+from electra_tf.runs.experiment import Experiment
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import registry
 from electra_tf.tasks.load import load as load_task_model
 from electra_tf.tasks.task_data import Reading
 from electra_tf.text.builder import build
 from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.record_folder import resolve_config
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CONFIG, CheckpointManager
@@ -259,6 +261,16 @@ def pretraining_settings(name="electra", sharing="embeddings", vocabulary_size=N
         objective=ObjectiveConfig(name=name),
         tokenization=TokenizationConfig(lower_case=False),
     )
+
+
+SMALL = (*SETS, "model.depth=2", "training.steps=1000")
+
+
+def resolve(data, *sets, vocab=None):
+    """Return an experiment of a run of `SMALL` and other settings."""
+    sets = [*SMALL, *sets]
+    make = lambda stored: loader.load_config(sets=sets, base=stored)  # noqa: E731
+    return Experiment(*resolve_config(str(data), vocab, make))
 
 
 def save_checkpoint(folder, settings, weights, vocabulary=None):

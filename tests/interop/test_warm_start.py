@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import tiny
-from runs.test_experiment import resolve
+from tiny import resolve
 
 from electra_tf import sources
 from electra_tf.config.data import TokenizationConfig

@@ -193,10 +193,11 @@ def operations(graph):
 
 KINDS = {
     "original": {"masking": {"scheme": "original"}},
-    "whole_word": {"masking": {"scheme": "whole_word"}},
     "mlm": {"objective": {"name": "mlm"}, "masking": {"replacement": "bert"}},
-    "remat": {"training": {"remat": True, "accumulation": 2}},
-    "bfloat16": {"training": {"precision": "mixed_bfloat16"}},
+    "whole_word, remat, bfloat16": {
+        "masking": {"scheme": "whole_word"},
+        "training": {"remat": True, "accumulation": 2, "precision": "mixed_bfloat16"},
+    },
 }
 
 

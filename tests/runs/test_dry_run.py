@@ -3,9 +3,9 @@
 import math
 
 import tensorflow as tf
+from tiny import resolve
 
 from electra_tf.runs import dry_run
-from runs.test_experiment import resolve
 
 NO_WEIGHTS = lambda pretrainer: None  # noqa: E731
 

@@ -8,13 +8,13 @@ import functools
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN
+from tiny import resolve
 
 from electra_tf.errors import InputError
 from electra_tf.runs.evaluation import evaluate_checkpoint
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
-from runs.test_experiment import resolve
 
 
 def evaluate(path, data, generator=None):

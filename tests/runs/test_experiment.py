@@ -5,22 +5,12 @@ import numpy as np
 import pytest
 import tiny
 from conftest import GOLDEN
+from tiny import resolve
 
-from electra_tf.config import loader as config_lib
 from electra_tf.errors import InputError
 from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.text.pipeline import training_batches
-from electra_tf.text.record_folder import resolve_config
 from electra_tf.training.checkpoint import open_checkpoint
-
-SMALL = [*tiny.SETS, "model.depth=2", "training.steps=1000"]
-
-
-def resolve(data, *sets, vocab=None):
-    make = lambda stored: config_lib.load_config(  # noqa: E731
-        sets=[*SMALL, *sets], base=stored
-    )
-    return Experiment(*resolve_config(str(data), vocab, make))
 
 
 @pytest.fixture(scope="module")

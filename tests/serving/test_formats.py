@@ -200,7 +200,6 @@ def test_a_toy_format_is_a_module_and_a_line_of_the_registry(tmp_path, monkeypat
     export.export(spec, str(tmp_path), 1, export_format="toy", log=lines.append)
     assert any("toy: logits differs by" in line for line in lines)
     assert (tmp_path / "1" / "toy" / "saved_model.pb").exists()
-    assert model("classifier").export(str(tmp_path / "own"), format="toy")
     monkeypatch.setitem(FORMATS_OF_IDS, "toy", ("no_such_package",))
     with pytest.raises(InputError, match=r"electra_tf\[toy\]"):
         check_arguments(str(tmp_path), 2, ("tokens",), "toy")

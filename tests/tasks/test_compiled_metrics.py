@@ -179,7 +179,7 @@ def check_classes(model, rows, *data, weighted, without_own=False, **arguments):
     check(model, expected, *data, weighted=weighted, **arguments)
 
 
-@pytest.mark.parametrize(("classes", "run_eagerly"), [(2, False)])
+@pytest.mark.parametrize(("classes", "run_eagerly"), [(2, True)])
 def test_metrics_of_class_ids(classes, run_eagerly):
     model, y = make_model("classes", classes), IDS[classes]
     rows = Rows(y, probabilities(model, TEXTS), WEIGHTS)

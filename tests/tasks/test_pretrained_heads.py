@@ -5,7 +5,8 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from tiny import GOLDEN, texts
+from conftest import GOLDEN, RUN
+from tiny import texts
 
 import electra_tf
 from electra_tf.errors import InputError
@@ -116,20 +117,18 @@ def test_an_encoder_without_tokenizer_is_an_error(encoder):
 
 
 @pytest.fixture(scope="module")
-def electra(pretrained):
-    return electra_tf.Electra.from_preset(pretrained)
+def electra():
+    return electra_tf.Electra.from_preset(RUN)
 
 
 @pytest.fixture(scope="module")
-def masked_lm(pretrained):
-    return electra_tf.MaskedLanguageModel.from_preset(pretrained)
+def masked_lm():
+    return electra_tf.MaskedLanguageModel.from_preset(RUN)
 
 
-def test_replaced_tokens_have_the_probabilities_that_texts_are_scored_with(
-    electra, pretrained
-):
-    rows, _ = texts(5, longest=30)
-    scores = electra_tf.TextScorer.from_preset(pretrained).score(rows)
+def test_replaced_tokens_have_the_probabilities_that_texts_are_scored_with(electra):
+    rows = [*texts(3, longest=11, shortest=10)[0], "a"]
+    scores = electra_tf.TextScorer.from_preset(RUN).score(rows)
     replaced = electra.replaced_tokens([*rows, ""], batch_size=2)
     assert replaced.pop() == []
     for tokens, (score, count) in zip(replaced, scores, strict=True):

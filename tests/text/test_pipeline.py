@@ -113,7 +113,7 @@ def test_a_ramp_reads_the_records_of_larger_and_larger_batches(record_set):
     # The order of an epoch does not depend on the size of its batches.
     read = (expected[-1][1] + 1) * total
     singles = ids(training_batches(record_set, settings(batch_size=1)), read)
-    for step in (0, 4, 5, 171, 299, 400):
+    for step in (4, 171, 299, 400):
         dataset = training_batches(record_set, ramp, first_batch=step)
         phase = {n for n, _, _ in expected[step : step + 3]}
         assert dataset.element_spec[0].shape[0] == expected[step][0]
@@ -145,7 +145,7 @@ def test_shuffling_is_uniform(record_set, tmp_path):
     four = RecordSet((path,), (4,), 32, 1000)
     (rows,) = ids(evaluation_batches(four, 4), 1)
     number = {bytes(row): i for i, row in enumerate(rows)}
-    epochs = 1200
+    epochs = 600
     batches = ids(training_batches(four, settings(batch_size=4)), epochs)
     orders = [tuple(number[bytes(row)] for row in batch) for batch in batches]
     counts = np.array([orders.count(p) for p in itertools.permutations(range(4))])
@@ -154,7 +154,7 @@ def test_shuffling_is_uniform(record_set, tmp_path):
 
 
 def test_hosts_together_return_the_batches_of_one_host(record_set):
-    hosts = 4
+    hosts = 2
     whole = ids(training_batches(record_set, settings()), 12)
     parts = [
         ids(training_batches(record_set, settings(), host=h, hosts=hosts), 12)

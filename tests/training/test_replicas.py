@@ -22,15 +22,12 @@ import tiny
 from conftest import ROOT
 
 from electra_tf.batch import Batch
-from electra_tf.config import loader
 from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.pretraining.pretrainer import Pretrainer
-from electra_tf.runs.experiment import Experiment
 from electra_tf.runs.pretraining import Run
 from electra_tf.text.pipeline import training_batches
-from electra_tf.text.record_folder import resolve_config
 from electra_tf.training import strategy
 from electra_tf.training.checkpoint import open_checkpoint
 from electra_tf.training.loop import BatchStacks
@@ -59,16 +56,9 @@ RUNS = {
 LOSSES = ("loss", "masked_lm_loss", "disc_loss", "gradient_norm", "learning_rate")
 
 
-def resolve(data, *sets):
-    make = lambda stored: loader.load_config(  # noqa: E731
-        sets=[*SETS, *sets], base=stored
-    )
-    return Experiment(*resolve_config(str(data), None, make))
-
-
 def train(devices, data, folder, name):
     """Train the run `name`; the first one is also evaluated."""
-    experiment = resolve(data, *RUNS[name])
+    experiment = tiny.resolve(data, *SETS, *RUNS[name])
     record_set = experiment.open(str(data))
     held_out = record_set if name == "paper" else None
     run = Run(experiment, devices, record_set, str(folder), held_out)
@@ -179,7 +169,7 @@ def workers(processes):
 
 def test_the_batches_are_a_hard_case(folder, on_one_device):
     """Check for halves of unequal weight, clipped gradients and dropout."""
-    experiment = resolve(folder)
+    experiment = tiny.resolve(folder, *SETS)
     record_set = experiment.open(str(folder))
     batches = itertools.islice(
         training_batches(record_set, experiment.config.input), 20
@@ -317,7 +307,7 @@ def as_mirrored(data, output):
         "replicas": devices.num_replicas_in_sync,
         "rows": rows,
         "odd": error_of(
-            lambda: resolve(data, "input.batch_size=9").pretrainer(devices)
+            lambda: tiny.resolve(data, *SETS, "input.batch_size=9").pretrainer(devices)
         ),
         **compare_optimizers(devices),
     }
