@@ -294,10 +294,10 @@ NO_DROPOUT = {
 
 
 @functools.cache
-def start(max_positions=64):
-    """Return an encoder of depth 2 and width 16, without weights."""
+def start(max_positions=64, depth=2):
+    """Return an encoder of width 16, without weights."""
     shape = EncoderConfig(
-        depth=2, width=16, embedding=8, heads=2, feed_forward=32,
+        depth=depth, width=16, embedding=8, heads=2, feed_forward=32,
         vocabulary_size=len(vocabulary()), max_positions=max_positions, segments=2,
         dropout=0.1, attention_dropout=0.1,
     )  # fmt: skip

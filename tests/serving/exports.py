@@ -28,22 +28,23 @@ def settings(**changes):
     )
 
 
+LAYER = tiny.start(depth=1)  # two layers of some models are enough
 MODELS = {
     "classifier": lambda: TextClassifier(tiny.start(), LABELS, settings()),
-    "pairs": lambda: TextClassifier(tiny.start(), LABELS, settings(), pairs=True),
+    "pairs": lambda: TextClassifier(LAYER, LABELS, settings(), pairs=True),
     "pooled_pairs": lambda: TextClassifier(
-        tiny.start(), LABELS, settings(model_pooling="pair"), pairs=True
+        LAYER, LABELS, settings(model_pooling="pair"), pairs=True
     ),
     "regressor": lambda: TextRegressor(
-        tiny.start(), 1, 5, settings(model_pooling="mean", model_pooler="gelu")
+        LAYER, 1, 5, settings(model_pooling="mean", model_pooler="gelu")
     ),
     # `predict` and texts have other tags than the learned ones, which ids have.
     "tagger": lambda: TokenClassifier(
         tiny.start(), ("B-X", "I-X", "O"), settings(), scheme="IOB1"
     ),
-    "answerer": lambda: QuestionAnswerer(tiny.start(), 0.0, settings()),
+    "answerer": lambda: QuestionAnswerer(LAYER, 0.0, settings()),
     "separate_spans": lambda: QuestionAnswerer(
-        tiny.start(),
+        LAYER,
         None,
         settings(model_joint_prediction=False, model_answerable=False),
     ),
