@@ -17,7 +17,7 @@ def describe(experiment, load_weights=NO_WEIGHTS):
 
 def test_a_description_has_time_memory_passes_sizes_and_flops(folder, monkeypatch):
     monkeypatch.setattr(dry_run, "_SECONDS", 0.0)
-    experiment = resolve(folder)
+    experiment = resolve(folder, "model.depth=1")
     # Steps of 2 and 4 of the 8 rows.
     monkeypatch.setattr(dry_run, "_CPU_FLOPS", experiment.step_flops / 2)
     text = describe(experiment, lambda pretrainer: "loaded: all")
@@ -31,7 +31,7 @@ def test_a_description_has_time_memory_passes_sizes_and_flops(folder, monkeypatc
     assert sum(dry_run.parameter_counts(shapes).values()) == total
     for part in (
         f"all: {total:,} parameters, {len(built)} weights",
-        "generator: 2 layers of width 16, heads: 1, feed-forward: 64, embeddings: 16",
+        "generator: 1 layers of width 16, heads: 1, feed-forward: 64, embeddings: 16",
         "discriminator/encoder/embeddings: ",
         f"{experiment.step_flops:.4g} FLOPs per step",
         "by the paper's rule",

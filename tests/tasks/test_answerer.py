@@ -31,7 +31,7 @@ PAIRS, GOLD = make_pairs()
 def model():
     """Return a trained model whose windows have room for 12 words of the context."""
     changes = {"data_max_length": 16, "data_doc_stride": 6, "model_start_n_top": 4}
-    settings = tiny.settings(training_epochs=15, **changes, **tiny.NO_DROPOUT)
+    settings = tiny.settings(training_epochs=20, **changes, **tiny.NO_DROPOUT)
     model = QuestionAnswerer(tiny.start(), 0.0, settings)
     model.compile(keras.optimizers.Adam(1e-2))
     model.fit(PAIRS, GOLD, verbose=0)

@@ -150,8 +150,8 @@ def test_logits_are_those_of_each_choice_alone(model, items):
 def test_a_model_learns_and_is_saved(items, tmp_path):
     settings = tiny.settings(**tiny.NO_DROPOUT)
     model = ChoiceClassifier(tiny.start(), 3, settings)
-    model.compile(tf.keras.optimizers.Adam(1e-2), metrics=["accuracy"])
-    model.fit(*items, epochs=20, verbose=0)
+    model.compile(tf.keras.optimizers.Adam(5e-3), metrics=["accuracy"])
+    model.fit(*items, epochs=40, verbose=0)
     predicted = model.predict(items[0])
     assert np.argmax(predicted, -1).tolist() == items[1]
     model.save(tmp_path / "model.keras")

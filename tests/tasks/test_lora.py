@@ -12,7 +12,7 @@ RANK = 4
 
 def test_low_rank_changes_alone_are_trained_and_saved_in_the_kernels(tmp_path):
     rows, labels = texts(96, longest=11, shortest=10)
-    chosen = settings(optimizer_learning_rate=0.02, training_epochs=10, **NO_DROPOUT)
+    chosen = settings(optimizer_learning_rate=0.01, training_epochs=20, **NO_DROPOUT)
     model = electra_tf.TextClassifier(start(), ["bad", "good"], settings=chosen)
     rng = np.random.default_rng(0)
     for weight in model.encoder.weights:  # so that [CLS] depends on the text
