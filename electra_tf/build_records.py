@@ -22,7 +22,7 @@ FLAGS.strings(
 FLAGS.counts(os.cpu_count(), workers="Worker processes.")
 cli.define_runner_flags(FLAGS)
 FLAGS.switches(overwrite="Replace existing records.")
-SETTINGS = cli.TEXT_SETTINGS | {
+_SETTINGS = cli.TEXT_SETTINGS | {
     "max_length": "records.max_length",
     "order": "records.order",
     "seed": "records.seed",
@@ -30,7 +30,7 @@ SETTINGS = cli.TEXT_SETTINGS | {
     "deduplicate": "records.deduplicate",
     "duplicate_similarity": "records.duplicate_similarity",
 }
-cli.define_config_flags(FLAGS, SETTINGS)
+cli.define_config_flags(FLAGS, _SETTINGS)
 
 
 def main() -> None:
@@ -43,9 +43,9 @@ def main() -> None:
     vocab = local_vocabulary(FLAGS.vocab)
     stored = open_tokenizer(vocab)
     vocabulary = stored.vocabulary
-    settings = cli.resolve(FLAGS, SETTINGS, stored.base)
+    settings = cli.resolve(FLAGS, _SETTINGS, stored.base)
     stored.check(settings.tokenization)
-    allow_accent_loss = cli.is_given(FLAGS, "strip_accents", SETTINGS, stored.base)
+    allow_accent_loss = cli.is_given(FLAGS, "strip_accents", _SETTINGS, stored.base)
     settings, lines = builder.with_order(FLAGS.input, vocabulary, settings)
     for line in lines:
         print(line)

@@ -27,18 +27,18 @@ cli.define_input_flags(
 FLAGS.strings(output="Required: the file to write.")
 FLAGS.switches(overwrite="Replace an existing vocabulary.")
 cli.define_runner_flags(FLAGS)
-SETTINGS = cli.TEXT_SETTINGS | {
+_SETTINGS = cli.TEXT_SETTINGS | {
     "size": "vocabulary.size",
     "min_frequency": "vocabulary.min_frequency",
     "character_coverage": "vocabulary.character_coverage",
 }
-cli.define_config_flags(FLAGS, SETTINGS)
+cli.define_config_flags(FLAGS, _SETTINGS)
 
 
 def main() -> None:
     """Train the vocabulary and print its statistics."""
     cli.require(FLAGS, "input", "output")
-    settings = cli.resolve(FLAGS, SETTINGS)
+    settings = cli.resolve(FLAGS, _SETTINGS)
     if not FLAGS.overwrite:
         check_new(FLAGS.output, "--output", "pass --overwrite, or another --output")
     with staged(FLAGS.output) as output:
@@ -94,7 +94,7 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
 def _count_words(
     settings: PretrainingConfig, log: DataErrorLog
 ) -> vocab_training.WordCounts:
-    options = {"allow_accent_loss": cli.is_given(FLAGS, "strip_accents", SETTINGS)}
+    options = {"allow_accent_loss": cli.is_given(FLAGS, "strip_accents", _SETTINGS)}
     if not cli.uses_beam(FLAGS):
         return vocab_training.count_words(FLAGS.input, settings, log, **options)
     from electra_tf.text import beam  # needs an extra

@@ -1,10 +1,12 @@
-"""Private interfaces of TensorFlow and Keras that have no public equivalent.
+"""Private interfaces of TensorFlow, Keras and Python that have no public equivalent.
 
 Each is checked with TensorFlow 2.20.0 and 2.21.0, or with Keras 3.15.0 and 3.15.1, the
-oldest and newest that setup.cfg allows. `tests/test_compat.py` fails if one vanishes.
-The module imports neither library, so that errors and commands need neither.
+oldest and newest that setup.cfg allows, or with Python 3.11. `tests/test_compat.py`
+fails if one vanishes. The module imports neither library, so that errors and commands
+need neither.
 """
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,6 +46,25 @@ def replace_gradient(name: str, gradient: Callable) -> None:
     registry = gradient_registry()
     del registry._registry[name]
     registry.register(gradient, name)
+
+
+def bundle_messages() -> tuple[Any, Any]:
+    """Return the messages of an entry and of the header of a checkpoint's index."""
+    from tensorflow.core.protobuf import tensor_bundle_pb2
+
+    return tensor_bundle_pb2.BundleEntryProto, tensor_bundle_pb2.BundleHeaderProto
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return the name of a `tf.DType` in messages, such as DT_FLOAT."""
+    from tensorflow.core.framework import types_pb2
+
+    return types_pb2.DataType.Name(dtype.as_datatype_enum)
+
+
+def python_unpickler() -> Any:
+    """Return the unpickler in Python, with its `dispatch` (`pickle._Unpickler`)."""
+    return pickle._Unpickler
 
 
 def custom_call(

@@ -26,7 +26,7 @@ _COLUMNS = (
     "split_column",
     "tag_names",
 )
-SETTINGS = {
+_SETTINGS = {
     **{name: f"data.{name}" for name in _COLUMNS},
     "early_stopping": "training.early_stopping",
     "keep": "training.keep",
@@ -43,7 +43,7 @@ FLAGS.strings(
 )
 FLAGS.counts(1, trials="Number of seeds.")
 cli.define_device_flags(FLAGS)
-cli.define_config_flags(FLAGS, SETTINGS, FinetuningConfig)
+cli.define_config_flags(FLAGS, _SETTINGS, FinetuningConfig)
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def _finetune() -> None:
     cli.check_paths(FLAGS, "data")
     cli.check_output("report", FLAGS.report)
     model_names.check_exists(FLAGS.checkpoint)
-    cli.resolve(FLAGS, SETTINGS, root=FinetuningConfig)
+    cli.resolve(FLAGS, _SETTINGS, root=FinetuningConfig)
     with cli.starting_tensorflow():
         from electra_tf.runs import finetuning
 
@@ -77,7 +77,9 @@ def _finetune() -> None:
             FLAGS.checkpoint,
             output,
             FLAGS.trials,
-            lambda published: cli.resolve(FLAGS, SETTINGS, published, FinetuningConfig),
+            lambda published: cli.resolve(
+                FLAGS, _SETTINGS, published, FinetuningConfig
+            ),
             devices,
             report,
         )

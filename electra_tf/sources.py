@@ -42,8 +42,8 @@ from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.warnings import entry_warnings
 from electra_tf.training.checkpoint import (
+    CHECKPOINT_FILES,
     CHECKPOINTS,
-    FILES,
     MANIFEST,
     WEIGHTS,
     Checkpoint,
@@ -54,7 +54,7 @@ from electra_tf.training.checkpoint import (
 
 Kind = Literal["checkpoint", "fine_tuned", "other_library", "config"]
 _NO_OPTIONS = HeadOptions()
-_FILES = (*FILES, *LIBRARY_WEIGHTS, CONFIG, HUB_WEIGHTS)
+_FILES = (*CHECKPOINT_FILES, *LIBRARY_WEIGHTS, CONFIG, HUB_WEIGHTS)
 _STEP = re.compile(rf"(?:{CHECKPOINTS}/)?step_(\d+)/{MANIFEST}")
 
 

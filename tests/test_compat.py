@@ -1,4 +1,7 @@
-"""Private interfaces of TensorFlow and Keras: each does what its callers need."""
+"""Private interfaces of libraries: each does what its callers need."""
+
+import io
+import pickle
 
 import keras
 import pytest
@@ -71,6 +74,28 @@ def test_a_gradient_is_replaced():
         (gradient,) = tf.gradients(y, x)
         with tf.compat.v1.Session() as session:
             assert session.run(gradient) == 5
+
+
+def test_the_messages_of_an_index_are_read():
+    entry_type, header_type = compat.bundle_messages()
+    header = header_type(num_shards=1, endianness=header_type.LITTLE)
+    assert header_type.FromString(header.SerializeToString()).num_shards == 1
+    entry = entry_type(dtype=tf.float32.as_datatype_enum, size=4, shard_id=0, offset=0)
+    entry.shape.dim.add(size=1)
+    assert entry_type.FromString(entry.SerializeToString()).shape.dim[0].size == 1
+
+
+def test_types_have_names_in_messages():
+    types = (tf.float32, tf.int32, tf.string)
+    assert list(map(compat.dtype_name, types)) == ["DT_FLOAT", "DT_INT32", "DT_STRING"]
+
+
+def test_the_unpickler_in_python_has_a_table_of_operations():
+    unpickler = compat.python_unpickler()
+    assert unpickler(io.BytesIO(pickle.dumps({"a": [1]}))).load() == {"a": [1]}
+    assert pickle.REDUCE[0] in unpickler.dispatch
+    for name in ("find_class", "persistent_load", "load_build", "load_setitems"):
+        assert callable(getattr(unpickler, name))
 
 
 def test_a_call_names_a_function_and_its_results():

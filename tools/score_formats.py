@@ -27,8 +27,8 @@ from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.inference import outputs_by_row
 
 FORMATS = {
-    "litert": (litert.FILES, litert.load),
-    "onnx": (onnx.FILES, onnx.load),
+    "litert": (litert.LITERT_FILES, litert.load),
+    "onnx": (onnx.ONNX_FILES, onnx.load),
 }
 
 

@@ -5,9 +5,9 @@ import os
 import re
 
 from electra_tf.errors import InputError
-from electra_tf.interop.sentence_modules import MODULES, POOLING, SETTINGS
+from electra_tf.interop.sentence_modules import MODULES, POOLING, SENTENCE_CONFIG
 from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
-from electra_tf.text.tokenizer_files import FILES
+from electra_tf.text.tokenizer_files import VOCABULARY_FILES
 
 _ID = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w.-]+))?")
 # Weights are downloaded as safetensors or, if there are none, as pickles.
@@ -48,7 +48,13 @@ def local_folder(path: str) -> str:
             folder = snapshot_download(
                 match["name"],
                 revision=match["revision"],
-                allow_patterns=[*FILES, MODULES, SETTINGS, POOLING, *weights],
+                allow_patterns=[
+                    *VOCABULARY_FILES,
+                    MODULES,
+                    SENTENCE_CONFIG,
+                    POOLING,
+                    *weights,
+                ],
             )
         except (HfHubHTTPError, OSError, ValueError) as error:
             cause = str(error).strip().partition("\n")[0]

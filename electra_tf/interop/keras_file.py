@@ -36,7 +36,7 @@ from electra_tf.untrusted_files import read_json
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 ORIGIN = "source.json"  # beside a converted model: the source's config, dtypes
-SETTINGS = "config.yaml"  # beside a model of finetune; line 1 names the task
+FINETUNING_CONFIG = "config.yaml"  # beside a model of finetune; line 1 names the task
 TRAINING_ROWS = "training_rows.npy"  # beside it: hashes of the training texts
 _MAX_LINE = 1 << 20  # characters of the first line of the settings
 _MAX_DEPTH = 10_000
@@ -61,7 +61,7 @@ def accepts(path: str) -> bool:
 def stored_task(path: str) -> str | None:
     """Return the name of the task that a model was trained on; None: unknown."""
     try:
-        with open(_beside(path, SETTINGS), encoding="utf-8") as file:
+        with open(_beside(path, FINETUNING_CONFIG), encoding="utf-8") as file:
             return json.loads(file.readline(_MAX_LINE).strip("#"))["task"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -9,7 +9,7 @@ import os
 from electra_tf.errors import report_damage
 from electra_tf.untrusted_files import parse_small_json, read_json, read_small_file
 
-MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
+MODULES, SENTENCE_CONFIG = "modules.json", "sentence_bert_config.json"
 POOLING = "*_Pooling/config.json"  # glob of the settings of pooling modules
 _MAX_BYTES = 1 << 16
 # Ends of the keys `pooling_mode_*`, or values of `pooling_mode`.
@@ -43,7 +43,7 @@ def sentence_notes(folder: str) -> list[str]:
         ]
     if not arguments:
         return []
-    path_of_length = os.path.join(folder, SETTINGS)
+    path_of_length = os.path.join(folder, SENTENCE_CONFIG)
     if os.path.isfile(path_of_length):
         length = read_json(path_of_length).get("max_seq_length")
         arguments += [f"max_length={length}"] * (type(length) is int)

@@ -13,14 +13,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf.tensor_bundle_pb2 import (
-    BundleEntryProto,
-    BundleHeaderProto,
-)
 
+from electra_tf import compat
 from electra_tf.errors import report_damage
 from electra_tf.untrusted_files import masked_crc, read_small_file
 
+BundleEntryProto, BundleHeaderProto = compat.bundle_messages()
 _FOOTER = 48  # bytes: two handles and a magic number
 _MAX_INDEX, _MAX_NAMES = 2**24, 2**25  # bytes
 _MAX_AXES, _MAX_VALUES = 16, 2**60

@@ -47,7 +47,7 @@ _NOT_READ = {
     "^beta[12]_power": "a state of TensorFlow's Adam",
     f"^{_STEP}": "the number of the step",
 }
-SETTINGS = "electra_tf.json"  # beside a checkpoint: what tensors do not show
+TF1_SETTINGS = "electra_tf.json"  # beside a checkpoint: what tensors do not show
 _NO_OPTIONS = HeadOptions()
 _TASK = re.compile(r"task_specific/([^/]+)/")
 _IS_SLOT = re.compile("/adam_[mv]$")
@@ -207,7 +207,7 @@ def _read_head(
     name = options.task or names[0]
     if known.get("name") != name:
         return _named_head(tensors, name, options, source)
-    with report_damage(f"'task' of {SETTINGS} beside {source}"):
+    with report_damage(f"'task' of {TF1_SETTINGS} beside {source}"):
         head = TaskHead(**{**known, "labels": tuple(known.get("labels", ()))})
         is_text = all(type(n) is str for n in head.labels)
         if not head.form.exists_in("tf1") or not is_text:
@@ -253,7 +253,7 @@ def _named_head(
 
 def read_settings(folder: str) -> Mapping[str, Any]:
     """Return what `write` left beside a checkpoint, which its tensors do not show."""
-    path = os.path.join(folder, SETTINGS)
+    path = os.path.join(folder, TF1_SETTINGS)
     known = read_json(path) if os.path.isfile(path) else {}
     for name in ("heads", "tokenization", "task"):
         if not isinstance(known.get(name, {}), dict):
@@ -263,7 +263,7 @@ def read_settings(folder: str) -> Mapping[str, Any]:
 
 def read_tokenization(folder: str) -> TokenizationConfig:
     """Return the tokenizer's settings that `write` left, or else the defaults."""
-    with report_damage(f"'tokenization' of {os.path.join(folder, SETTINGS)}"):
+    with report_damage(f"'tokenization' of {os.path.join(folder, TF1_SETTINGS)}"):
         stored = read_settings(folder).get("tokenization", {})
         return TokenizationConfig(**TokenizationConfig.complete(stored))
 
@@ -308,4 +308,4 @@ def write_settings(
         tokenization = dataclasses.asdict(tokenizer.settings)
         del tokenization["pad_id"]  # that of the file
         settings = {**settings, "tokenization": tokenization}
-    pathlib.Path(folder, SETTINGS).write_text(json.dumps(settings, indent=1))
+    pathlib.Path(folder, TF1_SETTINGS).write_text(json.dumps(settings, indent=1))

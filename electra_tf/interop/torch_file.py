@@ -18,8 +18,10 @@ from typing import Any, NamedTuple, NoReturn
 import ml_dtypes
 import numpy as np
 
+from electra_tf import compat
 from electra_tf.errors import InputError, report_damage
 
+_PythonUnpickler = compat.python_unpickler()
 _DTYPES = {
     "DoubleStorage": np.dtype("<f8"),
     "FloatStorage": np.dtype("<f4"),
@@ -98,7 +100,7 @@ class _Operations(dict):
         raise _ForbiddenError(f"the operation {operation.name}")
 
 
-class _Unpickler(pickle._Unpickler):
+class _Unpickler(_PythonUnpickler):
     """Builds dicts, lists, tuples, strings, numbers and `_Tensor` alone.
 
     The base is the unpickler in Python, since the one in C allocates its memo up to the
@@ -106,7 +108,7 @@ class _Unpickler(pickle._Unpickler):
     """
 
     dispatch = _Operations(
-        (number, pickle._Unpickler.dispatch[number])
+        (number, _PythonUnpickler.dispatch[number])
         for number in (getattr(pickle, name)[0] for name in _OPERATIONS.split())
     )
 

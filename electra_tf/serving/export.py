@@ -25,8 +25,8 @@ from electra_tf import backend, durable_files
 from electra_tf.errors import InputError
 from electra_tf.serving import validate
 from electra_tf.serving.export_options import (
+    FORMAT_NAMES,
     IDS,
-    NAMES,
     SAVED_MODEL,
     SIGNATURES,
     check_arguments,
@@ -113,7 +113,14 @@ def export_model(
     """Write a `TextModel` and its tokenizer to a new folder; its method `export`."""
     final = check_export(folder, format)
     log = print if verbose else _logger.info
-    _write(task_export(model), final, SIGNATURES, NAMES.get(format, format), log, False)
+    _write(
+        task_export(model),
+        final,
+        SIGNATURES,
+        FORMAT_NAMES.get(format, format),
+        log,
+        False,
+    )
     return os.fspath(folder)
 
 

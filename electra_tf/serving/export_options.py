@@ -16,7 +16,7 @@ FORMATS_OF_IDS = {"litert": ("ai_edge_litert",), "onnx": ("tf2onnx", "onnxruntim
 """Formats of the function of ids alone, with the packages of the extra of that name.
 The module below `formats` has `write(function, folder)`, which returns files, and
 `load(path)`."""
-NAMES = dict.fromkeys((SAVED_MODEL, "savedmodel", "tf_saved_model"), SAVED_MODEL)
+FORMAT_NAMES = dict.fromkeys((SAVED_MODEL, "savedmodel", "tf_saved_model"), SAVED_MODEL)
 """A SavedModel by the names that it has in Python, Keras's among them."""
 SIGNATURES = ("text", "tokens")
 IDS = ("token_ids", "segment_ids", "padding_mask")  # of signatures of ids, int32 [B, L]
@@ -65,7 +65,7 @@ def check_arguments(
 
 def check_export(filepath: str | os.PathLike, format: str) -> str:
     """Validate the arguments of `model.export`; return the new folder."""
-    if format not in (*NAMES, *FORMATS_OF_IDS):
+    if format not in (*FORMAT_NAMES, *FORMATS_OF_IDS):
         raise InputError(
             f"format must be one of {', '.join(formats())}, not {format!r}"
         )

@@ -16,8 +16,8 @@ from typing import Any
 import tensorflow as tf
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from tensorflow.core.framework import types_pb2
 
+from electra_tf import compat
 from electra_tf.errors import InputError
 from electra_tf.serving import http_json
 from electra_tf.serving.export_options import ServerLimits
@@ -194,7 +194,7 @@ def _infos(specs: Mapping[str, tf.TensorSpec]) -> dict[str, Any]:
     """Return types and shapes as TF Serving writes them."""
     return {
         name: {
-            "dtype": types_pb2.DataType.Name(spec.dtype.as_datatype_enum),
+            "dtype": compat.dtype_name(spec.dtype),
             "tensor_shape": {
                 "dim": [{"size": str(n or -1), "name": ""} for n in spec.shape],
                 "unknown_rank": False,

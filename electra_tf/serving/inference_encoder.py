@@ -35,7 +35,7 @@ a CPU's cache, too."""
 MAX_TRANSPOSED_POSITIONS = 192
 """Positions up to which an encoder on a CPU is faster with positions as columns."""
 
-Inputs = dict[str, tf.Tensor]
+IdTensors = dict[str, tf.Tensor]  # by the names in `IDS`
 
 
 class InferenceEncoder(tf.Module):
@@ -256,7 +256,7 @@ def _array(variable: Any) -> np.ndarray:
     return np.asarray(variable.numpy(), np.float32)
 
 
-def chunked(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
+def chunked(function: Callable[[IdTensors], Any]) -> Callable[[IdTensors], Any]:
     """Return a function that calls `function` for chunks of rows.
 
     A long text has many parts, each of which is a row, and memory grows with the number
@@ -268,7 +268,7 @@ def chunked(function: Callable[[Inputs], Any]) -> Callable[[Inputs], Any]:
     traced = tf.function(function, input_signature=[spec])
     structure = traced.get_concrete_function().structured_outputs
 
-    def in_chunks(inputs: Inputs) -> Any:
+    def in_chunks(inputs: IdTensors) -> Any:
         rows, length = tf.unstack(tf.shape(inputs[IDS[0]]))
         longest = tf.maximum(1, length)
         # Two divisions, because the square of a length may exceed 32 bits.

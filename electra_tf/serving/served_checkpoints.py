@@ -12,10 +12,9 @@ from electra_tf.interop.keras_networks import load_networks
 from electra_tf.model.electra import Discriminator, ElectraPair, MaskedLMPair
 from electra_tf.serving import text_graph
 from electra_tf.serving.export_options import LIMITS, TARGETS, RequestLimits
-from electra_tf.serving.inference_encoder import InferenceEncoder
+from electra_tf.serving.inference_encoder import IdTensors, InferenceEncoder
 from electra_tf.serving.signatures import (
     ExportSpec,
-    Inputs,
     Outputs,
     Request,
     Response,
@@ -87,7 +86,7 @@ class _Pretrained(ServedModel):
 class _HiddenStates(_Pretrained):
     """Hidden states of each token, and vectors of the whole text."""
 
-    def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+    def head(self, hidden_BLD: tf.Tensor, inputs: IdTensors) -> Outputs:
         """Return `token_vectors` [B, L, D], 0 at padding, and two vectors [B, D]:
         `sentence_vector` of [CLS] and `mean_vector` of all real tokens."""
         real_BL = tf.cast(inputs["padding_mask"], tf.float32)
@@ -111,14 +110,14 @@ class _ReplacedTokenDetection(_Pretrained):
         super().__init__(model, *more)
         self.module.head = [weight.value for weight in model.head.weights]
 
-    def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+    def head(self, hidden_BLD: tf.Tensor, inputs: IdTensors) -> Outputs:
         """Return `replaced_logits` and `replaced_probability`, [B, L], 0 at padding."""
         return self._by_name(self.model.head(hidden_BLD), inputs)
 
     def keras_head(self, ids: Request) -> Outputs:
         return self._by_name(self.model(**ids), ids)
 
-    def _by_name(self, logits_BL: tf.Tensor, inputs: Inputs) -> Outputs:
+    def _by_name(self, logits_BL: tf.Tensor, inputs: IdTensors) -> Outputs:
         real_BL = tf.cast(inputs["padding_mask"], tf.float32)
         return {
             "replaced_logits": logits_BL * real_BL,
@@ -137,7 +136,7 @@ class _FillMask(_Pretrained):
         weights = (*model.head.weights, self._table_VE)
         self.module.head = [weight.value for weight in weights]
 
-    def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Outputs:
+    def head(self, hidden_BLD: tf.Tensor, inputs: IdTensors) -> Outputs:
         """Return the outputs of `top_proposals`."""
 
         def vocab_logits(vectors_XD: tf.Tensor) -> tf.Tensor:

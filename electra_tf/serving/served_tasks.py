@@ -10,11 +10,10 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.serving.export_options import LIMITS, TARGETS, RequestLimits
-from electra_tf.serving.inference_encoder import InferenceEncoder, chunked
+from electra_tf.serving.inference_encoder import IdTensors, InferenceEncoder, chunked
 from electra_tf.serving.signatures import (
     PROBE_TEXTS,
     ExportSpec,
-    Inputs,
     Outputs,
     Request,
     Response,
@@ -38,7 +37,7 @@ class _Task(ServedModel):
         self.inputs = model.served_inputs
         self.module.head = [weight.value for weight in model.head.weights]
 
-    def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Any:
+    def head(self, hidden_BLD: tf.Tensor, inputs: IdTensors) -> Any:
         return self.model.head_outputs(hidden_BLD, inputs, LayerOps(training=False))
 
     def keras_head(self, ids: Request) -> Any:

@@ -14,10 +14,13 @@ import tensorflow as tf
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.serving.export_options import IDS, LIMITS, RequestLimits
-from electra_tf.serving.inference_encoder import InferenceEncoder, chunked_encoder
+from electra_tf.serving.inference_encoder import (
+    IdTensors,
+    InferenceEncoder,
+    chunked_encoder,
+)
 from electra_tf.text.tokenizer import WordPieceTokenizer
 
-Inputs = Mapping[str, tf.Tensor]
 Outputs = dict[str, tf.Tensor]
 Request = Mapping[str, np.ndarray]
 Response = dict[str, np.ndarray]
@@ -135,7 +138,7 @@ def token_signature(
 
 
 def _assert_sizes(
-    inputs: Inputs, max_positions: int, limits: RequestLimits
+    inputs: IdTensors, max_positions: int, limits: RequestLimits
 ) -> list[tf.Operation]:
     """Assert that ids have one shape, whose sizes are within the limits."""
     size = tf.shape(inputs[IDS[0]])
@@ -218,14 +221,14 @@ class ServedModel(abc.ABC):
     ):
         self._network, self._shape, self.limits = network, shape, limits
         self._encode = chunked_encoder(network)
-        self.compute: Callable[[Inputs], Any] = self.outputs
+        self.compute: Callable[[IdTensors], Any] = self.outputs
         """`outputs`, or the same in chunks of rows for a large head."""
         self.module = tf.Module()
         """Module with the variables and tables of the functions."""
         self.module.network = network
 
     @abc.abstractmethod
-    def head(self, hidden_BLD: tf.Tensor, inputs: Inputs) -> Any:
+    def head(self, hidden_BLD: tf.Tensor, inputs: IdTensors) -> Any:
         """Return the head's outputs for the encoder's hidden states."""
 
     @abc.abstractmethod
@@ -266,7 +269,7 @@ class ServedModel(abc.ABC):
             for (name, axes), column in zip(self.inputs.items(), columns, strict=True)
         }
 
-    def outputs(self, inputs: Inputs) -> Any:
+    def outputs(self, inputs: IdTensors) -> Any:
         """Return the head's outputs on the encoder, which is computed in chunks."""
         return self.head(self._encode(**inputs), inputs)
 
@@ -286,7 +289,7 @@ class ServedModel(abc.ABC):
         )
         return Signature(function, self._token_cases, unchunked)
 
-    def _unchunked(self, inputs: Inputs) -> Outputs:
+    def _unchunked(self, inputs: IdTensors) -> Outputs:
         outputs = self.named(self.head(self._network(**inputs), inputs)).items()
         return {name: array for name, array in outputs if array.dtype != tf.string}
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 # Operations of tensorflow-text in stock TF Serving, which embeds kernels of 2.12.
 TEXT_OPERATIONS = frozenset(
@@ -39,10 +38,12 @@ def unknown_operations(folder: str) -> list[str]:
 
     `tf.raw_ops` has those of TensorFlow alone, without those of tensorflow-text.
     """
-    model = saved_model_pb2.SavedModel()
-    model.ParseFromString(pathlib.Path(folder, "saved_model.pb").read_bytes())
+    content = pathlib.Path(folder, "saved_model.pb").read_bytes()
+    name, field = "tensorflow.SavedModel", "meta_graphs"
+    _, ([metas],) = tf.io.decode_proto([content], name, [field], [tf.string])
+    metas = map(tf.compat.v1.MetaGraphDef.FromString, metas.numpy())
     unknown = set()
-    for graph in (meta.graph_def for meta in model.meta_graphs):
+    for graph in (meta.graph_def for meta in metas):
         functions = {function.signature.name for function in graph.library.function}
         nodes = [*graph.node]
         for function in graph.library.function:

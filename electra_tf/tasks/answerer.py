@@ -15,7 +15,7 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import InitializerFactory
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.data.squad_json import Answer, Question
-from electra_tf.tasks.examples import EncodedExamples, Inputs, check_num_targets
+from electra_tf.tasks.examples import EncodedExamples, IdBatch, check_num_targets
 from electra_tf.tasks.losses import Loss, span_loss, weighted_sums
 from electra_tf.tasks.spans import QAPrediction, decode_answers
 from electra_tf.tasks.text_model import TextModel
@@ -71,7 +71,7 @@ class QuestionAnswerer(TextModel):
         return SpanHead(self.shape.width, initializers, *options, dtype="float32")
 
     def head_outputs(
-        self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
+        self, x_BLD: Any, inputs: IdBatch, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
         """Return the outputs of `SpanHead.call`."""
         starts = [] if targets is None else [targets["start"]]

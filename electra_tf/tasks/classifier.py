@@ -14,7 +14,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.tasks.examples import EncodedExamples, Inputs, check_num_targets
+from electra_tf.tasks.examples import EncodedExamples, IdBatch, check_num_targets
 from electra_tf.tasks.labels import THRESHOLD, label_sets, multi_hot
 from electra_tf.tasks.losses import (
     Loss,
@@ -43,7 +43,7 @@ class PooledTextModel(TextModel):
         return ClassificationHead(self.shape.width, units, *options)
 
     def head_outputs(
-        self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
+        self, x_BLD: Any, inputs: IdBatch, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
         """Compute the logits of the pooled texts."""
         masks = inputs["segment_ids"], inputs["padding_mask"]

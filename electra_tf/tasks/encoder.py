@@ -17,7 +17,7 @@ from electra_tf.errors import InputError
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.keras_layers import PACKAGE
 from electra_tf.tasks.examples import EncodedExamples
-from electra_tf.tasks.inference import INPUTS, compiled, outputs_by_row
+from electra_tf.tasks.inference import INPUT_SPECS, compiled, outputs_by_row
 from electra_tf.tasks.text_inputs import check_input, to_single_texts
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.encoding import encode_rows, to_rows
@@ -154,7 +154,7 @@ class Encoder(TransformerEncoder):
         examples = EncodedExamples(encoded.ids, encoded.segments, limit)
         layer %= states
         pool = functools.partial(self._pool, pooling, layer)
-        pool = compiled(self, (pooling, layer), pool, INPUTS)
+        pool = compiled(self, (pooling, layer), pool, INPUT_SPECS)
         vectors = outputs_by_row(examples, batch_size, lambda inputs, _: pool(inputs))
         vectors = np.array(vectors, np.float32).reshape(-1, self.shape.width)
         return vectors if whiten is None else _whitened(vectors, whiten)

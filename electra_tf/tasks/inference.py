@@ -11,9 +11,9 @@ from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.examples import EncodedExamples, prediction_batch_indices
 
-IDS = tf.TensorSpec([None, None], tf.int32)
+IDS_SPEC = tf.TensorSpec([None, None], tf.int32)
 MANY_BATCHES = 8  # from which on compiling fused operations saves time
-INPUTS = dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), IDS)
+INPUT_SPECS = dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), IDS_SPEC)
 
 
 def compiled(

@@ -17,14 +17,14 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.tasks import examples as batches
 from electra_tf.tasks import text_inputs
-from electra_tf.tasks.examples import EncodedExamples, Inputs
+from electra_tf.tasks.examples import EncodedExamples, IdBatch
 from electra_tf.tasks.labels import check_rows
 from electra_tf.tasks.losses import squeeze_column
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.task_methods import TaskMethods
 from electra_tf.text.encoding import to_array, to_rows
 
-INPUTS = ("token_ids", "segment_ids", "padding_mask")
+INPUT_NAMES = ("token_ids", "segment_ids", "padding_mask")
 
 
 class Prepared(NamedTuple):
@@ -281,7 +281,7 @@ def steps_per_epoch(arguments: Mapping[str, Any]) -> int:
     return -(-count // arguments["batch_size"])
 
 
-def unpack_batch(data: Any) -> tuple[Inputs, Any, tf.Tensor]:
+def unpack_batch(data: Any) -> tuple[IdBatch, Any, tf.Tensor]:
     """Return inputs, targets and weights of a batch, float32 [B], 1 by default."""
     inputs, targets, weights_B = keras.utils.unpack_x_y_sample_weight(data)
     require_targets(targets)
@@ -304,10 +304,10 @@ def require_targets(y: Any, received: str = "ids") -> None:
 
 
 def check_ids(x: Mapping[str, Any], max_positions: int) -> None:
-    """Raise an error if a dictionary lacks one of `INPUTS`, or if rows are too long."""
-    if missing := [name for name in INPUTS if name not in x]:
+    """Raise an error if `x` lacks one of `INPUT_NAMES`, or if rows are too long."""
+    if missing := [name for name in INPUT_NAMES if name not in x]:
         raise InputError(
-            f"A dictionary of ids must have {', '.join(INPUTS)}, each [B, L]; "
+            f"A dictionary of ids must have {', '.join(INPUT_NAMES)}, each [B, L]; "
             f"{sorted(map(str, x))} is without {', '.join(missing)}"
         )
     check_length(x["token_ids"].shape[1], max_positions)

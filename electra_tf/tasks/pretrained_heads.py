@@ -21,7 +21,7 @@ from electra_tf.tasks.encoder import (
     encode_single,
     require_tokenizer,
 )
-from electra_tf.tasks.inference import IDS, INPUTS, compiled, outputs_by_row
+from electra_tf.tasks.inference import IDS_SPEC, INPUT_SPECS, compiled, outputs_by_row
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.encoding import encode_masked
 from electra_tf.text.vocab import MASK
@@ -156,7 +156,7 @@ class MaskedLanguageModel(MaskedLM):
             logits_BMV = self(**inputs, positions=positions_BM, training=False)
             return tf.math.top_k(tf.nn.softmax(logits_BMV), top_k)
 
-        propose = compiled(self, (top_k,), propose, INPUTS, IDS)
+        propose = compiled(self, (top_k,), propose, INPUT_SPECS, IDS_SPEC)
 
         def propose_rows(inputs: Mapping[str, Any], numbers: Sequence[int]) -> Any:
             slots = max(len(places[number]) for number in numbers)
@@ -288,7 +288,7 @@ class Electra(ElectraPair):
         def probabilities(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
             return tf.sigmoid(self.discriminator(**inputs, training=False))
 
-        probabilities = compiled(self, (), probabilities, INPUTS)
+        probabilities = compiled(self, (), probabilities, INPUT_SPECS)
         outputs = outputs_by_row(
             examples, batch_size, lambda inputs, _: probabilities(inputs)
         )

@@ -11,7 +11,7 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.tasks.examples import EncodedExamples, Inputs
+from electra_tf.tasks.examples import EncodedExamples, IdBatch
 from electra_tf.tasks.losses import Loss
 from electra_tf.tasks.tokenizer import Tokenizer
 
@@ -60,7 +60,7 @@ class TaskMethods(abc.ABC):
         """Create the head, with initial weights from a seed."""
 
     def head_outputs(
-        self, x_BLD: Any, inputs: Inputs, layer_ops: LayerOps, targets: Any = None
+        self, x_BLD: Any, inputs: IdBatch, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
         """Compute the outputs, for `task_loss` and `decode`, from hidden states."""
         return self.head(x_BLD, layer_ops=layer_ops)

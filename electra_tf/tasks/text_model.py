@@ -30,7 +30,7 @@ from electra_tf.tasks import defaults, inference, keras_inputs, saved_models
 from electra_tf.tasks import optimizer as optimizers
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
 from electra_tf.tasks.encoder import Encoder
-from electra_tf.tasks.examples import EncodedExamples, Inputs, eval_dataset
+from electra_tf.tasks.examples import EncodedExamples, IdBatch, eval_dataset
 from electra_tf.tasks.losses import Loss, sum_over_replicas
 from electra_tf.tasks.task_methods import TaskMethods
 from electra_tf.tasks.text_inputs import check_input, is_texts, rows_of_batches
@@ -309,7 +309,7 @@ class TextModel(keras.Model, TaskMethods):
         many = len(examples) >= inference.MANY_BATCHES * size
         operations = inference.evaluation_ops(many)
         infer = inference.compiled(
-            self, (many,), lambda x: self._forward(x, operations), inference.INPUTS
+            self, (many,), lambda x: self._forward(x, operations), inference.INPUT_SPECS
         )
         return inference.outputs_by_row(examples, size, lambda inputs, _: infer(inputs))
 
@@ -324,7 +324,7 @@ class TextModel(keras.Model, TaskMethods):
             )
         return super().__call__(*args, **kwargs)
 
-    def call(self, inputs: Inputs, training: bool | None = None) -> Any:
+    def call(self, inputs: IdBatch, training: bool | None = None) -> Any:
         """Compute float32 logits, in the structure of the task's head.
 
         `inputs`: `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, L].
@@ -492,14 +492,16 @@ class TextModel(keras.Model, TaskMethods):
                 self.compile()
         return tuple(prepared)
 
-    def _forward(self, inputs: Inputs, layer_ops: LayerOps, targets: Any = None) -> Any:
+    def _forward(
+        self, inputs: IdBatch, layer_ops: LayerOps, targets: Any = None
+    ) -> Any:
         x_BLD = self.encoder(
             **inputs, layer_ops=layer_ops, cls_only=self.reads_cls_alone
         )
         return self.head_outputs(x_BLD, inputs, layer_ops, targets)
 
     def _update_metrics(
-        self, sums: Loss, inputs: Inputs, targets: Any, outputs: Any, weights_B: Any
+        self, sums: Loss, inputs: IdBatch, targets: Any, outputs: Any, weights_B: Any
     ) -> dict[str, Any]:
         means = (self._compiled_metrics.loss, self._mean_quality)
         for mean, total in zip(means, (sums.total, sums.metric_sum), strict=True):

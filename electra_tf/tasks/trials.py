@@ -32,8 +32,7 @@ from electra_tf import durable_files
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig, FitConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.keras_file import SETTINGS as CONFIG
-from electra_tf.interop.keras_file import TRAINING_ROWS
+from electra_tf.interop.keras_file import FINETUNING_CONFIG, TRAINING_ROWS
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.defaults import default_epochs, describe_epochs
@@ -249,7 +248,7 @@ class Trials:
     def _finished_trials(self) -> list[Trial]:
         """Check that the folder has the same settings, and read its trials."""
         self._output.mkdir(parents=True, exist_ok=True)
-        config, path = self._output / CONFIG, self._output / _TRIALS
+        config, path = self._output / FINETUNING_CONFIG, self._output / _TRIALS
         if config.exists() and (changes := self._changes(config.read_text("utf-8"))):
             raise InputError(
                 f"{self._output} has trials with other settings: {changes}; pass "
@@ -287,10 +286,10 @@ class Trials:
         model = self._initial_model(self._settings.training.seed + number - 1)
         # Written after the model was created, so that settings which are rejected do
         # not bind the folder.
-        if not (self._output / CONFIG).exists():
+        if not (self._output / FINETUNING_CONFIG).exists():
             settings = loader.dump_config(self._settings)
             text = f"# {json.dumps(self._identity)}\n{settings}"
-            durable_files.write(self._output / CONFIG, text)
+            durable_files.write(self._output / FINETUNING_CONFIG, text)
         if not (self._output / TRAINING_ROWS).exists():
             with durable_files.replacing(self._output / TRAINING_ROWS, "wb") as file:
                 np.save(file, text_hashes(self._task.splits["train"].items))

@@ -14,7 +14,7 @@ from electra_tf.config.data import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.text import files
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.delimited import SUFFIXES, DelimitedReader
+from electra_tf.text.delimited import DELIMITED_SUFFIXES, DelimitedReader
 from electra_tf.text.parquet import ParquetReader
 from electra_tf.text.rows import JSON_SUFFIXES, json_rows
 
@@ -105,7 +105,7 @@ class CorpusReader:
             elif opened := self._open_text(path, raw):
                 stream, head = opened
                 kind = files.inner_suffix(path)
-                if kind in SUFFIXES:
+                if kind in DELIMITED_SUFFIXES:
                     lines = iter(lambda: self._read(path, stream.readline, -1), b"")
                     reader = DelimitedReader(lines, path, self._log)
                     yield from self._column(path, reader)

@@ -16,14 +16,14 @@ from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import ENCODING_REMEDY, inner_suffix
 from electra_tf.text.rows import MAX_ROW_BYTES
 
-SUFFIXES = (".csv", ".tsv")
+DELIMITED_SUFFIXES = (".csv", ".tsv")
 """Suffixes of delimited tables."""
 BATCH_BYTES = 1 << 20
 """Size of a batch, but for its last row."""
 _UNDECODED = re.compile("[\udc80-\udcff]")
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
-Batch = tuple[Sequence[int], Sequence[Sequence[str]]]
+DelimitedRows = tuple[Sequence[int], Sequence[Sequence[str]]]
 """Numbers of rows in sequence, the header being 1, and their values by column."""
 
 
@@ -83,7 +83,7 @@ class DelimitedReader:
         self.names = self._header() if names is None else list(names)
         """Names of the columns; equal ones of the file have their number added."""
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[DelimitedRows]:
         is_first = True
         while True:
             rows, error = self._next_rows()

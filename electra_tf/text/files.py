@@ -17,7 +17,7 @@ from electra_tf.storage.objects import ObjectFolder, is_url, split_url
 _TFDS_PREFIX = "tfds:"
 _OPENERS: dict[str, Callable[..., BinaryIO]] = {".gz": gzip.open, ".xz": lzma.open}
 _MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ"}
-SUFFIXES = ("", *_OPENERS)
+COMPRESSION_SUFFIXES = ("", *_OPENERS)
 """Compressed suffixes, and the empty suffix of a plain file."""
 BROKEN = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
 """Exceptions raised while reading a truncated or invalid archive."""

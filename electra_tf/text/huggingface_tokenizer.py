@@ -27,7 +27,7 @@ from electra_tf.untrusted_files import read_json
 VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer.json"
 TOKENIZER_CONFIG, CONFIG = "tokenizer_config.json", "config.json"
 ADDED, SPECIAL = "added_tokens.json", "special_tokens_map.json"
-SETTINGS = (TOKENIZER, TOKENIZER_CONFIG, CONFIG, ADDED, SPECIAL)
+TOKENIZER_FILES = (TOKENIZER, TOKENIZER_CONFIG, CONFIG, ADDED, SPECIAL)
 """Files that may be beside a `vocab.txt`."""
 STRIP_ACCENTS = {None: "lowered", True: "always", False: "never"}
 """`strip_accents` of Hugging Face's tokenizers, as `tokenization.strip_accents`."""

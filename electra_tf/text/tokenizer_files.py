@@ -20,7 +20,7 @@ from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
 from electra_tf.untrusted_files import read_json
 
 KERAS_HUB_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
-FILES = (VOCABULARY, *huggingface.SETTINGS, KERAS_HUB_VOCABULARY)
+VOCABULARY_FILES = (VOCABULARY, *huggingface.TOKENIZER_FILES, KERAS_HUB_VOCABULARY)
 """Files of a tokenizer in a folder, beside those of `Tokenizer.save`."""
 _OTHER_FILES = {
     "SentencePiece": (".model", ".spm"),
@@ -41,11 +41,11 @@ def local_vocabulary(path: str | None) -> str | None:
     parent, name = split_url(path)
     source, names = (
         ObjectFolder(parent),
-        {name, settings_path(name).name, *huggingface.SETTINGS},
+        {name, settings_path(name).name, *huggingface.TOKENIZER_FILES},
     )
     if source.info(name) is None:
         source, name = ObjectFolder(path), ""
-        names = {*FILES, settings_path(VOCABULARY).name}
+        names = {*VOCABULARY_FILES, settings_path(VOCABULARY).name}
     infos = {n: source.info(n) for n in names}
     files = {n: info for n, info in infos.items() if info is not None}
     if not files:

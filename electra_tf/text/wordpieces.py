@@ -24,7 +24,7 @@ Wordpieces = str
 counting are several times faster than with lists of integers."""
 
 
-class Part(NamedTuple):
+class TextPart(NamedTuple):
     """A part of a text."""
 
     start: int
@@ -66,18 +66,18 @@ class WholeEntries:
     def __bool__(self) -> bool:
         return bool(self.pattern)
 
-    def split(self, text: str) -> Iterator[Part]:
+    def split(self, text: str) -> Iterator[TextPart]:
         """Yield the parts of a text in order."""
         start = 0
         for match in self._pattern.finditer(text) if self.pattern else ():
             if match.start() > start:
-                yield Part(start, text[start : match.start()], None)
+                yield TextPart(start, text[start : match.start()], None)
             is_exact = self.groups[0] and match.group(1) is not None
             entry = match.group() if is_exact else self.keys[self._key(match.group())]
-            yield Part(match.start(), match.group(), entry)
+            yield TextPart(match.start(), match.group(), entry)
             start = match.end()
         if start < len(text):
-            yield Part(start, text[start:], None)
+            yield TextPart(start, text[start:], None)
 
     def _key(self, text: str) -> str:
         return "".join(self._normal.get(character, character) for character in text)

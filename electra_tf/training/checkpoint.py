@@ -36,7 +36,7 @@ from electra_tf.errors import InputError
 
 WEIGHTS, SLOTS = "weights.safetensors", "optimizer.safetensors"
 CONFIG, MANIFEST = "config.yaml", "checkpoint.json"
-FILES = (MANIFEST, CONFIG, WEIGHTS, SLOTS)
+CHECKPOINT_FILES = (MANIFEST, CONFIG, WEIGHTS, SLOTS)
 """Files of a checkpoint that stand for it as a path."""
 CHECKPOINTS = "checkpoints"  # subfolder of a run directory
 _NAME = re.compile(r"step_(\d+)")
@@ -91,7 +91,7 @@ class Checkpoint:
 
 def open_checkpoint(path: str) -> Checkpoint:
     """Open a checkpoint, or the newest one of a run, and verify its files."""
-    path = folder_of(path, FILES)
+    path = folder_of(path, CHECKPOINT_FILES)
     if not os.path.exists(os.path.join(path, MANIFEST)):
         newest = newest_path(os.path.join(path, CHECKPOINTS)) or newest_path(path)
         if newest is None:
@@ -150,7 +150,7 @@ def steps_at_shares(shares: Sequence[float], steps: int) -> set[int]:
 
 def is_checkpoint(path: str) -> bool:
     """Return whether a path is a checkpoint, or a run directory with checkpoints."""
-    path = folder_of(path, FILES)
+    path = folder_of(path, CHECKPOINT_FILES)
     folders = path, os.path.join(path, CHECKPOINTS)
     has_manifest = pathlib.Path(path, MANIFEST).exists()
     return has_manifest or any(map(saved_steps, folders))

@@ -25,7 +25,7 @@ from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.evaluation import evaluate_checkpoint
 from electra_tf.runs.exporting import load_exportable
 from electra_tf.runs.scoring import TextScorer
-from electra_tf.training.checkpoint import FILES
+from electra_tf.training.checkpoint import CHECKPOINT_FILES
 
 GOLDEN = ALL_GOLDEN / "interop"
 DISCRIMINATOR = GOLDEN / "huggingface_discriminator"
@@ -65,7 +65,7 @@ def models(tmp_path_factory):
         ("keras_hub", ["model.weights.h5", "config.json"]),
         ("model_garden", ["checkpoint", "*.index", "*.data-00000-of-00001"]),
         ("tf1", ["checkpoint", "*.index", "*.data-00000-of-00001"]),
-        ("step", FILES),
+        ("step", CHECKPOINT_FILES),
     ],
 )
 def test_a_file_is_read_as_its_folder(folder, files, models, monkeypatch):

@@ -15,7 +15,7 @@ from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.interop.task_heads import HeadOptions
 from electra_tf.interop.tensor_bundle import read_bundle, write_bundle
-from electra_tf.interop.tf1 import SETTINGS
+from electra_tf.interop.tf1 import TF1_SETTINGS
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.exporting import load_exportable
 from electra_tf.serving.export_options import IDS
@@ -344,9 +344,9 @@ def tasks(finished, tmp_path):
                 for name, array in heads.items()
             }
         write_bundle(prefix, others)
-        settings = json.loads((tmp_path / "tf1" / SETTINGS).read_text())
+        settings = json.loads((tmp_path / "tf1" / TF1_SETTINGS).read_text())
         settings.pop("task")
-        (tmp_path / "tf1" / SETTINGS).write_text(json.dumps(settings))
+        (tmp_path / "tf1" / TF1_SETTINGS).write_text(json.dumps(settings))
         return str(tmp_path / "tf1")
 
     return write

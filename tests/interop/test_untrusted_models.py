@@ -257,7 +257,7 @@ def tf1_folder(tmp_path_factory):
 def test_damaged_settings_beside_a_checkpoint(text, tf1_folder, tmp_path):
     folder = tmp_path / "tf1"
     shutil.copytree(tf1_folder, folder)
-    (folder / tf1.SETTINGS).write_text(text)
+    (folder / tf1.TF1_SETTINGS).write_text(text)
     with pytest.raises(InputError, match="tf1"):
         tiny.networks(str(folder))
 

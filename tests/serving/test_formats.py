@@ -111,7 +111,11 @@ def ids_of_library(path):
 
 @pytest.mark.parametrize(
     ("name", "files"),
-    [("litert", {*litert.FILES}), ("onnx", {*onnx.FILES}), ("savedmodel", None)],
+    [
+        ("litert", {*litert.LITERT_FILES}),
+        ("onnx", {*onnx.ONNX_FILES}),
+        ("savedmodel", None),
+    ],
 )
 def test_a_model_writes_its_export(name, files, tmp_path, capfd, caplog):
     classifier, path = model("pairs"), str(tmp_path / "out")

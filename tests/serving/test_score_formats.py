@@ -52,7 +52,7 @@ def test_float32_files_have_the_scores_of_keras(make, tmp_path):
     path = tmp_path / "model.keras"
     made.save(path)
     found = score_formats.score(str(path), str(data))
-    assert found.keys() == {"keras", *litert.FILES, *onnx.FILES}
+    assert found.keys() == {"keras", *litert.LITERT_FILES, *onnx.ONNX_FILES}
     assert len({tuple(scores) for scores in found.values()}) == 1  # the same metrics
-    for name in (litert.FILES[0], onnx.FILES[0]):
+    for name in (litert.LITERT_FILES[0], onnx.ONNX_FILES[0]):
         assert found[name] == pytest.approx(found["keras"])

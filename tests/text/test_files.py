@@ -18,7 +18,7 @@ from electra_tf.tasks.data.squad_json import read_squad
 from electra_tf.tasks.data.table import read
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import BROKEN, SUFFIXES, expand, open_compressed
+from electra_tf.text.files import BROKEN, COMPRESSION_SUFFIXES, expand, open_compressed
 from electra_tf.text.vocab import Vocabulary
 
 TEXT = "Größe — café\n\nzweite Zeile\n"
@@ -152,7 +152,7 @@ def test_text_of_another_encoding_is_named(tmp_path, packed):
 
 @pytest.mark.parametrize("suffix", PACKERS)
 def test_the_suffix_determines_the_compression(tmp_path, suffix):
-    assert suffix.lower() in SUFFIXES
+    assert suffix.lower() in COMPRESSION_SUFFIXES
     path = tmp_path / f"a.txt{suffix}"
     parts = b"some words", b"", b"x" * 100_000, b" end"
     path.write_bytes(b"".join(map(PACKERS[suffix], parts)))

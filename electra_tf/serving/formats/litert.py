@@ -12,7 +12,7 @@ import tensorflow as tf
 from electra_tf.serving.export_options import IDS
 from electra_tf.serving.signatures import Request, Response, Runtime
 
-FILES = ("model.float32.tflite", "model.int8.tflite")
+LITERT_FILES = ("model.float32.tflite", "model.int8.tflite")
 
 
 def write(function: Any, folder: str) -> list[str]:
@@ -24,7 +24,7 @@ def write(function: Any, folder: str) -> list[str]:
     concrete = function.get_concrete_function()
     holder = tf.Module()
     holder.tracked = concrete.variables  # the converter freezes those of the module
-    paths = [os.path.join(folder, name) for name in FILES]
+    paths = [os.path.join(folder, name) for name in LITERT_FILES]
     for path in paths:
         converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], holder)
         if "int8" in path:

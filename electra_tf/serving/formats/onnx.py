@@ -8,7 +8,7 @@ from typing import Any
 
 from electra_tf.serving.signatures import Request, Response, Runtime
 
-FILES = ("model.onnx", "model.int8.onnx")
+ONNX_FILES = ("model.onnx", "model.int8.onnx")
 OPSET = 17
 """Operator set of ONNX 1.12 (2022), which runtimes of the last years support."""
 _AXES = ("batch", "length")
@@ -28,7 +28,7 @@ def write(function: Any, folder: str) -> list[str]:
     for value in model.graph.input:
         for axis, name in zip(value.type.tensor_type.shape.dim, _AXES, strict=True):
             axis.dim_param = name
-    path, int8 = (os.path.join(folder, name) for name in FILES)
+    path, int8 = (os.path.join(folder, name) for name in ONNX_FILES)
     with open(path, "wb") as file:
         file.write(model.SerializeToString())
     # Adds the shapes without which `quantize_dynamic` logs a warning.

@@ -13,7 +13,7 @@ from electra_tf.tasks.data.files import TFDS, has_tfds
 from electra_tf.tasks.data.splits import find_file
 from electra_tf.tasks.data.table import Table
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import SUFFIXES
+from electra_tf.text.files import COMPRESSION_SUFFIXES
 
 _TFDS_COLUMNS = {  # column of TFDS by the published column that it replaces
     "#1 String": "sentence1", "#2 String": "sentence2", "Quality": "label",
@@ -113,8 +113,8 @@ def find(data: str, task: str, stem: str) -> str | None:
         name = _tfds_name(data, task, stem)
         return name if has_tfds(name) else None
     # dev_matched.reduced.tsv, for example, has some of the published columns.
-    groups = [[f"{stem}.tsv{suffix}"] for suffix in SUFFIXES]
-    groups.append([f"{stem}.*.tsv{suffix}" for suffix in SUFFIXES])
+    groups = [[f"{stem}.tsv{suffix}"] for suffix in COMPRESSION_SUFFIXES]
+    groups.append([f"{stem}.*.tsv{suffix}" for suffix in COMPRESSION_SUFFIXES])
     for folder in (os.path.join(data, TASKS[task].folder), data):
         if path := find_file(folder, f"{task}'s {stem}", *groups):
             return path

@@ -14,7 +14,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.files import TFDS, Notify, has_tfds
 from electra_tf.tasks.data.table import Table
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import SUFFIXES
+from electra_tf.text.files import COMPRESSION_SUFFIXES
 
 _STEMS = {"train": ("train",), "dev": ("dev", "valid", "validation"), "test": ("test",)}
 _WORDS = {"train": "train", "test": "test"}
@@ -96,9 +96,9 @@ def find_splits(
     paths = {}
     for split in splits:
         names = [f"{stem}{end}" for stem in _STEMS[split] for end in endings]
-        groups = [[name + suffix for name in names for suffix in SUFFIXES]]
+        groups = [[name + suffix for name in names for suffix in COMPRESSION_SUFFIXES]]
         if name := (published or {}).get(split):
-            groups = [*([name + suffix] for suffix in SUFFIXES), *groups]
+            groups = [*([name + suffix] for suffix in COMPRESSION_SUFFIXES), *groups]
         if path := find_file(data, split, *groups):
             paths[split] = path
     return paths

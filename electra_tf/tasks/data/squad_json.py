@@ -11,7 +11,7 @@ from typing import Any
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.table import Table, read
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.delimited import SUFFIXES
+from electra_tf.text.delimited import DELIMITED_SUFFIXES
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES, describe_json
 from electra_tf.untrusted_files import parse_json
@@ -108,7 +108,7 @@ def parse_questions(
     unlabelled.
     """
     path, rows = table.source, table.records()
-    if inner_suffix(path) in SUFFIXES:
+    if inner_suffix(path) in DELIMITED_SUFFIXES:
         rows = [(number, _parse_cells(row)) for number, row in rows]
     if is_nested(table):
         rows = [(0, article) for article in table.columns["data"][0]]

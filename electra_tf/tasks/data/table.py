@@ -13,7 +13,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data import files, records
 from electra_tf.tasks.data.files import TFDS, Notify, print_note
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.delimited import SUFFIXES, DelimitedReader
+from electra_tf.text.delimited import DELIMITED_SUFFIXES, DelimitedReader
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.parquet import ParquetReader
 from electra_tf.text.rows import JSON_SUFFIXES
@@ -191,7 +191,7 @@ def _read_parquet(path: str, builder: Builder, log: DataErrorLog, _: Any) -> Non
 
 
 READERS: dict[str, Reader] = {
-    **dict.fromkeys(SUFFIXES, _read_delimited),
+    **dict.fromkeys(DELIMITED_SUFFIXES, _read_delimited),
     **dict.fromkeys(JSON_SUFFIXES, _read_json),
     ".parquet": _read_parquet,
 }

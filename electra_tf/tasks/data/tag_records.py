@@ -23,7 +23,7 @@ from electra_tf.tasks.data.span_records import (
 from electra_tf.tasks.data.table import Table
 from electra_tf.tasks.labels import parse_list
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.delimited import SUFFIXES
+from electra_tf.text.delimited import DELIMITED_SUFFIXES
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import describe_json
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -220,7 +220,7 @@ def parse_unlabelled(
 
 def _records(table: Table) -> list[tuple[int, Any]]:
     """Return the records of rows, with their numbers; lists in texts are parsed."""
-    if inner_suffix(table.source) in SUFFIXES:
+    if inner_suffix(table.source) in DELIMITED_SUFFIXES:
         columns = {
             name: values if name == TEXT else list(map(_parse_cell, values))
             for name, values in table.columns.items()
