@@ -113,3 +113,15 @@ def test_a_printed_table_and_matrix():
         ["b", "1", "1", "0"],
         ["差评", "0", "1", "0"],
     ]
+
+
+def test_the_most_frequent_errors_are_printed_for_many_classes():
+    names = [f"c{n:02}" for n in range(30)]
+    gold = names * 2 + ["c00"] * 4
+    predicted = names * 2 + ["c01", "c01", "c01", "c02"]
+    lines = format_class_report(class_report(gold, predicted, names)).splitlines()
+    start = lines.index("most confused classes (gold -> predicted):")
+    assert [line.split() for line in lines[start + 1 :]] == [
+        ["3", "c00", "->", "c01", "(50%", "of", "c00)"],
+        ["1", "c00", "->", "c02", "(17%", "of", "c00)"],
+    ]

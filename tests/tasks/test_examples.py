@@ -81,6 +81,15 @@ def test_all_batches_of_scores_are_float32():
         assert targets_B.tolist() == [0, 0.5]
 
 
+def test_several_numbers_of_an_example_are_a_dictionary():
+    wrong = EncodedExamples(IDS, SEGMENTS, 128, [[0.5, 0.1]] * 3)
+    with pytest.raises(ValueError, match=r"shape \(2,\) .*a dictionary of lists"):
+        wrong.batch([0], 1)
+    targets = {"a": [0.5, 0.0, 1.0], "b": [1, 2, 3]}
+    _, targets, _ = EncodedExamples(IDS, SEGMENTS, 128, targets).batch([0, 2], 2)
+    assert {k: v.tolist() for k, v in targets.items()} == {"a": [0.5, 1], "b": [1, 3]}
+
+
 def test_padded_length():
     assert [padded_length(n) for n in (1, 16, 17, 33, 128, 129, 512)] == [
         8, 16, 20, 40, 128, 160, 512

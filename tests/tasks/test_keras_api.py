@@ -1,5 +1,6 @@
 """Keras's API on texts: weights, splits, single batches, policies."""
 
+import sys
 import warnings
 
 import keras
@@ -391,6 +392,25 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
 def test_unsupported_calls_raise_errors(models, action, words):
     with pytest.raises(InputError, match=words):
         action(models["classes"])
+
+
+def test_an_update_alone_needs_an_optimizer():
+    model = make_model("classes")
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"call compile\(optimizer=...\) first"):
+            model.train_on_batch(TEXTS, LABELS)
+        model.compile(metrics=["accuracy"])  # `fit` would choose the optimizer
+
+
+def test_progress_bars_are_for_terminals(model, capsys, monkeypatch):
+    def printed():
+        model.fit(TEXTS, LABELS, epochs=1)
+        return capsys.readouterr().out
+
+    assert "loss" in printed()
+    assert "\u2501" not in printed()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "\u2501" in printed()
 
 
 @pytest.mark.parametrize("name", ["scores", "tags", "answers"])

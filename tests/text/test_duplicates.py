@@ -2,12 +2,14 @@
 
 import json
 import random
+import sys
 import unicodedata
 
 import pytest
 from tiny import build_records
 
 from electra_tf.config.data import RecordsConfig
+from electra_tf.errors import InputError
 from electra_tf.text import chunks, duplicates
 from electra_tf.text.duplicates import DuplicateIndex
 
@@ -131,3 +133,10 @@ def test_the_report_lists_what_was_dropped_for_any_number_of_workers(
     # Without the option nothing is dropped, and the report of the old records goes.
     build_records(tmp_path / "?.txt", output, vocabulary, overwrite=True)
     assert not (output / "duplicates.jsonl").exists()
+
+
+def test_near_duplicates_need_a_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasketch", None)
+    assert find(["a b c"] * 2, "exact")
+    with pytest.raises(InputError, match=r"pip install 'electra_tf\[dedup\]'"):
+        find(["a b c"], "near")

@@ -252,3 +252,11 @@ def test_decoded_ids_equal_those_of_the_library(vocabulary):
     for wrong in ([len(vocabulary)], [-1], [1.5]):
         with pytest.raises(InputError, match=str(wrong[0])):
             ours.decode(wrong)
+
+
+@pytest.mark.parametrize("text", [5, None, ["the"], np.array("the")])
+def test_only_texts_and_bytes_are_encoded(vocabulary, text):
+    tokenizer = WordPieceTokenizer(vocabulary)
+    assert tokenizer.encode(b"the") == tokenizer.encode("the")
+    with pytest.raises(InputError, match="must be str or bytes"):
+        tokenizer.encode(text)
