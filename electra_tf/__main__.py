@@ -24,6 +24,7 @@ COMMANDS = (
 )
 
 
+_PAGES = "Pages that messages name are in the folder docs of the source."
 # The command that gives a model of one's own in a minute, without a download.
 _START = """\
 Start here: a classifier from a table with the columns text and label.
@@ -39,7 +40,7 @@ def main() -> None:
         width = max(map(len, COMMANDS))
         lines = [f"  {name:{width}}  {_first_line(name)}" for name in COMMANDS]
         print("Usage: electra-tf COMMAND --flag=value ...", "", *lines, sep="\n")
-        print(f"\nelectra-tf COMMAND --help lists the flags.\n\n{_START}")
+        print(f"\nelectra-tf COMMAND --help lists the flags.\n{_PAGES}\n\n{_START}")
         return
     if name not in COMMANDS:
         near = difflib.get_close_matches(name.replace("-", "_"), COMMANDS, n=1)

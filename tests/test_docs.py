@@ -29,6 +29,7 @@ PAGES = [
     ROOT / "tests" / "golden" / "README.md",
     *sorted(DOCS.rglob("*.md")),
 ]
+NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 OTHERS = [
     *sorted((ROOT / "configs").rglob("*.yaml")),
     *sorted((ROOT / "electra_tf").rglob("*.py")),
@@ -233,10 +234,9 @@ def test_link_targets_exist():
 
 
 def test_every_page_is_in_the_navigation():
-    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for path in (path for kind in ("md", "ipynb") for path in DOCS.rglob(f"*.{kind}")):
         name = str(path.relative_to(DOCS))
-        assert re.search(rf"\s{re.escape(name)}$", text, re.M), name
+        assert re.search(rf"\s{re.escape(name)}$", NAVIGATION, re.M), name
 
 
 # ---- The site, with its reference generated from docstrings.
@@ -390,3 +390,18 @@ def test_notebooks_run(path, workspace, tmp_path, monkeypatch):
     names = {}
     for source in sources:
         exec(compile(source, name_of(path), "exec"), names)  # an exception fails
+
+
+def test_pages_that_messages_name_exist():
+    heads = [path.read_text(encoding="utf-8").split("\n")[0] for path in PAGES]
+    titles = {head.removeprefix("# ") for head in heads}
+    titles |= set(re.findall(r"^ +- (.*): [\w-]+\.md$", NAVIGATION, re.M))
+    named = set()
+    for path in (ROOT / "electra_tf").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = node.value if isinstance(node, ast.Constant) else ""
+            named.update(re.findall(r"page ([A-Z][\w ]*)", str(text)))
+    assert {"Defaults", "Configuration", "Use the encoder"} <= named
+    assert (
+        named - {name for t in titles for name in named if name.startswith(t)} == set()
+    )
