@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from electra_tf.runs.conversion import convert_checkpoint
     from electra_tf.runs.exporting import export_saved_model
     from electra_tf.runs.scoring import TextScorer
-    from electra_tf.tasks.answerer import QuestionAnswerer
-    from electra_tf.tasks.choice import ChoiceClassifier
+    from electra_tf.tasks.choice_classifier import ChoiceClassifier
     from electra_tf.tasks.classifier import TextClassifier, TextRegressor
     from electra_tf.tasks.encoder import Encoder
     from electra_tf.tasks.load import load_model
     from electra_tf.tasks.pretrained_heads import Electra, MaskedLanguageModel
-    from electra_tf.tasks.tagger import TokenClassifier
+    from electra_tf.tasks.question_answerer import QuestionAnswerer
+    from electra_tf.tasks.token_classifier import TokenClassifier
     from electra_tf.tasks.tokenizer import Tokenizer
     from electra_tf.text.pipeline import training_batches
     from electra_tf.text.record_set import open_records
@@ -73,15 +73,15 @@ _NO_KERAS = {
     "training_batches": "text.pipeline",
 }
 _KERAS = {
-    "ChoiceClassifier": "tasks.choice",
+    "ChoiceClassifier": "tasks.choice_classifier",
     "Electra": "tasks.pretrained_heads",
     "Encoder": "tasks.encoder",
     "MaskedLanguageModel": "tasks.pretrained_heads",
     "Pretrainer": "pretraining.pretrainer",
-    "QuestionAnswerer": "tasks.answerer",
+    "QuestionAnswerer": "tasks.question_answerer",
     "TextClassifier": "tasks.classifier",
     "TextRegressor": "tasks.classifier",
-    "TokenClassifier": "tasks.tagger",
+    "TokenClassifier": "tasks.token_classifier",
     "WarmupPolynomialDecay": "training.schedule",
     "create_optimizer": "training.optimizer",
     "load_model": "tasks.load",

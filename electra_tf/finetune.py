@@ -77,9 +77,7 @@ def _finetune() -> None:
             FLAGS.checkpoint,
             output,
             FLAGS.trials,
-            lambda published: cli.resolve(
-                FLAGS, _SETTINGS, published, FinetuningConfig
-            ),
+            lambda base: cli.resolve(FLAGS, _SETTINGS, base, FinetuningConfig),
             devices,
             report,
         )

@@ -22,9 +22,9 @@ CLOSE = {"rtol": 1e-6, "atol": 1e-5}
 def model(request):
     from keras.saving import load_model
 
-    import electra_tf.tasks.answerer
     import electra_tf.tasks.classifier
-    import electra_tf.tasks.tagger  # noqa: F401 - registers the classes
+    import electra_tf.tasks.question_answerer
+    import electra_tf.tasks.token_classifier  # noqa: F401 - registers the classes
 
     return request.param, load_model(SAVED / request.param / "model.keras")
 

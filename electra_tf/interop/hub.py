@@ -43,18 +43,13 @@ def local_folder(path: str) -> str:
     from huggingface_hub.errors import HfHubHTTPError
 
     match = _ID.fullmatch(path)
+    files = *VOCABULARY_FILES, MODULES, SENTENCE_CONFIG, POOLING
     for weights in _WEIGHTS:
         try:
             folder = snapshot_download(
                 match["name"],
                 revision=match["revision"],
-                allow_patterns=[
-                    *VOCABULARY_FILES,
-                    MODULES,
-                    SENTENCE_CONFIG,
-                    POOLING,
-                    *weights,
-                ],
+                allow_patterns=[*files, *weights],
             )
         except (HfHubHTTPError, OSError, ValueError) as error:
             cause = str(error).strip().partition("\n")[0]

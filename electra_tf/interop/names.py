@@ -26,7 +26,7 @@ _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # end of a path in an object-based check
 class Layout(NamedTuple):
     """Names and axes of the weights in the files of a format."""
 
-    column: str  # field of `WeightNames` with the names
+    column: str  # field of `Row` with the names
     transposed: bool = False  # True if kernels are [out, in]
     split_heads: bool = False  # True if kernels of attention have an axis for the heads
     number: Callable[[int, bool], str] = lambda layer, projection: str(layer)
@@ -50,7 +50,7 @@ LAYOUTS = {
 """By the name of the format."""
 
 
-class WeightNames(NamedTuple):
+class Row(NamedTuple):
     """Names of one weight; None where a library has no such weight."""
 
     shape: tuple[str, ...]  # sizes of ours, of `EncoderConfig` or `TaskHead.sizes`
@@ -62,10 +62,8 @@ class WeightNames(NamedTuple):
     model_garden: str | None = None
 
 
-def _table(
-    size: str, ours: str, theirs: str, keras_hub: str, number: int
-) -> WeightNames:
-    return WeightNames(
+def _table(size: str, ours: str, theirs: str, keras_hub: str, number: int) -> Row:
+    return Row(
         (size, "embedding"),
         "as_is",
         f"encoder/embeddings/{ours}_embeddings",
@@ -84,12 +82,12 @@ def _dense(
     keras_hub: str | None = None,
     model_garden: str | None = None,
     kinds: tuple[Kind, Kind] = ("kernel", "as_is"),
-) -> tuple[WeightNames, ...]:
+) -> tuple[Row, ...]:
     """Return the rows of a dense layer of inputs and outputs, or of a layer norm."""
     shape = tuple(sizes.split())
     weights = ("kernel", "bias") if len(shape) == 2 else ("gamma", "beta")
     return tuple(
-        WeightNames(
+        Row(
             shape[-1:] if number else shape,
             kinds[number],
             f"{ours}/{weight}",
@@ -102,11 +100,11 @@ def _dense(
     )
 
 
-def _norm(*names: str) -> tuple[WeightNames, ...]:
+def _norm(*names: str) -> tuple[Row, ...]:
     return _dense(*names, kinds=("as_is", "as_is"))
 
 
-def _in_layer(rows: tuple[WeightNames, ...]) -> tuple[WeightNames, ...]:
+def _in_layer(rows: tuple[Row, ...]) -> tuple[Row, ...]:
     return tuple(
         row._replace(
             electra_tf="encoder/layer_{n}/" + row.electra_tf,
@@ -217,7 +215,7 @@ MASKED_LM_HEAD = (
     *_norm(
         "embedding", "head/layer_norm", f"{_LOGITS}/LayerNorm", f"{_LOGITS}.LayerNorm"
     ),
-    WeightNames(
+    Row(
         ("vocabulary_size",),
         "as_is",
         "head/output_bias",
@@ -240,7 +238,7 @@ ANSWERABLE = (
 )
 
 
-def pooler_head(pooler: str, output: str) -> tuple[WeightNames, ...]:
+def pooler_head(pooler: str, output: str) -> tuple[Row, ...]:
     """Return the rows of a hidden layer and an output, by Hugging Face's names."""
     return (
         *_dense("pooled width", "head/pooler", None, pooler),
@@ -248,9 +246,7 @@ def pooler_head(pooler: str, output: str) -> tuple[WeightNames, ...]:
     )
 
 
-def encoder_rows(
-    depth: int, projection: bool
-) -> Iterator[tuple[WeightNames, int | None]]:
+def encoder_rows(depth: int, projection: bool) -> Iterator[tuple[Row, int | None]]:
     """Yield the rows of an encoder, each with the number of its layer or None."""
     for row in (*EMBEDDINGS, *(PROJECTION if projection else ())):
         yield row, None

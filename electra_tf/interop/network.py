@@ -15,7 +15,7 @@ import pydantic
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import names
-from electra_tf.interop.names import EMBEDDINGS, LAYOUTS, WeightNames
+from electra_tf.interop.names import EMBEDDINGS, LAYOUTS, Row
 from electra_tf.interop.task_heads import TaskHead
 
 Role = str
@@ -24,7 +24,7 @@ Role = str
 Activation = Literal["gelu", "gelu_tanh"]
 
 # Rows of the head, and the end of the class's name in transformers.
-_HEADS: Mapping[Role, tuple[tuple[WeightNames, ...], str]] = {
+_HEADS: Mapping[Role, tuple[tuple[Row, ...], str]] = {
     "discriminator": (names.DISCRIMINATOR_HEAD, "ForPreTraining"),
     "generator": (names.MASKED_LM_HEAD, "ForMaskedLM"),
     "encoder": ((), "Model"),
@@ -128,7 +128,7 @@ class Network:
         """The tables and their layer norm, which two networks may share."""
         return {row.electra_tf: self.weights[row.electra_tf] for row in EMBEDDINGS}
 
-    def rows(self) -> Iterator[tuple[str, WeightNames, str]]:
+    def rows(self) -> Iterator[tuple[str, Row, str]]:
         """Yield the path in this package, the row, and the library's name."""
         layout, projection = LAYOUTS[self.format], self.has_projection
         for row, layer in names.encoder_rows(self.shape.depth, projection):

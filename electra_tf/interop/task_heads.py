@@ -17,7 +17,7 @@ from electra_tf.interop.names import (
     SPAN_HEAD,
     TEXT_HEAD,
     TOKEN_HEAD,
-    WeightNames,
+    Row,
     pooler_head,
 )
 
@@ -31,7 +31,7 @@ _NO_VALUES: Mapping[str, Any] = {}
 class HeadForm:
     """Layers of a head, by some of the settings of the model."""
 
-    rows: tuple[WeightNames, ...]
+    rows: tuple[Row, ...]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of `TaskHead`, and settings below `model`, which choose this form."""
     library: str = "electra"  # the model in transformers: `electra` or `bert`

@@ -113,14 +113,8 @@ def export_model(
     """Write a `TextModel` and its tokenizer to a new folder; its method `export`."""
     final = check_export(folder, format)
     log = print if verbose else _logger.info
-    _write(
-        task_export(model),
-        final,
-        SIGNATURES,
-        FORMAT_NAMES.get(format, format),
-        log,
-        False,
-    )
+    format = FORMAT_NAMES.get(format, format)
+    _write(task_export(model), final, SIGNATURES, format, log, False)
     return os.fspath(folder)
 
 

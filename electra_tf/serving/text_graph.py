@@ -1,7 +1,7 @@
 """Encode texts and words in a graph, and find the tags of words in logits.
 
-They equal `text.encoding.encode_rows` and those of `tasks.tagger`. Axes: P parts of all
-sentences, W words of all sentences or of the longest one.
+They equal `text.encoding.encode_rows` and those of `tasks.token_classifier`. Axes: P
+parts of all sentences, W words of all sentences or of the longest one.
 """
 
 from typing import NamedTuple
@@ -243,10 +243,10 @@ def opens_part(lengths_W: tf.Tensor, words: tf.RaggedTensor, room: int) -> tf.Te
     """Mark the first word of each part, where each part has as many words as fit.
 
     `lengths_W` are the wordpieces of all words, `room` those of a part; of `words` only
-    the lengths count. A word longer than a part is alone (as in
-    `tasks.tagger.encode_words`). The first word of a part determines that of the next
-    part. These links are followed from all words at once, over distances of one, two,
-    four and so on.
+    the lengths count. A word longer than a part is alone, as in `encode_words` of
+    `tasks.token_classifier`. The first word of a part determines that of the next part.
+    These links are followed from all words at once, over distances of one, two, four
+    and so on.
     """
     count = tf.size(lengths_W)
     before = tf.concat([[0], tf.cumsum(lengths_W)], 0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.choice import ChoiceClassifier, Choices, as_choices
+from electra_tf.tasks.choice_classifier import ChoiceClassifier, Choices, as_choices
 from electra_tf.tasks.data.splits import Split, find_labelled, find_training, with_dev
 from electra_tf.tasks.data.table import (
     READERS,

@@ -14,7 +14,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.tasks.examples import EncodedExamples, IdBatch, check_num_targets
+from electra_tf.tasks.examples import EncodedExamples, IdRows, check_num_targets
 from electra_tf.tasks.labels import THRESHOLD, label_sets, multi_hot
 from electra_tf.tasks.losses import (
     Loss,
@@ -43,7 +43,7 @@ class PooledTextModel(TextModel):
         return ClassificationHead(self.shape.width, units, *options)
 
     def head_outputs(
-        self, x_BLD: Any, inputs: IdBatch, layer_ops: LayerOps, targets: Any = None
+        self, x_BLD: Any, inputs: IdRows, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
         """Compute the logits of the pooled texts."""
         masks = inputs["segment_ids"], inputs["padding_mask"]
@@ -141,11 +141,6 @@ class TextClassifier(PooledTextModel):
     def metric_kind(self) -> str:
         """Values that metrics of `compile` compare."""
         return "label_sets" if self.multi_label else "classes"
-
-    @property
-    def takes_columns(self) -> bool:
-        """Return whether targets [N, 1] are one target for each text."""
-        return not self.multi_label
 
     def make_head(self, seed: int) -> ClassificationHead:
         """Return a head with one logit per class."""
@@ -265,7 +260,6 @@ class TextRegressor(PooledTextModel):
     own_arguments = ("low", "high", "pairs")
     head_arguments = ("low", "high")
     metric_name, metric_kind = "mse", "scores"
-    takes_columns = True
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.examples import IdBatch
+from electra_tf.tasks.examples import IdRows
 from electra_tf.tasks.labels import THRESHOLD
 from electra_tf.tasks.losses import class_targets
 
@@ -68,7 +68,7 @@ class CompiledMetrics:
         return metrics + [m for m in (*own, *self._own) if m.name not in names]
 
     def update(
-        self, inputs: IdBatch, batch: tuple, to_rows: Callable[..., tuple]
+        self, inputs: IdRows, batch: tuple, to_rows: Callable[..., tuple]
     ) -> None:
         """Update all but the loss with targets, outputs and weights of a batch."""
         for metric in self._own:

@@ -12,7 +12,7 @@ from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.data.files import Notify, print_note
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.score import ScoredSplit, Scorer
-from electra_tf.tasks.task_data import describe_inputs, reading_for, text_hashes
+from electra_tf.tasks.task_data import reading_for, text_hashes
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.trials import pluralize
 from electra_tf.text.data_errors import DataErrorLog
@@ -41,25 +41,23 @@ def evaluate_model(
         for name, value in (columns or {}).items()
         if value
     }
-    declared = registry.of(model)
-    known = set(declared.columns)
-    if not model.multi_label:
-        known.discard("label_separator")
+    declaration = registry.of(model)
+    known = declaration.columns_for(model)
     if wrong := [f"--{name}" for name in given if name not in known]:
         raise InputError(
             f"{', '.join(wrong)} has no effect on a {type(model).__name__}"
         )
-    stored = declared.stored_columns(task, model)
+    stored = declaration.stored_columns(task, model)
     errors = DataErrorLog(on_error, None)
     reading = reading_for(model, stored, given, errors, log)
-    found = declared.labelled_data(model, task, data, reading)
+    found = declaration.labelled_data(model, task, data, reading)
     if not found.splits:
         raise InputError(f"{data!r} must have labels, and has none")
     report: dict[str, Any] = {"task": found.name, "data": data}
     report["examples"] = {split: len(part) for split, part in found.splits.items()}
     if errors.counts:
         report["data_errors"] = dict(errors.counts)
-    report |= model.decision_settings()
+    report |= declaration.decision_settings(model)
     for split, part in found.splits.items() if training_rows is not None else ():
         count = int(np.isin(text_hashes(part.items), training_rows).sum())
         if count:
@@ -97,7 +95,7 @@ def _scored(
     model: TextModel, name: str, split: Split, scorer: Scorer, log: Notify
 ) -> ScoredSplit:
     examples = model.examples(split.items)
-    for line in describe_inputs(model, name, examples):
+    for line in registry.of(model).describe_inputs(model, name, examples):
         log(line)
     outputs = model.outputs_of(examples)
     details = model.decode_details(split.items, examples, outputs)

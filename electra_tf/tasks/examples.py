@@ -25,7 +25,7 @@ LENGTHS = (
 IGNORE_LABEL = -1  # target of a position without a label
 _WINDOW = 50  # batches per window; examples are sorted by length within a window
 
-IdBatch = Mapping[str, Any]  # token_ids, segment_ids, padding_mask: int32 [B, L]
+IdRows = Mapping[str, Any]  # token_ids, segment_ids, padding_mask: int32 [B, L]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ class EncodedExamples:
             return {name: _column(self.ids, v) for name, v in self.targets.items()}
         return _column(self.ids, self.targets)
 
-    def batch(self, rows: Sequence[int], size: int) -> tuple[IdBatch, Any, np.ndarray]:
+    def batch(self, rows: Sequence[int], size: int) -> tuple[IdRows, Any, np.ndarray]:
         """Return padded inputs, targets and weights.
 
         Targets are numbers [B], or [B, L] padded with `IGNORE_LABEL`, or rows [B, C];
@@ -172,7 +172,7 @@ def check_replicas(size: int, strategy: tf.distribute.Strategy) -> None:
         )
 
 
-def single_batch(examples: EncodedExamples) -> tuple[IdBatch, Any, tf.Tensor]:
+def single_batch(examples: EncodedExamples) -> tuple[IdRows, Any, tf.Tensor]:
     """Pad all examples to one batch of tensors: inputs, targets and weights."""
     if not len(examples):
         raise InputError("A batch must have one or more texts")

@@ -17,7 +17,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.tasks import examples as batches
 from electra_tf.tasks import text_inputs
-from electra_tf.tasks.examples import EncodedExamples, IdBatch
+from electra_tf.tasks.examples import EncodedExamples, IdRows
 from electra_tf.tasks.labels import check_rows
 from electra_tf.tasks.losses import squeeze_column
 from electra_tf.tasks.optimizer import int_value
@@ -58,7 +58,7 @@ def prepare(
         )
         return Prepared(dataset, y, pairs=check_pairs(found, pairs))
     if text_inputs.is_texts(x):
-        rows = to_rows(x, not model.takes_words)
+        rows = to_rows(x, model.input_form != "words")
         x = _encode(model, rows, y, sample_weight, class_weight)
         y = sample_weight = class_weight = None
     if class_weight is not None:
@@ -79,13 +79,18 @@ def prepare(
     return Prepared(x, y, sample_weight, class_weight)
 
 
+def _takes_columns(model: TaskMethods) -> bool:
+    """Return whether targets [N, 1] are one target for each text."""
+    return model.metric_kind in ("classes", "scores") and model.input_form == "texts"
+
+
 def _targets_of_ids(model: TaskMethods, y: Any) -> Any:
     """Return the targets of ids, a column as values; check rows of classes."""
     require_targets(y)
-    if model.multi_label:
+    if model.metric_kind == "label_sets":
         check_rows(y, model.num_outputs)
     is_column = np.ndim(y) == 2 and np.shape(y)[1] == 1
-    return np.reshape(y, -1) if model.takes_columns and is_column else y
+    return np.reshape(y, -1) if _takes_columns(model) and is_column else y
 
 
 def prepare_batch(
@@ -185,8 +190,8 @@ def _split_texts(
             f"validation_split={share!r:.40} with a {type(x).__name__} does not apply; "
             "pass validation_data"
         )
-    rows = to_rows(x, not model.takes_words)
-    y, weights = to_targets(y, model.takes_columns), to_weights(weights, len(rows))
+    rows = to_rows(x, model.input_form != "words")
+    y, weights = to_targets(y, _takes_columns(model)), to_weights(weights, len(rows))
     count = num_training_rows(len(rows), share)
     first, last = (
         [None if values is None else values[part] for values in (rows, y, weights)]
@@ -204,7 +209,7 @@ def _encode(
             "Pass sample_weight or class_weight, not both sample_weight and "
             "class_weight; a product of both is a sample_weight"
         )
-    y = to_targets(y, model.takes_columns)
+    y = to_targets(y, _takes_columns(model))
     examples = model.examples(rows, y)
     if class_weight is not None and y is not None:
         sample_weight = model.class_weights(y, class_weight)
@@ -281,7 +286,7 @@ def steps_per_epoch(arguments: Mapping[str, Any]) -> int:
     return -(-count // arguments["batch_size"])
 
 
-def unpack_batch(data: Any) -> tuple[IdBatch, Any, tf.Tensor]:
+def unpack_batch(data: Any) -> tuple[IdRows, Any, tf.Tensor]:
     """Return inputs, targets and weights of a batch, float32 [B], 1 by default."""
     inputs, targets, weights_B = keras.utils.unpack_x_y_sample_weight(data)
     require_targets(targets)

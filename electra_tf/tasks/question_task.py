@@ -9,7 +9,6 @@ from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.data import squad_json
 from electra_tf.tasks.data.files import Notify, read_text
 from electra_tf.tasks.data.splits import (
@@ -21,6 +20,7 @@ from electra_tf.tasks.data.splits import (
 )
 from electra_tf.tasks.data.squad_json import PUBLISHED, Question
 from electra_tf.tasks.data.table import READERS, Table, read
+from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.score import AnswerScorer
 from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.squad_metrics import require_gold, score_v1, score_v2
@@ -38,6 +38,7 @@ class QuestionTask(Task):
 
     models = (QuestionAnswerer,)
     names_with_odds = ("squad2",)
+    length_setting = "max_query_length"
 
     def published_settings(self, name: str) -> dict[str, int]:
         """Return the settings of SQuAD."""
@@ -70,6 +71,11 @@ class QuestionTask(Task):
         for split in task.eval_splits.values():
             require_gold(split.items, allows_null)
         return task
+
+    def decision_settings(self, model: QuestionAnswerer) -> dict[str, float]:
+        """Return the threshold of the null odds, if there is one."""
+        known = model.null_threshold is not None
+        return {"null_threshold": model.null_threshold} if known else {}
 
     def labelled_data(
         self, model: QuestionAnswerer, name: str | None, data: str, reading: Reading

@@ -20,9 +20,13 @@ from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import READERS, cell_text, read
 from electra_tf.tasks.labels import suspicious_labels, unknown_name
 from electra_tf.tasks.score import TagScorer
-from electra_tf.tasks.tagger import TaggedWords, TokenClassifier, tag_vocabulary
 from electra_tf.tasks.task import ID, Item, Task, check_count, probability_cells
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData, format_counts
+from electra_tf.tasks.token_classifier import (
+    TaggedWords,
+    TokenClassifier,
+    tag_vocabulary,
+)
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.delimited import Lines
 from electra_tf.text.files import inner_suffix

@@ -14,8 +14,10 @@ from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
 from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.splits import texts_of
 from electra_tf.tasks.data.table import Table, cell_text, read
+from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.task_data import Labelled, Reading
 from electra_tf.text.files import inner_suffix
+from electra_tf.text.warnings import UnknownCounter
 
 if TYPE_CHECKING:
     from electra_tf.tasks.text_model import TextModel
@@ -63,6 +65,7 @@ class Task:
 
     models: tuple[type["TextModel"], ...] = ()  # classes of its models
     columns: tuple[str, ...] = ()  # settings that name columns of its files
+    length_setting = "max_length"  # of `DataConfig`, for truncated inputs
     names_with_odds: tuple[str, ...] = ()  # values of --task whose scores use --na_prob
 
     # Data.
@@ -74,6 +77,28 @@ class Task:
     def published_settings(self, name: str) -> dict[str, int]:
         """Return `epochs` and `max_length` of the original for a value of --task."""
         return {}
+
+    def columns_for(self, model: "TextModel") -> tuple[str, ...]:
+        """Return the settings of columns of the data that a model is scored on."""
+        return self.columns
+
+    def decision_settings(self, model: "TextModel") -> dict[str, float]:
+        """Return what decides between predictions, such as a threshold, by name."""
+        return {}
+
+    def describe_inputs(
+        self, model: "TextModel", name: str, examples: EncodedExamples
+    ) -> list[str]:
+        """Return lines about truncated inputs and [UNK] of a split."""
+        unknown, setting = UnknownCounter(model.tokenizer), self.length_setting
+        unknown.add(examples.ids)
+        lines = unknown.lines(name)
+        if examples.truncated:
+            lines.append(
+                f"{name}: {examples.truncated:,} of {len(examples):,} inputs were "
+                f"truncated to data.{setting}={getattr(model.settings.data, setting)}"
+            )
+        return lines
 
     def labelled_data(
         self, model: "TextModel", name: str | None, data: str, reading: Reading

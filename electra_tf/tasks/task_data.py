@@ -16,7 +16,6 @@ from electra_tf.tasks.score import Scorer
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import WordPieceTokenizer
-from electra_tf.text.warnings import UnknownCounter
 
 _SHOWN = 20  # classes or tags per message
 
@@ -117,22 +116,6 @@ def text_hashes(items: Sequence[Any]) -> np.ndarray:
         for text in texts
     ]
     return np.frombuffer(b"".join(digests), np.uint64)
-
-
-def describe_inputs(
-    model: TextModel, name: str, examples: EncodedExamples
-) -> list[str]:
-    """Return lines about truncated inputs and [UNK] of a split."""
-    setting = model.length_setting
-    unknown = UnknownCounter(model.tokenizer)
-    unknown.add(examples.ids)
-    lines = unknown.lines(name)
-    if examples.truncated:
-        lines.append(
-            f"{name}: {examples.truncated:,} of {len(examples):,} inputs were "
-            f"truncated to data.{setting}={getattr(model.settings.data, setting)}"
-        )
-    return lines
 
 
 def format_counts(counts: Mapping[str, int]) -> str:

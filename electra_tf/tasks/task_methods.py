@@ -11,7 +11,7 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.tasks.examples import EncodedExamples, IdBatch
+from electra_tf.tasks.examples import EncodedExamples, IdRows
 from electra_tf.tasks.losses import Loss
 from electra_tf.tasks.tokenizer import Tokenizer
 
@@ -29,16 +29,12 @@ class TaskMethods(abc.ABC):
     output_names: tuple[str, ...] = ()  # of classes or tags, in the logits' order
     metric_name = "accuracy"  # of what `fit` and `evaluate` report beside the loss
     metric_kind: str | None = None
-    """Values that metrics of `compile` compare: `classes`, `label_sets`, `scores`;
-    None: none."""
-    multi_label = False  # True if a text may have several classes, or none
+    """Values that metrics of `compile` compare: `classes`, `label_sets` (a text has any
+    number of classes), `scores`; None: none."""
     reads_cls_alone = False  # whether the last layer computes [CLS] alone
-    takes_words = False  # whether inputs are lists of words, split from texts
     input_form: Literal["texts", "words", "windows"] = "texts"
-    """Rows of a served graph: `texts` or pairs of texts; `words`, each with a tag;
-    `windows` of a context, each with its question."""
-    takes_columns = False  # True if targets [N, 1] are one target for each text
-    length_setting = "max_length"  # of `DataConfig`, for truncated inputs
+    """Inputs, and rows of a served graph: `texts` or pairs of texts; lists of `words`,
+    each with a tag; `windows` of a context, each with its question."""
     pairs: bool | None = None  # of texts; False: single texts; None: not trained yet
 
     required_argument = ""  # what a new model requires, for an error
@@ -60,7 +56,7 @@ class TaskMethods(abc.ABC):
         """Create the head, with initial weights from a seed."""
 
     def head_outputs(
-        self, x_BLD: Any, inputs: IdBatch, layer_ops: LayerOps, targets: Any = None
+        self, x_BLD: Any, inputs: IdRows, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
         """Compute the outputs, for `task_loss` and `decode`, from hidden states."""
         return self.head(x_BLD, layer_ops=layer_ops)
@@ -109,10 +105,6 @@ class TaskMethods(abc.ABC):
     ) -> Sequence[Any]:
         """Convert outputs to what `Scorer.best` takes; by default the predictions."""
         return self.decode(x, examples, outputs)
-
-    def decision_settings(self) -> dict[str, float]:
-        """Return what decides between predictions, such as a threshold, by name."""
-        return {}
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
         """Return targets, outputs and weights, a row for each text or word."""

@@ -30,7 +30,7 @@ from electra_tf.tasks import defaults, inference, keras_inputs, saved_models
 from electra_tf.tasks import optimizer as optimizers
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
 from electra_tf.tasks.encoder import Encoder
-from electra_tf.tasks.examples import EncodedExamples, IdBatch, eval_dataset
+from electra_tf.tasks.examples import EncodedExamples, IdRows, eval_dataset
 from electra_tf.tasks.losses import Loss, sum_over_replicas
 from electra_tf.tasks.task_methods import TaskMethods
 from electra_tf.tasks.text_inputs import check_input, is_texts, rows_of_batches
@@ -249,7 +249,7 @@ class TextModel(keras.Model, TaskMethods):
         size = self._batch_size(batch_size)
         x = check_input(rows_of_batches(x, arguments.get("steps"), bool(self.pairs)))
         if is_texts(x):
-            texts = to_rows(x, not self.takes_words)
+            texts = to_rows(x, self.input_form != "words")
             examples = self.examples(texts)
             keras_inputs.check_pairs(examples.pairs, self.pairs)
             return self.decode(texts, examples, self.outputs_of(examples, size))
@@ -297,7 +297,7 @@ class TextModel(keras.Model, TaskMethods):
         """Return predictions for all texts, or logits for all ids, as one batch."""
         x = check_input(x)
         if is_texts(x):
-            rows = to_rows(x, not self.takes_words)
+            rows = to_rows(x, self.input_form != "words")
             return self.predict(rows, batch_size=max(1, len(rows)))
         return super().predict_on_batch(x)
 
@@ -324,7 +324,7 @@ class TextModel(keras.Model, TaskMethods):
             )
         return super().__call__(*args, **kwargs)
 
-    def call(self, inputs: IdBatch, training: bool | None = None) -> Any:
+    def call(self, inputs: IdRows, training: bool | None = None) -> Any:
         """Compute float32 logits, in the structure of the task's head.
 
         `inputs`: `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, L].
@@ -492,16 +492,14 @@ class TextModel(keras.Model, TaskMethods):
                 self.compile()
         return tuple(prepared)
 
-    def _forward(
-        self, inputs: IdBatch, layer_ops: LayerOps, targets: Any = None
-    ) -> Any:
+    def _forward(self, inputs: IdRows, layer_ops: LayerOps, targets: Any = None) -> Any:
         x_BLD = self.encoder(
             **inputs, layer_ops=layer_ops, cls_only=self.reads_cls_alone
         )
         return self.head_outputs(x_BLD, inputs, layer_ops, targets)
 
     def _update_metrics(
-        self, sums: Loss, inputs: IdBatch, targets: Any, outputs: Any, weights_B: Any
+        self, sums: Loss, inputs: IdRows, targets: Any, outputs: Any, weights_B: Any
     ) -> dict[str, Any]:
         means = (self._compiled_metrics.loss, self._mean_quality)
         for mean, total in zip(means, (sums.total, sums.metric_sum), strict=True):

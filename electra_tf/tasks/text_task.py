@@ -36,6 +36,11 @@ class _TextTask(Task):
         """Return the settings of columns; those of GLUE are published."""
         return () if name in glue.TASKS else self.columns
 
+    def columns_for(self, model: TextClassifier | TextRegressor) -> tuple[str, ...]:
+        """Return the settings of columns; sets of classes alone have a separator."""
+        are_sets = model.metric_kind == "label_sets"
+        return tuple(n for n in self.columns if are_sets or n != "label_separator")
+
     def published_settings(self, name: str) -> dict[str, int]:
         """Return the epochs of a task of GLUE."""
         return {"epochs": glue.TASKS[name].epochs} if name in glue.TASKS else {}
@@ -87,7 +92,7 @@ class _TextTask(Task):
             names = row.metrics
             limits = limits if labels else (model.low, model.high)
         else:
-            if model.multi_label:
+            if model.metric_kind == "label_sets":
                 separator = settings.label_separator or SEPARATOR
                 columns = dataclasses.replace(columns, separator=separator)
             found = _read_tables(data, columns, reading)

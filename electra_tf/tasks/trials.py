@@ -35,12 +35,13 @@ from electra_tf.errors import InputError
 from electra_tf.interop.keras_file import FINETUNING_CONFIG, TRAINING_ROWS
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import PretrainedEncoder
+from electra_tf.tasks import registry
 from electra_tf.tasks.defaults import default_epochs, describe_epochs
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.predictions import csv_lines
 from electra_tf.tasks.score import ScoredSplit
-from electra_tf.tasks.task_data import TaskData, describe_inputs, text_hashes
+from electra_tf.tasks.task_data import TaskData, text_hashes
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
@@ -344,7 +345,7 @@ class Trials:
         for name, split in task.splits.items():
             is_train = name == "train"
             examples = self._examples if is_train else model.examples(split.items)
-            for line in describe_inputs(model, name, examples):
+            for line in registry.of(model).describe_inputs(model, name, examples):
                 self._log(line)
         self._model = model
         return model

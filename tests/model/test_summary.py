@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tiny
 
-from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.encoder import Encoder
 from electra_tf.tasks.pretrained_heads import Electra, MaskedLanguageModel
-from electra_tf.tasks.tagger import TokenClassifier
+from electra_tf.tasks.question_answerer import QuestionAnswerer
+from electra_tf.tasks.token_classifier import TokenClassifier
 
 CONFIG = tiny.config()
 SHAPE = CONFIG.model.encoder

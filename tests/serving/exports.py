@@ -11,9 +11,9 @@ from electra_tf.serving.export_options import SIGNATURES
 from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import select_signatures
 from electra_tf.serving.validate import max_difference
-from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.tagger import TokenClassifier
+from electra_tf.tasks.question_answerer import QuestionAnswerer
+from electra_tf.tasks.token_classifier import TokenClassifier
 
 LABELS = ("bad", "good", "neither")
 

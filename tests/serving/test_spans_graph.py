@@ -9,8 +9,8 @@ import tiny
 
 from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.serving.spans_graph import GraphWindows, graph_answers
-from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.data.squad_json import Question
+from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.spans import decode_answers
 from electra_tf.tasks.windows import make_features
 from electra_tf.text.tokenizer import WordPieceTokenizer

@@ -10,7 +10,7 @@ import tiny
 from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.text_graph import GraphWords, split_words
 from electra_tf.tasks.span_metric import GraphSpans
-from electra_tf.tasks.tagger import TokenClassifier
+from electra_tf.tasks.token_classifier import TokenClassifier
 from electra_tf.text.tokenizer import WordPieceTokenizer
 
 TAGS = ("A", "B", "C", "D")

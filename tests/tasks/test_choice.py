@@ -17,7 +17,7 @@ from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.serving.export_options import RequestLimits
 from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import encode_texts as encode
-from electra_tf.tasks.choice import ChoiceClassifier, Choices
+from electra_tf.tasks.choice_classifier import ChoiceClassifier, Choices
 from electra_tf.tasks.classifier import encode_texts
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.predictions import predict_items

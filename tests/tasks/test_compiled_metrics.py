@@ -17,13 +17,13 @@ from conftest import python
 from keras import metrics as km
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.compiled_metrics import named_metric, set_modes
 from electra_tf.tasks.data.schemes import to_scheme
 from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.tasks.metrics import score_spans
-from electra_tf.tasks.tagger import TokenClassifier
+from electra_tf.tasks.question_answerer import QuestionAnswerer
+from electra_tf.tasks.token_classifier import TokenClassifier
 
 ROWS, BATCH = 96, 28  # the last batch has padding rows: all of those of a 2nd replica
 TEXTS, _ = tiny.texts(ROWS, longest=6, shortest=6)  # one shape to compile

@@ -14,7 +14,7 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.data.schemes import as_span_tags
 from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.tagger import (
+from electra_tf.tasks.token_classifier import (
     TokenClassifier,
     find_entities,
     split_sentence,

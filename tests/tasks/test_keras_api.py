@@ -12,10 +12,10 @@ import tiny
 from conftest import RUN
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.tagger import TokenClassifier
+from electra_tf.tasks.question_answerer import QuestionAnswerer
+from electra_tf.tasks.token_classifier import TokenClassifier
 
 TEXTS, LABELS = tiny.texts(24, longest=11, shortest=10)
 WEIGHTS = np.random.default_rng(1).uniform(0, 3, 24).astype(np.float32)

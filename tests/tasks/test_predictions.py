@@ -11,12 +11,17 @@ import tiny
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks import registry
-from electra_tf.tasks.answerer import QuestionAnswerer
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.predictions import predict_items
-from electra_tf.tasks.tagger import Entity, TaggedWords, TokenClassifier, split_text
+from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.task import Item
+from electra_tf.tasks.token_classifier import (
+    Entity,
+    TaggedWords,
+    TokenClassifier,
+    split_text,
+)
 from electra_tf.text.data_errors import DataErrorLog
 
 QUESTION = {"question": "who?", "context": "the user can change the file"}

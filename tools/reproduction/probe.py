@@ -23,7 +23,7 @@ from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.data.conll import Sentence, read_conll
 from electra_tf.tasks.data.splits import find_splits
-from electra_tf.tasks.tagger import encode_words
+from electra_tf.tasks.token_classifier import encode_words
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.warnings import UnknownCounter
 

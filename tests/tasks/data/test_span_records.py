@@ -11,8 +11,8 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.predictions import predict_items
 from electra_tf.tasks.tag_task import read_sentences
-from electra_tf.tasks.tagger import TokenClassifier
 from electra_tf.tasks.task_data import Reading
+from electra_tf.tasks.token_classifier import TokenClassifier
 
 TEXTS = ("Zoë met  Ann Lee.", "no name", "In Oslo")
 SPANS = ([(0, 3, "PER"), (9, 16, "PER")], [], [(3, 7, "LOC")])

@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.answerer import QuestionAnswerer
+from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.spans import QAPrediction
 
 

@@ -13,7 +13,7 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.data.conll import Sentence, read_conll
 from electra_tf.tasks.data.schemes import to_scheme
 from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.tagger import (
+from electra_tf.tasks.token_classifier import (
     EncodedWords,
     TokenClassifier,
     encode_words,

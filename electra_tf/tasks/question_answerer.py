@@ -15,7 +15,7 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import InitializerFactory
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.data.squad_json import Answer, Question
-from electra_tf.tasks.examples import EncodedExamples, IdBatch, check_num_targets
+from electra_tf.tasks.examples import EncodedExamples, IdRows, check_num_targets
 from electra_tf.tasks.losses import Loss, span_loss, weighted_sums
 from electra_tf.tasks.spans import QAPrediction, decode_answers
 from electra_tf.tasks.text_model import TextModel
@@ -46,7 +46,7 @@ class QuestionAnswerer(TextModel):
     kind = "question_answerer"
     own_arguments = ("null_threshold",)
     pairs = True
-    input_form, length_setting = "windows", "max_query_length"
+    input_form = "windows"
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class QuestionAnswerer(TextModel):
         return SpanHead(self.shape.width, initializers, *options, dtype="float32")
 
     def head_outputs(
-        self, x_BLD: Any, inputs: IdBatch, layer_ops: LayerOps, targets: Any = None
+        self, x_BLD: Any, inputs: IdRows, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
         """Return the outputs of `SpanHead.call`."""
         starts = [] if targets is None else [targets["start"]]
@@ -177,11 +177,6 @@ class QuestionAnswerer(TextModel):
             One prediction for each question, independent of `null_threshold`.
         """
         return self.predict_details(x, batch_size)
-
-    def decision_settings(self) -> dict[str, float]:
-        """Return the threshold of the null odds, if there is one."""
-        known = self.null_threshold is not None
-        return {"null_threshold": self.null_threshold} if known else {}
 
     def set_decision(self, value: float) -> None:
         """Set the threshold of the null odds."""

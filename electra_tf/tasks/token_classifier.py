@@ -18,7 +18,7 @@ from electra_tf.tasks.data.conll import Sentence, as_sentence
 from electra_tf.tasks.examples import (
     IGNORE_LABEL,
     EncodedExamples,
-    IdBatch,
+    IdRows,
     check_num_targets,
 )
 from electra_tf.tasks.losses import Loss, tag_loss
@@ -82,7 +82,6 @@ class TokenClassifier(TextModel):
     head_arguments = ("tags",)
     required_argument = "tags"
     metric_kind = "classes"
-    takes_words = True
     input_form = "words"
 
     def __init__(
@@ -130,7 +129,7 @@ class TokenClassifier(TextModel):
         return TokenClassificationHead(self.shape.width, len(self.tags), seed)
 
     def head_outputs(
-        self, x_BLD: Any, inputs: IdBatch, layer_ops: LayerOps, targets: Any = None
+        self, x_BLD: Any, inputs: IdRows, layer_ops: LayerOps, targets: Any = None
     ) -> Any:
         """Return float32 logits [B, L, C]."""
         return self.head(x_BLD)

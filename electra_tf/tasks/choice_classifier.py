@@ -14,7 +14,7 @@ from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.classifier import PooledTextModel, encode_texts
-from electra_tf.tasks.examples import EncodedExamples, IdBatch, check_num_targets
+from electra_tf.tasks.examples import EncodedExamples, IdRows, check_num_targets
 from electra_tf.tasks.losses import Loss, class_loss
 
 
@@ -58,7 +58,7 @@ class _ChoiceExamples(EncodedExamples):
         """int64 [N]: positions of the longest choice of each example."""
         return self.rows.lengths.reshape(-1, self.num_choices).max(1, initial=0)
 
-    def batch(self, rows: Sequence[int], size: int) -> tuple[IdBatch, Any, np.ndarray]:
+    def batch(self, rows: Sequence[int], size: int) -> tuple[IdRows, Any, np.ndarray]:
         """Pad examples to a batch of inputs [B, N, L]."""
         count = self.num_choices
         wanted = [row * count + choice for row in rows for choice in range(count)]
@@ -99,7 +99,6 @@ class ChoiceClassifier(PooledTextModel):
     own_arguments = ("num_choices",)
     required_argument = "num_choices"
     metric_kind = "classes"
-    takes_columns = True
     pairs = True
 
     def __init__(
@@ -166,9 +165,7 @@ class ChoiceClassifier(PooledTextModel):
         """Return a head with one output."""
         return self.text_head(1, seed)
 
-    def _forward(
-        self, inputs: IdBatch, layer_ops: LayerOps, targets: Any = None
-    ) -> Any:
+    def _forward(self, inputs: IdRows, layer_ops: LayerOps, targets: Any = None) -> Any:
         """Return logits [B, N] of inputs [B, N, L], or [R, 1] of single rows [R, L]."""
         shape = tf.shape(inputs["token_ids"])
         is_row = inputs["token_ids"].shape.rank == 2
