@@ -401,7 +401,5 @@ def test_pages_that_messages_name_exist():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             text = node.value if isinstance(node, ast.Constant) else ""
             named.update(re.findall(r"page ([A-Z][\w ]*)", str(text)))
-    assert {"Defaults", "Configuration", "Use the encoder"} <= named
-    assert (
-        named - {name for t in titles for name in named if name.startswith(t)} == set()
-    )
+    assert "Use the encoder" in named
+    assert [n for n in named if not n.startswith(tuple(titles))] == []
