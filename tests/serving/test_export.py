@@ -159,7 +159,7 @@ def _failing_spec(spec):
     ("change", "message"),
     [
         (_wrong, r"serving_default: logits differs by 0\.001 .*not each of .* once"),
-        (_failing_spec, "fresh process"),
+        pytest.param(_failing_spec, "fresh process", marks=pytest.mark.runs),
     ],
     ids=["other outputs and variables", "a failing function"],
 )
