@@ -6,12 +6,14 @@ lets weight decay and learning rate of AdamW be kept.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 _ITERATIONS = 5
 _COEFFICIENTS = 3.4445, -4.7750, 2.0315
+_GROUP_ELEMENTS = 2**24  # an update needs memory for some six times as many floats
 _RMS = 0.2  # root mean square of an update, about that of AdamW
 
 
@@ -22,6 +24,16 @@ def uses_muon(path: str, shape: tf.TensorShape) -> bool:
     an orthogonal update would have a fixed norm, however small the gradient.
     """
     return len(shape) == 2 and min(shape) > 1 and "embedding" not in path.lower()
+
+
+def muon_group(shape: tf.TensorShape, counts: Counter) -> tuple[int, ...]:
+    """Return the group of the next matrix of a shape, or of its transpose.
+
+    `counts`: matrices by shape, to which this one is added.
+    """
+    size = tuple(sorted(shape))
+    number, counts[size] = counts[size], counts[size] + 1
+    return *size, number // max(1, _GROUP_ELEMENTS // math.prod(size))
 
 
 def muon_updates(

@@ -10,6 +10,7 @@ Bias correction changes scalars only: with c1 = 1 - beta_1^t and c2 = 1 - beta_2
 where k = sqrt(c2) / c1. The paper's Adam has no bias correction: c1 = c2 = 1.
 """
 
+import collections
 import dataclasses
 import functools
 import math
@@ -25,7 +26,7 @@ from electra_tf import compat
 from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError
-from electra_tf.training.muon import muon_updates, uses_muon
+from electra_tf.training.muon import muon_group, muon_updates, uses_muon
 from electra_tf.training.schedule import (
     GeneratorMultipliers,
     LayerwiseMultipliers,
@@ -306,20 +307,20 @@ class Optimizer(keras.optimizers.Optimizer):
         scalars: "Scalars",
     ) -> None:
         # TensorFlow copies a variable that is assigned while another operation still
-        # reads it, so the updates wait for all gradients. The largest variable is
-        # updated last, when the gradients of the others are freed, because its update
-        # allocates a tensor of its size.
+        # reads it, so the updates wait for all gradients. The largest are the last,
+        # when the gradients of the others are freed, because an update allocates
+        # tensors of its size.
         previous = tf.group(*map(strategy.experimental_local_results, gradients))
-        updates: dict[Any, list[_Update]] = {}
+        groups: dict[Any, list[_Update]] = {}
+        counts: collections.Counter = collections.Counter()
         for (index, variable), gradient in zip(targets, gradients, strict=True):
-            slots = [_native(s[index]) for s in (self._means, self._squares)]
+            mean, square = (_native(s[index]) for s in (self._means, self._squares))
+            key = index if square is not None else muon_group(variable.shape, counts)
             scale = self._decays[index], self._factors[index]
-            # Matrices of one shape, or of its transpose, are made orthogonal at once.
-            key = index if slots[1] is not None else tuple(sorted(variable.shape))
-            updates.setdefault(key, []).append(
-                _Update(variable, gradient, *slots, *scale)
+            groups.setdefault(key, []).append(
+                _Update(variable, gradient, mean, square, *scale)
             )
-        for group in sorted(updates.values(), key=_elements):
+        for group in sorted(groups.values(), key=_elements):
             # In sequence, so that only one update's temporary tensors exist at a time.
             with tf.control_dependencies([previous]):
                 previous = strategy.extended.update(

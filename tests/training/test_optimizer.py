@@ -292,6 +292,18 @@ def test_muon_equals_keras(decay):
     assert has_square == [False, False, False, True, True]
 
 
+def test_muon_multiplies_matrices_of_one_shape_at_once():
+    def products(shapes):
+        variables = [tf.Variable(tf.ones(shape), name="kernel") for shape in shapes]
+        optimizer = built_optimizer(variables, name="muon")
+        update = tf.function(lambda: optimizer.update(variables, variables))
+        operations = update.get_concrete_function().graph.get_operations()
+        return sum("MatMul" in operation.type for operation in operations)
+
+    assert products([(6, 3), (3, 6), (6, 3)]) == products([(6, 3)]) > 0
+    assert products([(6, 3), (3, 5)]) == 2 * products([(6, 3)])
+
+
 def test_muon_in_bfloat16_is_near_float32():
     after = {}
     for precision in ("float32", "bfloat16"):

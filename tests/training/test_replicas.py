@@ -216,7 +216,9 @@ def test_workers_without_a_shared_folder_raise_errors(workers, output):
     assert not list(output.glob("workers/elsewhere-*/checkpoints"))
 
 
-@pytest.mark.parametrize("name", ["mirrored adam", "mirrored muon", "one adam"])
+@pytest.mark.parametrize(
+    "name", ["mirrored adam", "mirrored muon", "one adam", "one muon"]
+)
 def test_replicas_clip_the_summed_gradient(mirrored, name):
     updates = mirrored["updates"][name]
     assert updates["difference"] < 1e-6
