@@ -169,7 +169,11 @@ BAD = {  # task, rows, form, words of the error
     "a table of other columns": ("squad1", TAGGED, "Parquet", "'tokens'"),
     "a word on each line": (
         "tagging", [{"words": "The", "tags": "O"}], "CSV of JSON",
-        r"train\.csv:2: no sentence: 'words' is 'The'.*\.conll",
+        r"train\.csv must .* no list in the columns 'words', 'tags'; .*\.conll",
+    ),
+    "words and tags in columns of other names": (
+        "tagging", [{"Word": "The", "Tag": "O"}] * 2, "Parquet",
+        r"train\.parquet must .* no list in the columns 'Word', 'Tag'; .*\.conll",
     ),
     "tags of another length": (
         "tagging", [TAGGED[0], TAGGED[1] | {"ner_tags": ["O"]}], "Parquet",

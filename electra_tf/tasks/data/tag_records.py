@@ -73,8 +73,7 @@ class _Parser:
             values = record.get(key)
             if not isinstance(values, list) or not values:
                 value = f"is {values!r:.60}" if key in record else "is missing"
-                hint = "; a word on each line is .conll" * isinstance(values, str)
-                raise ValueError(f"{key!r} {value}, not a list with items{hint}")
+                raise ValueError(f"{key!r} {value}, not a list with items")
             for value in values:
                 if type(value) is int and columns:
                     if not 0 <= value < len(self.names):
@@ -162,6 +161,13 @@ def parse_labelled(
             notify(
                 f"{path}: {several:,} tasks with several annotations; the first is used"
             )
+    elif not any(map(_has_list, records)):
+        raise InputError(
+            f"{path} must have a sentence in each row, as lists of words and tags, and "
+            f"has no list in the columns {format_list(_keys(records), 30) or 'none'}; "
+            "write one word for each line as .conll: the word, a tab and its tag, "
+            "without a header, and a blank line after each sentence"
+        )
     elif len(parser.words) != 1 or len(parser.tags) != 1:
         raise InputError(
             f"{path} must have one list of words and one of tags in each record, or a "
@@ -280,6 +286,12 @@ def _is_input(value: Any) -> bool:
     """Return whether a value is a text or a list of words."""
     values = value if isinstance(value, list) else [value]
     return all(isinstance(one, str) for one in values)
+
+
+def _has_list(record: Any) -> bool:
+    """Return whether a record is or has a list."""
+    values = record.values() if isinstance(record, dict) else [record]
+    return any(isinstance(value, list) for value in values)
 
 
 def _has_words(record: Any) -> bool:
