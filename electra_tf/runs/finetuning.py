@@ -127,7 +127,7 @@ def run_task(
 ) -> list[Trial]:
     """Fine-tune and evaluate on one task; write the scores."""
     defaults, declaration = default_settings(pretrained), named(name)
-    published = declaration.published_settings(name)
+    published = declaration.published.get(name, {})
     if "max_length" in published:
         defaults["data.max_length"] = longest(pretrained, published["max_length"])
     if is_published(pretrained) and "epochs" in published:

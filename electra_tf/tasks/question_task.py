@@ -5,7 +5,7 @@ import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
@@ -37,12 +37,9 @@ class QuestionTask(Task):
     """Questions with contexts, and answers that are spans of these."""
 
     models = (QuestionAnswerer,)
+    published: ClassVar = {n: {"epochs": 2, "max_length": 512} for n in PUBLISHED}
     names_with_odds = ("squad2",)
     length_setting = "max_query_length"
-
-    def published_settings(self, name: str) -> dict[str, int]:
-        """Return the settings of SQuAD."""
-        return {"epochs": 2, "max_length": 512}
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read SQuAD's layout or tables; a single file is split by article."""
@@ -103,7 +100,8 @@ class QuestionTask(Task):
             files = find_labelled(data, _ENDINGS, PUBLISHED[name])
             data = files.get("dev") or next(iter(files.values()))
             notify(f"labels: {data}")
-        questions = squad_json.read_squad_ignoring_offsets(data)
+        log = DataErrorLog("stop")
+        questions = squad_json.read_squad(data, log, squad_json.OFFSET_ERRORS)
         answers = _read_by_id(predictions)
         if name == "squad1":
             return score_v1(questions, answers, notify)

@@ -7,7 +7,7 @@ import itertools
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
@@ -41,10 +41,7 @@ class TagTask(Task):
 
     models = (TokenClassifier,)
     columns = ("text_columns", "label_column", "spans_column", "tag_names")
-
-    def published_settings(self, name: str) -> dict[str, int]:
-        """Return the settings of chunking."""
-        return {"epochs": 3, "max_length": 256} if name == "chunking" else {}
+    published: ClassVar = {"chunking": {"epochs": 3, "max_length": 256}}
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read files of sentences with tags."""

@@ -6,7 +6,7 @@ converts predictions to lines, records and columns. Models know none of these.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
@@ -66,6 +66,8 @@ class Task:
     models: tuple[type["TextModel"], ...] = ()  # classes of its models
     columns: tuple[str, ...] = ()  # settings that name columns of its files
     length_setting = "max_length"  # of `DataConfig`, for truncated inputs
+    published: ClassVar[Mapping[str, Mapping[str, int]]] = {}
+    """Epochs and max_length of the original by value of --task."""
     names_with_odds: tuple[str, ...] = ()  # values of --task whose scores use --na_prob
 
     # Data.
@@ -73,10 +75,6 @@ class Task:
     def columns_of(self, name: str) -> tuple[str, ...]:
         """Return the settings of columns that a value of --task has."""
         return self.columns
-
-    def published_settings(self, name: str) -> dict[str, int]:
-        """Return `epochs` and `max_length` of the original for a value of --task."""
-        return {}
 
     def columns_for(self, model: "TextModel") -> tuple[str, ...]:
         """Return the settings of columns of the data that a model is scored on."""

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
@@ -31,6 +31,7 @@ class _TextTask(Task):
         "score_column",
         "split_column",
     )
+    published: ClassVar = {n: {"epochs": t.epochs} for n, t in glue.TASKS.items()}
 
     def columns_of(self, name: str) -> tuple[str, ...]:
         """Return the settings of columns; those of GLUE are published."""
@@ -40,10 +41,6 @@ class _TextTask(Task):
         """Return the settings of columns; sets of classes alone have a separator."""
         are_sets = model.metric_kind == "label_sets"
         return tuple(n for n in self.columns if are_sets or n != "label_separator")
-
-    def published_settings(self, name: str) -> dict[str, int]:
-        """Return the epochs of a task of GLUE."""
-        return {"epochs": glue.TASKS[name].epochs} if name in glue.TASKS else {}
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read a task of GLUE, or a table."""

@@ -11,7 +11,6 @@ from typing import Any
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.table import Table, read
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.delimited import DELIMITED_SUFFIXES
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES, describe_json
 from electra_tf.untrusted_files import parse_json
@@ -107,9 +106,7 @@ def parse_questions(
     `impossible_with_answers`. Without `needs_gold`, a question with wrong answers is
     unlabelled.
     """
-    path, rows = table.source, table.records()
-    if inner_suffix(path) in DELIMITED_SUFFIXES:
-        rows = [(number, _parse_cells(row)) for number, row in rows]
+    path, rows = table.source, table.records(_parse_cell)
     if is_nested(table):
         rows = [(0, article) for article in table.columns["data"][0]]
     first = rows[0][1] if rows else None
@@ -124,22 +121,14 @@ def parse_questions(
     return list(_Parser(path, log, ignored, needs_gold).questions(rows))
 
 
-def _parse_cells(row: dict[str, str]) -> dict[str, Any]:
-    """Return a row of texts with the values of JSON that two of its cells have."""
-    row = dict(row)
-    for name in ("answers", "is_impossible"):
-        text = row.get(name, "").strip()
-        try:
-            row[name] = parse_json(text.lower() if name != "answers" else text)
-        except ValueError:
-            if not text:
-                row.pop(name, None)
-    return row
-
-
-def read_squad_ignoring_offsets(path: str | os.PathLike) -> list[Question]:
-    """Read a file for scoring, which does not depend on answer offsets."""
-    return read_squad(path, DataErrorLog("stop"), OFFSET_ERRORS)
+def _parse_cell(name: str, text: str) -> Any:
+    """Return the value of JSON in a cell, if it has one; None: the cell is empty."""
+    if name not in ("answers", "is_impossible"):
+        return text
+    try:
+        return parse_json(text if name == "answers" else text.lower())
+    except ValueError:
+        return text.strip() or None
 
 
 class _Parser:

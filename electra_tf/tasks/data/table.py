@@ -61,14 +61,17 @@ class Table:
         """Raise an error if a column is missing."""
         _require(self.source, names, self.columns)
 
-    def records(self) -> list[tuple[int, Any]]:
+    def records(self, parse: Callable[[str, str], Any]) -> list[tuple[int, Any]]:
         """Return number and object of each row, without missing values.
 
-        A value of JSON that is no object is returned as it is.
+        `parse` converts name and text of a cell of .csv and .tsv. A value of JSON that
+        is no object is returned as it is.
         """
-        found = []
+        is_text, found = inner_suffix(self.source) in DELIMITED_SUFFIXES, []
         for index, number in enumerate(self.lines):
-            row = {k: v for k, v in self.row(index).items() if v is not None}
+            row = self.row(index)
+            row = {k: parse(k, v) for k, v in row.items()} if is_text else row
+            row = {name: value for name, value in row.items() if value is not None}
             found.append((number, row.get(records.VALUE, row)))
         return found
 

@@ -23,8 +23,6 @@ from electra_tf.tasks.data.span_records import (
 from electra_tf.tasks.data.table import Table
 from electra_tf.tasks.labels import parse_list
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.delimited import DELIMITED_SUFFIXES
-from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import describe_json
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
@@ -225,20 +223,14 @@ def parse_unlabelled(
 
 
 def _records(table: Table) -> list[tuple[int, Any]]:
-    """Return the records of rows, with their numbers; lists in texts are parsed."""
-    if inner_suffix(table.source) in DELIMITED_SUFFIXES:
-        columns = {
-            name: values if name == TEXT else list(map(_parse_cell, values))
-            for name, values in table.columns.items()
-        }
-        table = dataclasses.replace(table, columns=columns)
-    rows = table.records()
+    """Return the records of rows, with their numbers."""
+    rows = table.records(_parse_cell)
     return [(line, one) for line, value in rows for one in read_records(value)]
 
 
-def _parse_cell(cell: str) -> Any:
+def _parse_cell(name: str, cell: str) -> Any:
     """Return the list in a cell, or the cell; whole numbers are numbers."""
-    if cell[:1] not in ("[", "("):
+    if name == TEXT or cell[:1] not in ("[", "("):
         return cell
     try:
         return parse_json(cell)

@@ -12,7 +12,6 @@ from electra_tf.tasks.data.squad_json import (
     Question,
     parse_questions,
     read_squad,
-    read_squad_ignoring_offsets,
 )
 from electra_tf.tasks.data.table import read
 
@@ -212,16 +211,16 @@ def test_wrong_offsets(write, log, report, given, kind, start):
     assert report.counts == {kind: 1}
     with pytest.raises(InputError, match=rf"\(id a\): {kind}: "):
         read_squad(path, log)
-    assert len(read_squad_ignoring_offsets(path)) == 1
+    assert len(read_squad(path, log, OFFSET_ERRORS)) == 1
 
 
-def test_an_impossible_question_with_answers(write, report):
+def test_an_impossible_question_with_answers(write, log, report):
     path = write("dev.json", squad(qa(is_impossible=True), qa(id="b", question=" ")))
     (question,) = read_squad(path, report)
     assert (question.impossible, question.answers) == (True, ())
     assert report.counts == {"impossible_with_answers": 1, "wrong_value": 1}
     with pytest.raises(InputError, match=r"question 1 .*impossible_with"):
-        read_squad_ignoring_offsets(path)
+        read_squad(path, log, OFFSET_ERRORS)
 
 
 def test_wrong_and_missing_offsets_of_a_public_file(data, report):
