@@ -51,7 +51,7 @@ def predict_items(
                 if nbest:
                     record["nbest"] = task.nbest(details)[:nbest]
                 if item.gold is not None:
-                    gold = {"gold": item.gold}
+                    gold = {"gold": task.gold_json(item.gold)}
                     record = {**task.text_cells(item.value), **gold, **record}
                 if item.id is not None:
                     record = {"id": item.id, **record}

@@ -174,11 +174,14 @@ class QuestionTask(Task):
             "null_odds": float(f"{prediction.null_odds:.6g}"),
         }
 
+    def gold_json(self, gold: Any) -> list[str]:
+        """Return the texts of the gold answers."""
+        return list(dict.fromkeys(answer.text for answer in gold))
+
     def gold_cell(self, model: QuestionAnswerer, item: Any, gold: Any) -> str:
         """Return the gold answers as a JSON list."""
         gold = getattr(item, "gold", gold)  # `located` of a split lacks some answers
-        texts = dict.fromkeys(answer.text for answer in gold)
-        return json.dumps(list(texts), ensure_ascii=False)
+        return json.dumps(self.gold_json(gold), ensure_ascii=False)
 
 
 def _question_split(questions: Sequence[Question]) -> Split:

@@ -201,6 +201,10 @@ class Task:
         """Return the texts of an item by column."""
         return dict(zip(LINE_OF_PAIR, texts_of(item), strict=False))
 
+    def gold_json(self, gold: Any) -> Any:
+        """Return a target as JSON."""
+        return gold
+
     def gold_cell(self, model: "TextModel", item: Any, gold: Any) -> Any:
         """Return a target as one cell."""
         return gold

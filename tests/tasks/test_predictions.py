@@ -250,6 +250,9 @@ def test_a_csv_of_answers(models, predict, write, capsys):
     assert (first["id"], second["id"]) == ("q1", "q2")
     assert first["prediction"] == second["prediction"]
     assert "1 of 2 questions have no valid answers" in capsys.readouterr().out
+    found = list(map(json.loads, predict_items(model, items, "jsonl")))
+    assert [one.get("gold") for one in found] == [["the user", "user"], None]
+    assert [one["id"] for one in found] == ["q1", "q2"]
 
 
 def test_an_answerer_writes_spans_of_the_context(models, predict, records):
