@@ -50,8 +50,8 @@ def test_callbacks_know_the_direction_of_the_monitored_metric(tmp_path):
         keras.callbacks.ModelCheckpoint(best, save_best_only=True, **options),
         keras.callbacks.ReduceLROnPlateau(**options),
     ]
-    model = make_model()
-    model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    model = make_model(training_batch_size=18)
+    model.compile(keras.optimizers.SGD(0.5), run_eagerly=True)
     history = model.fit(
         TEXTS, LABELS, validation_split=0.25, epochs=4, callbacks=callbacks, verbose=0
     ).history
