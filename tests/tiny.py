@@ -294,7 +294,7 @@ NO_DROPOUT = {
 
 
 @functools.cache
-def start(max_positions=64, depth=2):
+def start(max_positions=64, depth=1):
     """Return an encoder of width 16, without weights."""
     shape = EncoderConfig(
         depth=depth, width=16, embedding=8, heads=2, feed_forward=32,

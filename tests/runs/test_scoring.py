@@ -30,7 +30,7 @@ def checkpoints(folder, tmp_path_factory):
 
     def make(name):
         if name not in paths:
-            sets = [f"objective.name={name}"]
+            sets = [f"objective.name={name}", "model.depth=1"]
             if FACTS[name].stages > 1:
                 sets += ["model.sharing=none", "model.generator_width=1.0"]
                 sets += ["model.generator_heads=2", "model.generator_embedding=16"]

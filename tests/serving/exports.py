@@ -28,23 +28,23 @@ def settings(**changes):
     )
 
 
-LAYER = tiny.start(depth=1)  # two layers of some models are enough
+LAYERS = tiny.start(depth=2)
 MODELS = {
-    "classifier": lambda: TextClassifier(tiny.start(), LABELS, settings()),
-    "pairs": lambda: TextClassifier(LAYER, LABELS, settings(), pairs=True),
+    "classifier": lambda: TextClassifier(LAYERS, LABELS, settings()),
+    "pairs": lambda: TextClassifier(tiny.start(), LABELS, settings(), pairs=True),
     "pooled_pairs": lambda: TextClassifier(
-        LAYER, LABELS, settings(model_pooling="pair"), pairs=True
+        tiny.start(), LABELS, settings(model_pooling="pair"), pairs=True
     ),
     "regressor": lambda: TextRegressor(
-        LAYER, 1, 5, settings(model_pooling="mean", model_pooler="gelu")
+        tiny.start(), 1, 5, settings(model_pooling="mean", model_pooler="gelu")
     ),
     # `predict` and texts have other tags than the learned ones, which ids have.
     "tagger": lambda: TokenClassifier(
-        tiny.start(), ("B-X", "I-X", "O"), settings(), scheme="IOB1"
+        LAYERS, ("B-X", "I-X", "O"), settings(), scheme="IOB1"
     ),
-    "answerer": lambda: QuestionAnswerer(LAYER, 0.0, settings()),
+    "answerer": lambda: QuestionAnswerer(tiny.start(), 0.0, settings()),
     "separate_spans": lambda: QuestionAnswerer(
-        LAYER,
+        tiny.start(),
         None,
         settings(model_joint_prediction=False, model_answerable=False),
     ),

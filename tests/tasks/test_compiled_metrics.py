@@ -83,7 +83,7 @@ def make_model(name, classes=2):
     """Return a model whose outputs differ between texts."""
     settings = tiny.settings(**tiny.NO_DROPOUT, training_batch_size=BATCH)
     if name == "scores":
-        model = TextRegressor(tiny.start(), 1, 5, settings)
+        model = TextRegressor(tiny.start(depth=2), 1, 5, settings)
     elif name == "tags":
         model = TokenClassifier(tiny.start(), "ABC"[:classes], settings)
     else:

@@ -92,7 +92,7 @@ def rates_of(model):
 def test_dropout_is_that_of_pretraining_unless_rows_repeat(
     trained, epochs, given, rate, tmp_path
 ):
-    start = tiny.start(depth=1)
+    start = tiny.start()
     shape = dataclasses.replace(start.shape, dropout=trained, attention_dropout=trained)
     names = ("model.dropout", "model.attention_dropout")
     model = electra_tf.TextClassifier(

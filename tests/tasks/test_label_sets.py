@@ -32,7 +32,8 @@ ROWS = np.array([[label in names for label in LABELS] for names in SETS], np.int
 
 def new(seed=1, **settings):
     settings = tiny.settings(**tiny.NO_DROPOUT, **settings)
-    return TextClassifier(tiny.start(), LABELS, settings, seed, multi_label=True)
+    start = tiny.start(depth=2)
+    return TextClassifier(start, LABELS, settings, seed, multi_label=True)
 
 
 @pytest.fixture(scope="module")

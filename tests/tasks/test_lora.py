@@ -13,7 +13,7 @@ RANK = 4
 def test_low_rank_changes_alone_are_trained_and_saved_in_the_kernels(tmp_path):
     rows, labels = texts(96, longest=11, shortest=10)
     chosen = settings(optimizer_learning_rate=0.01, training_epochs=20, **NO_DROPOUT)
-    model = electra_tf.TextClassifier(start(), ["bad", "good"], settings=chosen)
+    model = electra_tf.TextClassifier(start(depth=2), ["bad", "good"], settings=chosen)
     rng = np.random.default_rng(0)
     for weight in model.encoder.weights:  # so that [CLS] depends on the text
         if len(weight.shape) == 2:

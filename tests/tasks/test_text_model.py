@@ -130,7 +130,8 @@ def test_lower_layers_have_lower_learning_rates():
     # A first update is sign(g) times the rate, so its size is the rate.
     changes = {"optimizer_layer_decay": 0.5, "optimizer_weight_decay": 0.0}
     changes |= {"optimizer_warmup_share": 0.0, "optimizer_epsilon": 1e-12}
-    model = tiny.compiled(classifier(**tiny.NO_DROPOUT, **changes))
+    settings = tiny.settings(**tiny.NO_DROPOUT, **changes)
+    model = tiny.compiled(TextClassifier(tiny.start(depth=2), "ab", settings))
     before = tiny.weights(model)
     model.train_on_batch(*batch(model))
     after = tiny.weights(model)
