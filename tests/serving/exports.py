@@ -42,7 +42,7 @@ MODELS = {
     "tagger": lambda: TokenClassifier(
         LAYERS, ("B-X", "I-X", "O"), settings(), scheme="IOB1"
     ),
-    "answerer": lambda: QuestionAnswerer(tiny.start(), 0.0, settings()),
+    "answerer": lambda: QuestionAnswerer(LAYERS, 0.0, settings()),
     "separate_spans": lambda: QuestionAnswerer(
         tiny.start(),
         None,
