@@ -100,6 +100,11 @@ def read_conll(
     A sentence with a bad line is dropped as a whole.
     """
     path = os.fspath(path)
+    if inner_suffix(path) == ".spacy":
+        raise InputError(
+            f"{path} must be text, not a DocBin of spaCy 3; write json.dumps("
+            "doc.to_json()) of each document as a line of a .jsonl"
+        )
     if inner_suffix(path) in _NO_COLUMNS:
         raise InputError(
             f"{path} must be columns (.txt, .conll, .tsv): a word, a tab and its tag "

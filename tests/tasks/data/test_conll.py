@@ -231,3 +231,10 @@ def test_bad_records_stop_or_are_counted(read_json, report, record, words):
 def test_other_formats_raise(read_json, name):
     with pytest.raises(InputError, match=f"{name} must be .*jsonl"):
         read_json(GOOD, name=name)
+
+
+def test_documents_of_spacy_3_are_refused_with_the_conversion(tmp_path, log):
+    path = tmp_path / "train.spacy"
+    path.write_bytes(b"x\x9c\xcd")
+    with pytest.raises(InputError, match=r"train\.spacy must be .*doc\.to_json\(\)"):
+        read_conll(path, 0, -1, log)
