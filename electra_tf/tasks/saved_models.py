@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -49,6 +50,22 @@ def from_saved_config(kind: Any, config: Mapping[str, Any]) -> Any:
     model = kind(start, settings=settings, name=config.get("name"), **own)
     model.trainable = config.get("trainable", True)
     return model
+
+
+def given_arguments(kind: Any, head: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a class that `from_preset` got; TypeError for others."""
+    if unknown := head.keys() - set(kind.own_arguments):
+        known = [*inspect.signature(kind.from_preset).parameters, *kind.own_arguments]
+        known = dict.fromkeys(name for name in known if name != "head")
+        found = any(loader.setting_named(name, FinetuningConfig) for name in unknown)
+        remedy = "; settings go to settings={...}" if found else ""
+        raise TypeError(
+            f"{kind.__name__}.from_preset has no argument "
+            f"{', '.join(sorted(unknown))}; it has {', '.join(known)}{remedy}"
+        )
+    # None is the value of the saved model.
+    required = (*kind.head_arguments, kind.required_argument)
+    return {n: v for n, v in head.items() if v is not None or n not in required}
 
 
 def load_file(file: str, kind: type[Model], compile: bool = False) -> Model:

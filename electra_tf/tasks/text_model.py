@@ -6,7 +6,6 @@
 
 import dataclasses
 import functools
-import inspect
 import os
 import re
 import warnings
@@ -18,7 +17,6 @@ import tensorflow as tf
 
 from electra_tf import sources
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.config.loader import setting_named
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
@@ -149,18 +147,7 @@ class TextModel(keras.Model, TaskMethods):
         Returns:
             A model with an untrained head, or the saved model unchanged.
         """
-        if unknown := head.keys() - set(cls.own_arguments):
-            known = [*inspect.signature(cls.from_preset).parameters, *cls.own_arguments]
-            known = dict.fromkeys(name for name in known if name != "head")
-            found = any(setting_named(name, FinetuningConfig) for name in unknown)
-            remedy = "; settings go to settings={...}" if found else ""
-            raise TypeError(
-                f"{cls.__name__}.from_preset has no argument "
-                f"{', '.join(sorted(unknown))}; it has {', '.join(known)}{remedy}"
-            )
-        for argument in (*cls.head_arguments, cls.required_argument):
-            if head.get(argument, ...) is None:  # that of the saved model
-                del head[argument]
+        head = saved_models.given_arguments(cls, head)
         source = sources.open_source(path_or_name, vocabulary)
         own = {"seed": seed, "name": name, "dtype": dtype, "trainable": trainable}
         return saved_models.from_source(cls, source, head, settings, max_length, own)
