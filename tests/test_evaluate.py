@@ -1,14 +1,10 @@
 """The command: metrics as a table and as JSON."""
 
-import copy
 import json
 import shutil
 
 import pytest
 from conftest import GOLDEN, failure
-
-from electra_tf import cli, finetune
-from electra_tf.config.finetuning import FinetuningConfig
 
 
 def test_metrics_equal_those_of_training(here, pretrained, folder, tmp_path):
@@ -71,13 +67,12 @@ def test_predictions_are_scored(here, tmp_path):
 
 
 def test_a_flag_names_the_spans_of_characters(here, tmp_path):
-    values = copy.deepcopy(finetune.FLAGS)
-    values(["finetune", "--spans_column=ner"])
-    settings = cli.resolve(values, finetune.SETTINGS, root=FinetuningConfig)
-    assert settings.data.spans_column == "ner"
     row = {"text": "the file", "entities": [], "ner": [[4, 99, "PER"]]}
     (tmp_path / "dev.json").write_text(json.dumps([row | {"ner": [[0, 3, "X"]]}, row]))
     given = [f"--model={GOLDEN}/saved/tagger", f"--data={tmp_path}/dev.json"]
+    start = f"--checkpoint={GOLDEN}/saved/run", f"--output={tmp_path}/out"
+    train = "--task=tagging", f"--data={tmp_path}/dev.json", *start
+    assert "4:99" in failure(here("finetune", *train, "--spans_column=ner"))
     message = failure(here("evaluate", *given, "--spans_column=ner"))
     assert "4:99 is no span of 8 characters" in message
     assert "--on_error=report" in message

@@ -72,5 +72,5 @@ def test_a_model_shows_encoder_and_head(model, shape):
         "head": (shape, f"{size(model.head):,}"),
     }
     nested, _ = rows(model, expand_nested=True)
-    number = f"{size(model.encoder.blocks[1]):,}"
-    assert nested["layer_1"] == ("(None, None, 16)", number)
+    number = f"{size(model.encoder.blocks[0]):,}"
+    assert nested["layer_0"] == ("(None, None, 16)", number)

@@ -181,7 +181,7 @@ ERRORS = {
         "classifier", None, "", {"split_column": "split"}, "one table",
     ),
     "another tag": ("tagger", "a.txt", "the B-ODD\n", {}, r"a\.txt:1: .*'B-ODD'"),
-    "a table of tags": ("tagger", "a.csv", csv("ababa"), {}, r"a\.csv must have one"),
+    "a table of tags": ("tagger", "a.csv", csv("ababa"), {}, r"a\.csv must have a sen"),
     "keys of columns": (
         "tagger", "a.txt", TAGS, {"text_columns": ["a"]}, r"--text_columns.*a\.txt",
     ),
