@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 
 from electra_tf.errors import InputError, format_list
+from electra_tf.untrusted_files import parse_json
 
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?")
 _EMPTY_VALUES = {"nan", "null", "none", "na", "n/a", "<na>", "nat", "undefined", "#n/a"}
 THRESHOLD = 0.5  # a text has the classes whose probabilities are above it
+_QUOTE = re.compile("['\"]")
+_TWO_TEXTS = re.compile("['\"]\\s+['\"]")
+_ARRAY = re.compile(r"\barray\((\[[^]]*\])(?:, dtype=\w+)?\)")
 SEPARATOR = ";"  # of names of classes, if the training data had none
 _ELEMENT = re.compile(
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?<![\w.])[+-]?\d+(?![\w.])"""
@@ -55,6 +59,26 @@ def parse_list(cell: str) -> list[str] | None:
     if not is_list or any(type(value) not in (str, int) for value in values):
         return None
     return list(map(str, values))
+
+
+def parse_cell(cell: str) -> Any:
+    """Return a value that is written as JSON, or by Python, pandas or NumPy.
+
+    ValueError: it is none. Tuples are returned as lists.
+    """
+    try:
+        return parse_json(cell)
+    except ValueError:
+        names = parse_list(cell)
+    if names is not None:
+        return names if _QUOTE.search(cell) else list(map(int, names))
+    if _TWO_TEXTS.search(cell):  # which Python would join
+        raise ValueError("texts without a comma")
+    try:
+        value = ast.literal_eval(_ARRAY.sub(r"\1", cell.strip()))
+        return json.loads(json.dumps(value))
+    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise ValueError(str(error)) from error
 
 
 def is_like_list(cell: str) -> bool:

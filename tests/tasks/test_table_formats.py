@@ -44,11 +44,11 @@ FORMATS = {  # suffix, and how a list or an object is written in a cell
     "JSON lines": (".jsonl", None),
     "CSV of JSON": (".csv", json.dumps),
     "TSV of JSON": (".tsv", json.dumps),
-    "CSV of Python": (".csv", str),
+    "CSV of pandas": (".csv", str),  # with an index, whose column has no name
     "CSV of NumPy": (".csv", lambda cell: str(cell).replace(",", "")),
 }
 EACH = pytest.mark.parametrize("form", FORMATS)
-OF_JSON = pytest.mark.parametrize("form", list(FORMATS)[:5])
+OF_JSON = pytest.mark.parametrize("form", list(FORMATS)[:6])
 
 
 def write_table(folder, stem, rows, form):
@@ -66,6 +66,8 @@ def write_table(folder, stem, rows, form):
             {k: v if isinstance(v, str) else cell(v) for k, v in row.items()}
             for row in rows
         ]
+        if form == "CSV of pandas":
+            rows = [{"": str(index), **row} for index, row in enumerate(rows)]
         if suffix == ".tsv":
             lines = [rows[0].keys(), *(row.values() for row in rows)]
             file.write("".join("\t".join(line) + "\n" for line in lines))
@@ -153,6 +155,29 @@ def test_an_answerer_is_scored_on_tables_and_predicts_for_them(
     ]
 
 
+def test_answers_of_numpy_arrays_are_read(train):
+    cell = "{'text': array(['the user'], dtype=object), 'answer_start': array([3])}"
+    rows = [row | {"answers": cell} for row in ASKED]
+    located = train("squad1", rows, "CSV of JSON").splits["dev"].targets
+    assert [[(a.text, a.start) for a in own] for own in located] == [
+        [("the user", 3)]
+    ] * 3
+
+
+@pytest.mark.parametrize("form", ["Parquet", "CSV of JSON", "TSV of JSON"])
+def test_a_word_in_each_row_is_no_text(saved_models, tmp_path, form):
+    rows = [{"sentence_id": "0", "words": "EU", "labels": "B-NP"}] * 2
+    path = write_table(tmp_path, "a", rows, form)
+    with pytest.raises(InputError, match=r"the word 'EU' alone; .*\.conll"):
+        tiny.read_items(saved_models["tagger"], path)
+
+
+def test_a_docbin_is_refused(saved_models, tmp_path):
+    (tmp_path / "a.spacy").write_bytes(b"DocBin\x00\xff")
+    with pytest.raises(InputError, match=r"doc\.to_json"):
+        tiny.read_items(saved_models["tagger"], str(tmp_path / "a.spacy"))
+
+
 BAD = {  # task, rows, form, words of the error
     "a row of a table": (
         "squad1", [ASKED[0], ASKED[1] | {"question": " "}], "CSV of JSON",
@@ -183,7 +208,11 @@ BAD = {  # task, rows, form, words of the error
         "tagging", NUMBERED, "CSV of NumPy", r"train\.csv:2: .*--tag_names",
     ),
     "a list that is cut": (
-        "tagging", [TAGGED[0] | {"tokens": "['a', 'b"}], "CSV of Python", "csv.*tokens",
+        "tagging", [TAGGED[0] | {"tokens": "['a', 'b"}], "CSV of pandas", "csv.*tokens",
+    ),
+    "lists that NumPy cuts": (
+        "tagging", [{"tokens": "['a' 'b' ... 'c']", "tags": "['O' ... 'O']"}],
+        "CSV of NumPy", r"train\.csv:2: no sentence: 'tokens' is .*, not a list",
     ),
 }  # fmt: skip
 

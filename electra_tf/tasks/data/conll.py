@@ -9,7 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.files import Notify, has_bad_bytes, read_text
+from electra_tf.tasks.data.files import (
+    Notify,
+    has_bad_bytes,
+    read_text,
+    refuse_binary,
+)
 from electra_tf.tasks.data.schemes import STRAY, is_span_scheme, respelled
 from electra_tf.tasks.data.span_records import SpanForm
 from electra_tf.text.data_errors import DataErrorLog
@@ -100,16 +105,11 @@ def read_conll(
     A sentence with a bad line is dropped as a whole.
     """
     path = os.fspath(path)
-    if inner_suffix(path) == ".spacy":
-        raise InputError(
-            f"{path} must be text, not a DocBin of spaCy 3; write json.dumps("
-            "doc.to_json()) of each document as a line of a .jsonl"
-        )
+    refuse_binary(path)
     if inner_suffix(path) in _NO_COLUMNS:
         raise InputError(
             f"{path} must be columns (.txt, .conll, .tsv): a word, a tab and its tag "
-            "on each line, and a blank line after each sentence; or .jsonl with lists "
-            "of words and tags"
+            "on each line, and a blank line after each sentence"
         )
     if word_column == tag_column:
         raise InputError(

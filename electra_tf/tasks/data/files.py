@@ -23,12 +23,17 @@ def print_note(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def refuse_spreadsheet(path: str) -> None:
-    """Raise an error for a spreadsheet, with the command that converts it."""
+def refuse_binary(path: str) -> None:
+    """Raise an error for a spreadsheet or a DocBin, with what converts it."""
     if files.inner_suffix(path) in (".xlsx", ".xls", ".ods"):
         raise InputError(
             f"{path} must be .csv, .tsv, .jsonl, .json or .parquet; save it as .csv, "
             "or run pandas.read_excel(FILE).to_csv('NEW.csv', index=False)"
+        )
+    if files.inner_suffix(path) == ".spacy":
+        raise InputError(
+            f"{path} must be text, not a DocBin of spaCy 3; write json.dumps("
+            "doc.to_json()) of each document as a line of a .jsonl"
         )
 
 
@@ -38,7 +43,7 @@ def check_input_file(path: str | None) -> None:
         return
     if not os.path.isfile(path):
         raise InputError(f"--input must be a file, and {path!r} is none")
-    refuse_spreadsheet(path)
+    refuse_binary(path)
 
 
 @contextlib.contextmanager

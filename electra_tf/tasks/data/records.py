@@ -14,7 +14,7 @@ from electra_tf.text.rows import begins_json, describe_json, is_json, json_rows
 from electra_tf.untrusted_files import parse_json
 
 TEXT = "text"  # column of the lines of a text
-VALUE = ""  # column of values of JSON that are no objects
+VALUE = "\0"  # column of values of JSON that are no objects
 Records = Iterator[tuple[int, dict[str, Any]]]  # line on which each begins, and record
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.table import Table, read
+from electra_tf.tasks.labels import parse_cell
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES, describe_json
@@ -122,11 +123,11 @@ def parse_questions(
 
 
 def _parse_cell(name: str, text: str) -> Any:
-    """Return the value of JSON in a cell, if it has one; None: the cell is empty."""
+    """Return the value of a cell as JSON, if it has one; None: the cell is empty."""
     if name not in ("answers", "is_impossible"):
         return text
     try:
-        return parse_json(text if name == "answers" else text.lower())
+        return parse_cell(text) if name == "answers" else parse_json(text.lower())
     except ValueError:
         return text.strip() or None
 

@@ -103,7 +103,7 @@ def read(
     rows, for `Table.records`.
     """
     source = path or files.STANDARD_INPUT
-    files.refuse_spreadsheet(source)
+    files.refuse_binary(source)
     builder = Builder(source, columns, any_json)
     with without_collections():
         if source.startswith(TFDS):

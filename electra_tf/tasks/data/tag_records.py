@@ -21,14 +21,18 @@ from electra_tf.tasks.data.span_records import (
     to_word_spans,
 )
 from electra_tf.tasks.data.table import Table
-from electra_tf.tasks.labels import parse_list
+from electra_tf.tasks.labels import is_like_list, parse_cell
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.rows import describe_json
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
-from electra_tf.untrusted_files import parse_json
 
 WORD_KEYS = ("words", "tokens")
+_NAMING = "pass the names of integers in their order: --tag_names=O,B-PER,I-PER"
+_AS_COLUMNS = (
+    "write one word for each line as .conll: the word, a tab and its tag, without a "
+    "header, and a blank line after each sentence"
+)
 _WORD = re.compile("[^ \t\r\n]+")
 _TAG_KEYS = (
     "ner_tags", "tags", "labels", "chunk_tags", "pos_tags", "upos", "xpos", "ner",
@@ -76,7 +80,7 @@ class _Parser:
                 if type(value) is int and columns:
                     if not 0 <= value < len(self.names):
                         names = f"{len(self.names)} --tag_names"
-                        raise ValueError(f"{key!r} has {value}, of {names}")
+                        raise ValueError(f"{key!r} has {value}, of {names}; {_NAMING}")
                 elif not isinstance(value, str) or not _WORD.fullmatch(value):
                     reason = "not a string without white space"
                     raise ValueError(f"{key!r} has {value!r:.60}, {reason}")
@@ -114,10 +118,16 @@ class _Parser:
                 "another key with --text_columns"
             )
         words = record[word_key]
+        tag_key = next((key for key in self.tags if key in record), None)
         if isinstance(words, str):
+            is_word = word_key in WORD_KEYS and _WORD.fullmatch(words)
+            if is_word and isinstance(record.get(tag_key), str):
+                raise ValueError(
+                    f"a row must have a sentence, not the word {words!r:.60} alone; "
+                    f"{_AS_COLUMNS}"
+                )
             return self.text(words, line), ""
         bare = Sentence(tuple(words), None, self.source, line, True)
-        tag_key = next((key for key in self.tags if key in record), None)
         if tag_key is None:
             return bare, ""
         parser = dataclasses.replace(self, words=[word_key], tags=[tag_key])
@@ -147,9 +157,8 @@ def parse_labelled(
     form = _form(records, settings) if has_spans else None
     parser = _parser(path, records, settings, form, tokenizer)
     parse, kind = parser.labelled, "no sentence"
-    remedy = "pass the names of integers in their order: --tag_names=O,B-PER,I-PER"
     if parser.form:
-        parse, kind, remedy = parser.spans, "no spans of words", ""
+        parse, kind = parser.spans, "no spans of words"
         notify(f"{path}: texts with spans of characters, key {parser.form.spans!r}")
         accepted = [(line, value) for line, value in values if not is_rejected(value)]
         if rejected := len(values) - len(accepted):
@@ -163,8 +172,7 @@ def parse_labelled(
         raise InputError(
             f"{path} must have a sentence in each row, as lists of words and tags, and "
             f"has no list in the columns {format_list(_keys(records), 30) or 'none'}; "
-            "write one word for each line as .conll: the word, a tab and its tag, "
-            "without a header, and a blank line after each sentence"
+            f"{_AS_COLUMNS}"
         )
     elif len(parser.words) != 1 or len(parser.tags) != 1:
         raise InputError(
@@ -183,7 +191,7 @@ def parse_labelled(
                 raise ValueError(f"{sentence.text!r:.60} has no word")
             sentences.append(sentence)
         except ValueError as error:
-            log.add(path, line, kind, f"{error}; the sentence is dropped", remedy)
+            log.add(path, line, kind, f"{error}; the sentence is dropped")
     return require_sentences(sentences, path)
 
 
@@ -229,16 +237,13 @@ def _records(table: Table) -> list[tuple[int, Any]]:
 
 
 def _parse_cell(name: str, cell: str) -> Any:
-    """Return the list in a cell, or the cell; whole numbers are numbers."""
+    """Return the list in a cell, or the cell."""
     if name == TEXT or cell[:1] not in ("[", "("):
         return cell
     try:
-        return parse_json(cell)
+        return parse_cell(cell)
     except ValueError:
-        values = parse_list(cell)
-    if values is None:
         return cell
-    return values if "'" in cell or '"' in cell else list(map(int, values))
 
 
 def _parser(
@@ -281,9 +286,10 @@ def _is_input(value: Any) -> bool:
 
 
 def _has_list(record: Any) -> bool:
-    """Return whether a record is or has a list."""
+    """Return whether a record is or has a list, or a text like one that is broken."""
     values = record.values() if isinstance(record, dict) else [record]
-    return any(isinstance(value, list) for value in values)
+    is_text = (isinstance(value, str) and is_like_list(value) for value in values)
+    return any(isinstance(value, list) for value in values) or any(is_text)
 
 
 def _has_words(record: Any) -> bool:
