@@ -23,7 +23,7 @@ from electra_tf.tasks.data.table import READERS, Table, read
 from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.score import AnswerScorer
 from electra_tf.tasks.spans import QAPrediction
-from electra_tf.tasks.squad_metrics import require_gold, score_v1, score_v2
+from electra_tf.tasks.squad_metrics import has_gold, score_v1, score_v2
 from electra_tf.tasks.task import Item, Task, check_count
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.data_errors import DataErrorLog
@@ -59,15 +59,14 @@ class QuestionTask(Task):
                 detail = "its context has none of its answers; left out of training"
                 log.add(place, 0, "untrainable", detail)
         found["train"] = [one for one in found["train"] if one.trainable]
-        parts = {
-            split: _question_split(questions) for split, questions in found.items()
-        }
+        parts = {}
+        for split, questions in found.items():
+            if split != "train" and any(q.gold is not None for q in questions):
+                questions = _scored_questions(questions, allows_null, log)
+            parts[split] = _question_split(questions)
         threshold = 0.0 if allows_null else None
         model = functools.partial(QuestionAnswerer, null_threshold=threshold)
-        task = TaskData(name, parts, AnswerScorer(allows_null), model)
-        for split in task.eval_splits.values():
-            require_gold(split.items, allows_null)
-        return task
+        return TaskData(name, parts, AnswerScorer(allows_null), model)
 
     def decision_settings(self, model: QuestionAnswerer) -> dict[str, float]:
         """Return the threshold of the null odds, if there is one."""
@@ -77,14 +76,14 @@ class QuestionTask(Task):
     def labelled_data(
         self, model: QuestionAnswerer, name: str | None, data: str, reading: Reading
     ) -> Labelled:
-        """Read questions, all of them with gold answers."""
+        """Read the questions with gold answers; the others are bad rows."""
         allows_null, splits = model.null_threshold is not None, {}
         name = "squad2" if allows_null else "squad1"
         files = find_labelled(data, _ENDINGS, PUBLISHED[name])
         for split, file in files.items():
             found = squad_json.read_squad(file, reading.log, squad_json.OFFSET_ERRORS)
+            found = _scored_questions(found, allows_null, reading.log)
             splits[split] = _question_split(found)
-            require_gold(found, allows_null)
         if allows_null:
             reading.notify(
                 "a question has no answer where its null_odds are above the threshold "
@@ -182,6 +181,25 @@ class QuestionTask(Task):
         """Return the gold answers as a JSON list."""
         gold = getattr(item, "gold", gold)  # `located` of a split lacks some answers
         return json.dumps(self.gold_json(gold), ensure_ascii=False)
+
+
+def _scored_questions(
+    questions: Sequence[Question], allows_null: bool, log: DataErrorLog
+) -> list[Question]:
+    """Return the questions with gold answers; log the others."""
+    scored = [one for one in questions if has_gold(one, allows_null)]
+    for one in questions:
+        if not has_gold(one, allows_null):
+            found = "`is_impossible` is true" * one.impossible or "no `answers`"
+            detail = f"{found}, so there are no gold answers; left out of scores"
+            remedy = "train with --task=squad2" * one.impossible
+            place = f"{one.source}, question {one.id}"
+            log.add(place, 0, "no_answers", detail, remedy)
+    if not scored:
+        raise InputError(
+            f"{questions[0].source} must have a valid question, and has none"
+        )
+    return scored
 
 
 def _question_split(questions: Sequence[Question]) -> Split:

@@ -47,7 +47,7 @@ def score_v1(
     warn: Callable[[str], None] = print_note,
 ) -> dict[str, float]:
     """Compute the scores of SQuAD 1.1; a missing prediction scores 0."""
-    require_gold(questions, allows_null=False)
+    _require_gold(questions, allows_null=False)
     if missing := _missing_ids(questions, predictions, warn):
         warn(f"{_some(missing, 'question')} without a prediction; each scores 0")
     sums = [0.0, 0.0]
@@ -69,7 +69,7 @@ def score_v2(
     warn: Callable[[str], None] = print_note,
 ) -> dict[str, float]:
     """Compute the scores of SQuAD 2.0, as evaluate-v2.0.py does."""
-    require_gold(questions, allows_null=True)
+    _require_gold(questions, allows_null=True)
     if missing := _missing_ids(questions, predictions, warn):
         raise InputError(
             f"{_some(missing, 'question')} of {len(questions)} without a prediction; "
@@ -104,14 +104,15 @@ def score_v2(
     return result
 
 
-def require_gold(questions: Sequence[Question], allows_null: bool) -> None:
+def has_gold(question: Question, allows_null: bool) -> bool:
+    """Return whether a question can be scored; `allows_null`: by SQuAD 2.0's rules."""
+    return bool(question.answers) or (allows_null and question.impossible)
+
+
+def _require_gold(questions: Sequence[Question], allows_null: bool) -> None:
     """Raise an error for a question without gold answers."""
-    without = [
-        question.id
-        for question in questions
-        if not (question.answers or (allows_null and question.impossible))
-    ]
-    if without or not questions:
+    without = [one.id for one in questions if not has_gold(one, allows_null)]
+    if without:
         raise InputError(
             f"{_some(without, 'question')} of {len(questions)} without gold answers; "
             "is_impossible needs --task=squad2"

@@ -122,6 +122,29 @@ def test_an_answerer_is_scored_with_its_stored_threshold(
         assert f"{threshold:.6g}" in " ".join(notes)
 
 
+def test_questions_without_answers_may_be_left_out(
+    evaluate, models, write, monkeypatch, capsys
+):
+    def report(*questions):
+        path = write("new.jsonl", questions)
+        return evaluate_model(models["answerer"], "squad2", path, on_error="report")[0]
+
+    unlabelled = QUESTIONS[0] | {"id": "c", "answers": None}
+    scores = report(*QUESTIONS, unlabelled)
+    assert (scores["examples"], scores["data_errors"]) == (
+        {"data": 2},
+        {"no_answers": 1},
+    )
+    assert "new.jsonl, question c: no_answers: no `answers`" in capsys.readouterr().err
+    for bad in (unlabelled, QUESTIONS[0] | {"id": None}):
+        with pytest.raises(InputError, match=r"new\.jsonl must have a valid question"):
+            report(bad)
+    monkeypatch.setattr(models["answerer"], "null_threshold", None)
+    assert report(*QUESTIONS)["examples"] == {"data": 1}
+    with pytest.raises(InputError, match=r"question \w+: .*is_impossible.*=squad2"):
+        evaluate("answerer", write("new.jsonl", QUESTIONS))
+
+
 def test_a_glue_task_is_scored_by_its_metrics(write, tmp_path):
     write("config.yaml", '# {"task": "sst2"}\n')
     shutil.copy(SAVED / "classifier" / "model.keras", tmp_path)

@@ -162,7 +162,6 @@ INVALID = {  # function, arguments, words
     ),
     "no gold in 1": (score_v1, (UNLABELLED, {"a": ""}), "gold"),
     "no gold in 2": (score_v2, (UNLABELLED, {"a": ""}), "gold"),
-    "no questions": (score_v1, ([], {}), "gold"),
 }
 
 

@@ -82,8 +82,11 @@ class _InvalidError(Exception):
 def read_squad(
     path: str | os.PathLike, log: DataErrorLog, ignored: Sequence[str] = ()
 ) -> list[Question]:
-    """Read a file in SQuAD's layout, or a table of questions."""
-    return parse_questions(read(os.fspath(path), log, any_json=True), log, ignored)
+    """Read a file in SQuAD's layout, or a table of questions, one or more."""
+    found = parse_questions(read(os.fspath(path), log, any_json=True), log, ignored)
+    if not found:
+        raise InputError(f"{path} must have a valid question, and has none")
+    return found
 
 
 def is_nested(table: Table) -> bool:
