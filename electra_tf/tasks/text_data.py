@@ -156,7 +156,7 @@ def read_tables(name: str, data: str, reading: Reading) -> TaskData:
         for part, rows in read_splits(path, stem, column, ["train"], reading):
             is_labelled = part != "test" or rows.has_values(columns.target)
             if part == "train":
-                columns = _with_separator(columns, rows, reading)
+                columns, rows = _with_separator(columns, rows, reading)
             split = columns.read(rows, log, is_labelled)
             _note_empty(split, reading)
             if part == "train":
@@ -223,31 +223,41 @@ def _named_columns(settings: DataConfig) -> Columns:
     return Columns(texts, targets[0], None, bounds, separator)
 
 
-def _with_separator(columns: Columns, rows: Table, reading: Reading) -> Columns:
+def _with_separator(
+    columns: Columns, rows: Table, reading: Reading
+) -> tuple[Columns, Table]:
     """Return the columns for sets of classes if a cell of the target is a list.
 
-    A plain cell beside lists is a list of one class.
+    A plain cell beside lists is a list of one class. Rows whose plain cell has several
+    are logged and left out.
     """
     if columns.bounds is not None or columns.separator is not None:
-        return columns
+        return columns, rows
     cells = list(map(cell_text, rows.columns.get(columns.target, ())))
     different = set(filter(str.strip, cells))
     plain = {cell for cell in different if label_names.parse_list(cell) is None}
     if plain == different:
-        return columns
-    for index, cell in enumerate(cells if plain else ()):
-        if cell in plain and label_names.SEPARATOR in cell:
-            raise InputError(
-                f"{rows.place(index)}: {columns.target!r} must be one class or a list "
-                f"beside other lists, not {cell!r:.60}; for several classes in a cell "
-                f"pass --label_separator={label_names.SEPARATOR!r}"
+        return columns, rows
+    several = {cell for cell in plain if label_names.SEPARATOR in cell}
+    for index, cell in enumerate(cells if several else ()):
+        if cell in several:
+            reading.log.add(
+                rows.source,
+                rows.lines[index],
+                "no list beside lists",
+                f"{columns.target!r} is {cell!r:.60}",
+                "for several classes in a cell pass "
+                f"--label_separator={label_names.SEPARATOR!r}",
             )
+    if several:
+        rows = rows.take([n for n, cell in enumerate(cells) if cell not in several])
+        plain, different = plain - several, different - several
     text = f"csv: the cells of {columns.target!r} are lists"
     if plain:
         text += f", and {len(plain):,} of {len(different):,} different ones, such as "
         text += f"{min(plain)!r:.60}, lists of one class"
     reading.notify(f"{text}: a text has any number of classes")
-    return dataclasses.replace(columns, separator=label_names.SEPARATOR)
+    return dataclasses.replace(columns, separator=label_names.SEPARATOR), rows
 
 
 def _with_labels(columns: Columns, train: Split, reading: Reading) -> Columns:

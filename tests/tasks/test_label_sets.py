@@ -325,6 +325,13 @@ def test_a_plain_cell_beside_lists_is_a_list_of_one_class(tmp_path):
     assert separated.splits == data.splits
     with pytest.raises(InputError, match=r"data.csv:29.* 'c;d'.*--label_separator"):
         read(tmp_path, table + "t,c;d\n")
+    log = DataErrorLog("report", None)
+    kept, printed = read(tmp_path, table + "t,c;d\n", log=log)
+    assert "1 of 2 different ones, such as 'c', lists of one class" in printed
+    for name, split in data.splits.items():
+        assert kept.splits[name].items == split.items
+        assert kept.splits[name].targets == split.targets
+    assert log.counts == {"no list beside lists": 1}
 
 
 @pytest.mark.parametrize("cell", ["['a', b]", "['a'", "(a)", "{a}"])
