@@ -13,7 +13,7 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data import conll, schemes, splits, tag_records
 from electra_tf.tasks.data.conll import Sentence
-from electra_tf.tasks.data.files import TFDS, Notify, opened, print_note
+from electra_tf.tasks.data.files import TFDS, Notify, opened
 from electra_tf.tasks.data.records import TEXT
 from electra_tf.tasks.data.span_records import CharacterSpan
 from electra_tf.tasks.data.splits import Split
@@ -147,10 +147,10 @@ class TagTask(Task):
             read(path, reading.log, notify=reading.notify, any_json=True),
             settings,
             model.tokenizer,
-            print_note,
+            reading.notify,
             is_given,
         )
-        return _items(model, found)
+        return _items(model, found, reading.notify)
 
     def line(self, model: TokenClassifier, item: Any, prediction: TaggedWords) -> str:
         """Return words with tags, or the entities of a text."""
@@ -206,15 +206,17 @@ def _column_items(
     columns: tuple[int, int | None] = 0, None
     if any(len(line.split()) > 1 for line in head):
         columns = reading.settings.word_column, reading.settings.tag_column
-    sentences = conll.read_conll(path, *columns, reading.log, print_note)
-    print_note(
+    sentences = conll.read_conll(path, *columns, reading.log, reading.notify)
+    reading.notify(
         f"{path}: read as columns, word {columns[0]}; its tags are not used, but "
         "copied as gold with --format=csv and jsonl"
     )
-    return _items(model, [(sentence, None) for sentence in sentences])
+    return _items(model, [(sentence, None) for sentence in sentences], reading.notify)
 
 
-def _items(model: TokenClassifier, found: Sequence[tuple[Sentence, Any]]) -> list[Item]:
+def _items(
+    model: TokenClassifier, found: Sequence[tuple[Sentence, Any]], notify: Notify
+) -> list[Item]:
     """Return sentences with their ids as inputs; tags become gold ones."""
     sentences = [
         dataclasses.replace(one, tags=tuple(schemes.to_scheme(one.tags, model.scheme)))
@@ -222,7 +224,7 @@ def _items(model: TokenClassifier, found: Sequence[tuple[Sentence, Any]]) -> lis
         else one
         for one, _ in found
     ]
-    sentences = conll.with_usual_tags({"": sentences}, model.tags, print_note)[""]
+    sentences = conll.with_usual_tags({"": sentences}, model.tags, notify)[""]
     return [
         Item(sentence, sentence.tags, None if name is None else {ID: name})
         for sentence, (_, name) in zip(sentences, found, strict=True)

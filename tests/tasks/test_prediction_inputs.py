@@ -88,7 +88,7 @@ def test_a_column_file_is_tagged_word_by_word(read, capsys, name, document):
     text = COLUMNS if document else COLUMNS.partition("\n\n")[2]
     found = read("tagger", name, text.replace(" ", "\t") if "tsv" in name else text)
     assert [item.words for item in texts(found)] == [("the", "file"), ("of",)]
-    assert f"{name}: read as columns, word 0" in capsys.readouterr().err
+    assert f"{name}: read as columns, word 0" in capsys.readouterr().out
 
 
 def test_columns_without_tags_and_sentences_of_one_length(read):

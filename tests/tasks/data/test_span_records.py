@@ -292,7 +292,7 @@ def test_labels_that_predictions_do_not_need_may_be_wrong(
     items = tiny.read_items(tagger(), path)
     assert items[-1].value.words == ("In", "Oslo")
     assert items[-1].gold is None
-    printed = capsys.readouterr().err
+    printed = capsys.readouterr().out
     if others:
         assert ("1 of 2 inputs have labels" in printed) == bool(reason)
         assert reason in printed
