@@ -112,16 +112,10 @@ class QuestionTask(Task):
     ) -> Sequence[Item]:
         """Read a file in SQuAD's layout, or columns of questions and contexts."""
         table = read(path, reading.log)
-        if squad_json.is_nested(table):
+        if squad_json.has_articles(table):
             found = squad_json.parse_questions(
-                table, reading.log, squad_json.OFFSET_ERRORS, needs_gold=False
+                table, reading.log, squad_json.OFFSET_ERRORS, reading.notify
             )
-            without = sum(question.gold is None for question in found)
-            if 0 < without < len(found):
-                reading.notify(
-                    f"note: {without:,} of {len(found):,} questions have no valid "
-                    "answers; predictions do not need them"
-                )
             return [Item(q, q.gold, {"id": q.id}) for q in found]
         return self.rows_as_items(model, table, reading)
 

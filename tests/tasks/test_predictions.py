@@ -255,6 +255,20 @@ def test_a_csv_of_answers(models, predict, write, capsys):
     assert [one["id"] for one in found] == ["q1", "q2"]
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_articles_on_lines_or_in_a_list_are_questions(models, write, name):
+    articles = [
+        {"title": key, "paragraphs": [{"context": QUESTION["context"], "qas": [
+            {"id": key, "question": "who?"}]}]}
+        for key in "ab"
+    ]  # fmt: skip
+    lines = "\n".join(map(json.dumps, articles))
+    path = write(name, lines if name == "a.jsonl" else articles)
+    items = tiny.read_items(models["answerer"], path)
+    assert [item.id for item in items] == ["a", "b"]
+    assert {item.value.texts for item in items} == {("who?", QUESTION["context"])}
+
+
 def test_an_answerer_writes_spans_of_the_context(models, predict, records):
     model, line = models["answerer"], json.dumps(QUESTION)
     (record,) = records(model, [line])

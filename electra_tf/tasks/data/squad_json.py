@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
+from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.table import Table, read
 from electra_tf.tasks.labels import parse_cell
 from electra_tf.text.data_errors import DataErrorLog
@@ -94,11 +95,17 @@ def is_nested(table: Table) -> bool:
     return len(table) == 1 and isinstance(table.columns.get("data", [None])[0], list)
 
 
+def has_articles(table: Table) -> bool:
+    """Return whether a table is in SQuAD's layout, whole or with an article a row."""
+    lists = (isinstance(v, list) for v in table.columns.get("paragraphs", ()))
+    return is_nested(table) or ("context" not in table.columns and any(lists))
+
+
 def parse_questions(
     table: Table,
     log: DataErrorLog,
     ignored: Sequence[str] = (),
-    needs_gold: bool = True,
+    notify: Notify | None = None,
 ) -> list[Question]:
     """Return the questions of rows, or of the articles of SQuAD's layout.
 
@@ -107,8 +114,9 @@ def parse_questions(
     `answers` is unlabelled. Errors of an `ignored` kind are not reported:
     `offset` (the context has the text elsewhere or not at all), `no_offset` (-1),
     `wrong_value`, `duplicate_id`, `no_answers`, `blank_answer` or
-    `impossible_with_answers`. Without `needs_gold`, a question with wrong answers is
-    unlabelled.
+    `impossible_with_answers`. With `notify`, for predictions, a question with wrong
+    answers is unlabelled, and a note counts the unlabelled ones, unless no question has
+    answers.
     """
     path, rows = table.source, table.records(_parse_cell)
     if is_nested(table):
@@ -122,7 +130,15 @@ def parse_questions(
             f"{path} must have SQuAD's layout, or id, question, context and answers in "
             f"each row, and has {found}"
         )
-    return list(_Parser(path, log, ignored, needs_gold).questions(rows))
+    parser = _Parser(path, log, ignored, needs_gold=notify is None)
+    found = list(parser.questions(rows))
+    without = sum(question.gold is None for question in found)
+    if notify and without and (parser.has_wrong_gold or without < len(found)):
+        notify(
+            f"note: {without:,} of {len(found):,} questions have no valid answers; "
+            "predictions do not need them"
+        )
+    return found
 
 
 def _parse_cell(name: str, text: str) -> Any:
@@ -130,9 +146,10 @@ def _parse_cell(name: str, text: str) -> Any:
     if name not in ("answers", "is_impossible"):
         return text
     try:
-        return parse_cell(text) if name == "answers" else parse_json(text.lower())
+        value = parse_cell(text) if name == "answers" else parse_json(text.lower())
     except ValueError:
         return text.strip() or None
+    return bool(value) if name == "is_impossible" and value in (0, 1) else value
 
 
 class _Parser:
@@ -141,6 +158,7 @@ class _Parser:
     ):
         self._path, self._log, self._ignored = path, log, ignored
         self._needs_gold = needs_gold
+        self.has_wrong_gold = False  # of a question that became unlabelled
         self._ids: dict[str, str] = {}  # place of each id
         self._record = 0
 
@@ -216,10 +234,13 @@ class _Parser:
         except _InvalidError:
             if self._needs_gold:
                 raise
+            self.has_wrong_gold = True
             return None, False
         texts = [text.strip() for text, _ in answers or ()]
-        is_right = all(texts) and bool(texts) != impossible
-        return (answers, impossible) if self._needs_gold or is_right else (None, False)
+        if self._needs_gold or (all(texts) and bool(texts) != impossible):
+            return answers, impossible
+        self.has_wrong_gold |= bool(texts)
+        return None, False
 
     def _answer(self, text: str, start: int, context: str, place: str) -> Answer:
         """Return an answer with its offset corrected; report a wrong offset."""

@@ -174,9 +174,26 @@ def test_predictions_need_no_valid_answers(write, log, bad):
     table = read(path, log, any_json=True)
     with pytest.raises(InputError):
         parse_questions(table, log, OFFSET_ERRORS)
-    found = parse_questions(table, log, OFFSET_ERRORS, needs_gold=False)
+    notes = []
+    found = parse_questions(table, log, OFFSET_ERRORS, notes.append)
     assert [q.gold and len(q.gold) for q in found] == [1, None, 1]
     assert found[1].texts == ("Who?", CONTEXT)
+    (note,) = notes
+    assert "1 of 3 questions have no valid answers" in note
+    notes.clear()
+    table = read(write("a.json", squad(bad)), log)
+    assert parse_questions(table, log, notify=notes.append)[0].gold is None
+    assert len(notes) == (bad["answers"] != [])
+
+
+@pytest.mark.parametrize(("cell", "impossible"), [("1", True), ("0", False)])
+def test_numbers_of_a_csv_are_impossible_or_not(write, log, cell, impossible):
+    answers = "[]" if impossible else json.dumps([answer()]).replace('"', '""')
+    rows = f'id,question,context,answers,is_impossible\na,Who?,{CONTEXT},"{answers}",'
+    (question,) = read_squad(write("dev.csv", f"{rows}{cell}\n"), log)
+    assert question.impossible == impossible
+    with pytest.raises(InputError, match="`is_impossible` is 2"):
+        read_squad(write("dev.csv", f"{rows}2\n"), log)
 
 
 def test_bad_articles_and_paragraphs_are_reported(write, report, tmp_path):
