@@ -105,8 +105,8 @@ def define_config_flags(
 ) -> None:
     """Define `--config`, `--set` and flags for frequent settings.
 
-    `but`: start of the names of installed configs that have no settings for the
-    command; empty: all of the class of settings have some.
+    The help lists the installed configs of the class `root`, except those whose names
+    start with `but`.
     """
     configs = loader.installed(root)
     configs = [name for name in configs if not (but and name.startswith(but))]

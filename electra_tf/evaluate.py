@@ -32,10 +32,10 @@ FLAGS.strings(
     checkpoint="A checkpoint or run of pretrain, a name of `electra-tf presets`, or a "
     "pre-trained model of another library.",
     model="The --output of finetune, or a .keras file.",
-    label_column="With --model: column of the label or score, or key of the tags in "
-    "JSON. Default: that of training.",
-    spans_column="With --model: key of the spans of characters in JSON. Default: that "
-    "of training.",
+    label_column="With --model: column or key of the label, score or tags. Default: "
+    "that of training.",
+    spans_column="With --model: column or key of the spans of characters. Default: "
+    "that of training.",
     label_separator="With --model: separator of the classes of a text in "
     "--label_column. Default: that of training.",
     split_column="With --model: column of a table with names of splits; dev and test "
@@ -56,10 +56,10 @@ FLAGS.choice(
     "print bad rows.",
 )
 FLAGS.lists(
-    text_columns="With --model: columns of the texts in a table, or key of the words "
-    "in JSON. Default: those of training.",
-    tag_names="With --model: names of tags that are integers in JSON. Default: those "
+    text_columns="With --model: columns or keys of the texts or words. Default: those "
     "of training.",
+    tag_names="With --model: names of tags that are integers. Default: those of "
+    "training.",
 )
 FLAGS.counts(batches="With --checkpoint: batches to evaluate, at most. Default: all.")
 FLAGS.choice(registry.TASK_NAMES, task="Task of --predictions.")

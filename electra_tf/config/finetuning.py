@@ -25,11 +25,11 @@ class DataConfig:
     """Positions of an input, at most. Longer texts are truncated, pairs in their longer
     text. Longer sentences to tag and SQuAD contexts are split into several inputs."""
     text_columns: tuple[str, ...] = ()
-    """`csv`: column of the text, or the two columns of a pair. `tagging` of JSON: key
-    of the list of words. `choice`: columns of context, question and choices. A name
-    with a comma needs quotes: --text_columns='"a, b"'."""
+    """`csv`: column of the text, or the two columns of a pair. `tagging` of
+    tables: that of the text or the list of words. `choice`: columns of context,
+    question and choices. A name with a comma needs quotes: --text_columns='"a, b"'."""
     label_column: str | None = None
-    """`csv`: column of the class. `tagging` of JSON: key of the list of tags.
+    """`csv`: column of the class. `tagging` of tables: that of the list of tags.
     `choice`: column of the right choice."""
     label_separator: Annotated[str, Field(min_length=1)] | None = None
     """`csv`: separator of the classes of a text in `label_column`. A text may then have
@@ -37,13 +37,13 @@ class DataConfig:
     score_column: str | None = None
     """`csv`: column of the score, in place of a class."""
     spans_column: str | None = None
-    """`tagging` of JSON: key of the spans of characters of a text, if it has another
+    """`tagging` of tables: that of the spans of characters of a text, if it has another
     name than `entities`, `spans`, `ents`, `label` or `labels`."""
     split_column: str | None = None
     """`csv`: column of one table with the words train, dev (or validation, valid, val)
     and test."""
     tag_names: tuple[str, ...] = ()
-    """`tagging` of JSON: names of the tags that are written as 0, 1, 2, ..."""
+    """`tagging` of tables: names of the tags that are written as 0, 1, 2, ..."""
     dev_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Share of the training data that is held out if there is no dev file: the same
     share of each class, or whole articles of SQuAD."""

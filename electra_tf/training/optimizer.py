@@ -423,7 +423,7 @@ class Scalars(NamedTuple):
 
 
 class _Update(NamedTuple):
-    """A variable with what updates it; `square` is None for Muon."""
+    """A variable, and the values for its update; `square` is None for Muon."""
 
     variable: tf.Variable
     gradient: tf.Tensor
