@@ -101,15 +101,15 @@ def define_config_flags(
     flag_values: Flags,
     names: Mapping[str, str],
     root: type = loader.PretrainingConfig,
-    but: str = "",
+    hidden: str = "",
 ) -> None:
     """Define `--config`, `--set` and flags for frequent settings.
 
     The help lists the installed configs of the class `root`, except those whose names
-    start with `but`.
+    start with `hidden`.
     """
     configs = loader.installed(root)
-    configs = [name for name in configs if not (but and name.startswith(but))]
+    configs = [name for name in configs if not (hidden and name.startswith(hidden))]
     text = "A YAML file of settings, or the name of an installed config: "
     flag_values.strings(config=f"{text}{', '.join(configs)}.")
     text = (

@@ -51,7 +51,7 @@ FLAGS.switches(
     dry_run="Print time, memory, passes over the records and sizes, then exit.",
 )
 cli.define_device_flags(FLAGS)
-cli.define_config_flags(FLAGS, {}, but="records")
+cli.define_config_flags(FLAGS, {}, hidden="records")
 
 
 def main() -> None:

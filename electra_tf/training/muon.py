@@ -13,7 +13,7 @@ import tensorflow as tf
 
 _ITERATIONS = 5
 _COEFFICIENTS = 3.4445, -4.7750, 2.0315
-_GROUP_ELEMENTS = 2**24  # an update needs memory for some six times as many floats
+_GROUP_ELEMENTS = 2**24  # an update needs memory for several times as many floats
 _RMS = 0.2  # root mean square of an update, about that of AdamW
 
 

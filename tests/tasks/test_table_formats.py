@@ -172,6 +172,13 @@ def test_a_word_in_each_row_is_no_text(saved_models, tmp_path, form):
         tiny.read_items(saved_models["tagger"], path)
 
 
+def test_a_text_in_brackets_is_a_text(saved_models, tmp_path):
+    rows = [{"sentence": "(9)"}, {"sentence": "(a file)"}]
+    path = write_table(tmp_path, "a", rows, "CSV of JSON")
+    items = tiny.read_items(saved_models["tagger"], path, ["sentence"])
+    assert [item.value.text for item in items] == ["(9)", "(a file)"]
+
+
 def test_a_docbin_is_refused(saved_models, tmp_path):
     (tmp_path / "a.spacy").write_bytes(b"DocBin\x00\xff")
     with pytest.raises(InputError, match=r"doc\.to_json"):

@@ -1,3 +1,4 @@
+import collections
 import functools
 import math
 
@@ -9,6 +10,7 @@ from conftest import GOLDEN
 
 from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError
+from electra_tf.training.muon import muon_group
 from electra_tf.training.optimizer import Optimizer, create_optimizer
 from electra_tf.training.schedule import LayerwiseMultipliers, WarmupPolynomialDecay
 
@@ -290,6 +292,12 @@ def test_muon_equals_keras(decay):
     assert_close(variables, copies, atol=1e-5)
     has_square = [slot is not None for slot in ours.slots()["v"]]
     assert has_square == [False, False, False, True, True]
+
+
+def test_a_group_of_muon_has_a_limit():
+    counts = collections.Counter()
+    groups = [muon_group(shape, counts) for shape in [(768, 3072), (3072, 768)] * 8]
+    assert [groups.count(group) for group in dict.fromkeys(groups)] == [7, 7, 2]
 
 
 def test_muon_multiplies_matrices_of_one_shape_at_once():

@@ -110,10 +110,10 @@ def parse_questions(
     """Return the questions of rows, or of the articles of SQuAD's layout.
 
     A row has id, question, context and optionally title, is_impossible and answers:
-    lists of text and answer_start, which are JSON in .csv and .tsv. A question without
-    `answers` is unlabelled. Errors of an `ignored` kind are not reported:
-    `offset` (the context has the text elsewhere or not at all), `no_offset` (-1),
-    `wrong_value`, `duplicate_id`, `no_answers`, `blank_answer` or
+    lists of text and answer_start, in .csv and .tsv written as JSON or by Python. A
+    question without `answers` is unlabelled. Errors of an `ignored` kind are not
+    reported: `offset` (the context has the text elsewhere or not at all), `no_offset`
+    (-1), `wrong_value`, `duplicate_id`, `no_answers`, `blank_answer` or
     `impossible_with_answers`. With `notify`, for predictions, a question with wrong
     answers is unlabelled, and a note counts the unlabelled ones, unless no question has
     answers.

@@ -241,9 +241,10 @@ def _parse_cell(name: str, cell: str) -> Any:
     if name == TEXT or cell[:1] not in ("[", "("):
         return cell
     try:
-        return parse_cell(cell)
+        value = parse_cell(cell)
     except ValueError:
         return cell
+    return value if isinstance(value, list) else cell  # (9) is a text
 
 
 def _parser(
