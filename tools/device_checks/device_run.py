@@ -10,7 +10,8 @@ one program: `compiled.bin` if it loads here (`run.py --compile`), else it is co
 A new run lasts for --minutes: 200 steps are timed before its number of steps is fixed.
 `weights.npz`, the weights alone in float16, is replaced every minute, `state.npz` every
 ten minutes, at the end, and on SIGTERM or Ctrl-C: run the same command again to resume.
-`metrics.jsonl` gets the means of the training metrics.
+`metrics.jsonl` gets the means of the training metrics. --profile times steps and prints
+the longest kernels instead.
 
 A folder of `device_compile --run` compares losses, gradient norms and final weights
 with those of TensorFlow's own step on a CPU, in float32. The exit code is 1 if those of
@@ -18,6 +19,7 @@ this program in float32 differ by more than --tolerance.
 """
 
 import argparse
+import collections
 import functools
 import io
 import json
@@ -25,8 +27,10 @@ import lzma
 import math
 import pathlib
 import pickle
+import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +40,7 @@ import numpy as np
 
 _SHARE = 0.95  # of the time that is left, which the steps may take
 _SAVE_SECONDS = {"weights": 60, "state": 600}
+_LONGEST = 12  # kernels to print
 _COMPARED_SECONDS = 2  # at least, to measure the time of a step
 
 Description = dict[str, Any]
@@ -254,6 +259,16 @@ class Trainer:
         planned = self._description["schedule"]
         if not math.isfinite(self._end):
             return {name: np.float32(value) for name, value in planned.items()}
+        _, seconds = self._time(run)
+        left = _SHARE * (self._end - time.monotonic()) / seconds
+        steps = max(1, int(left) // self._size) * self._size
+        share = planned["schedule/warmup"] / planned["schedule/steps"]
+        print(f"{1e3 * seconds:.2f} ms a step, so {steps:,} steps", flush=True)
+        fixed = {"schedule/steps": steps, "schedule/warmup": round(share * steps)}
+        return {name: np.float32(value) for name, value in fixed.items()}
+
+    def _time(self, run: Callable) -> tuple[State, float]:
+        """Run the first steps; return the state and the seconds of a step."""
         # The first call loads or compiles.
         state, metrics = run(self.start(), self._records, self._numbers(0, self._size))
         float(metrics["loss"])
@@ -263,13 +278,31 @@ class Trainer:
             state, metrics = run(state, self._records, numbers)
             count += self._size
         float(metrics["loss"])  # waits for the steps
-        seconds = (time.monotonic() - begin) / count
-        left = _SHARE * (self._end - time.monotonic()) / seconds
-        steps = max(1, int(left) // self._size) * self._size
-        share = planned["schedule/warmup"] / planned["schedule/steps"]
-        print(f"{1e3 * seconds:.2f} ms a step, so {steps:,} steps", flush=True)
-        fixed = {"schedule/steps": steps, "schedule/warmup": round(share * steps)}
-        return {name: np.float32(value) for name, value in fixed.items()}
+        return state, (time.monotonic() - begin) / count
+
+    def profile(self) -> None:
+        """Print the time of a step and its longest kernels; train nothing."""
+        import jax
+
+        run = self._load() or self.steps()
+        state, seconds = self._time(run)
+        sizes = [batch["length"] * batch["rows"] for batch in self._batches]
+        shares = [batch["steps"] / self._size for batch in self._batches]
+        positions = np.dot(sizes, shares)
+        speed = f"{positions / seconds:,.0f} positions/s"
+        print(f"{1e3 * seconds:.2f} ms a step, {speed}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            with jax.profiler.trace(folder):
+                _, metrics = run(state, self._records, self._numbers(0, self._size))
+                loss = float(metrics["loss"])
+            (path,) = pathlib.Path(folder).rglob("*.xplane.pb")
+            kernels = kernel_times(jax.profiler.ProfileData.from_file(str(path)))
+        print(f"loss {loss:.4f}; {len(kernels)} kinds of kernels, of a step in us:")
+        total = sum(sum(times) for times in kernels.values())
+        longest = sorted(kernels.items(), key=lambda item: -sum(item[1]))
+        for name, times in [("all", [total]), *longest[:_LONGEST]]:
+            micro = sum(times) / self._size / 1e3
+            print(f"{micro:9.1f}  {len(times) / self._size:7.1f} x  {name}")
 
     def _save(self, name: str, state: State) -> None:
         """Replace the state, or the weights alone in float16, in one move."""
@@ -326,6 +359,17 @@ class Trainer:
             return None
         print("compiled.bin is loaded", flush=True)
         return program
+
+
+def kernel_times(profile: Any) -> dict[str, list[float]]:
+    """Return the nanoseconds of each kernel of a GPU by name."""
+    times = collections.defaultdict(list)
+    for plane in profile.planes:
+        for line in plane.lines:
+            if plane.name.startswith("/device:") and line.name.startswith("Stream"):
+                for event in line.events:
+                    times[re.sub(r"[._]\d+$", "", event.name)].append(event.duration_ns)
+    return dict(times)
 
 
 def read_batch(records: State, numbers_B: Any, length: int) -> tuple[Any, ...]:
@@ -439,6 +483,7 @@ def main() -> None:
     add("--minutes", type=float, default=math.inf, help="of a new run; else as planned")
     add("--timed_steps", type=int, default=200, help="before their number is fixed")
     add("--compile", nargs="?", const="", metavar="TARGET", help="write compiled.bin")
+    add("--profile", action="store_true", help="time steps, print the longest kernels")
     add("--tolerance", type=float, help="default: 1e-4 on a CPU, 5e-2")
     add("--all_precisions", action="store_true", help="on a CPU too")
     options = parser.parse_args()
@@ -453,10 +498,12 @@ def main() -> None:
         compare_all(folder, options)
         return
     trainer = Trainer(folder, options.minutes, options.timed_steps)
-    if options.compile is None:
-        trainer.train()
-    else:
+    if options.compile is not None:
         trainer.compile(options.compile)
+    elif options.profile:
+        trainer.profile()
+    else:
+        trainer.train()
 
 
 if __name__ == "__main__":
