@@ -240,6 +240,10 @@ def test_a_new_run_trains_elsewhere_and_is_fine_tuned_here(folder, tmp_path, her
     others = {"description.json", "files", "records.xz.00", "run.py"}
     assert names == programs | others
     (step / "compiled.bin").write_bytes(b"of another release")
+    result = run_without_tensorflow(step, "--profile", "--timed_steps=20")
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"\d ms a step, [\d,]+ positions/s\nloss \d+\.\d+;", result.stdout)
+    assert names | {"compiled.bin"} == {path.name for path in step.iterdir()}
     # 200 steps take a second, and (60 * 0.08 - 3) seconds are left.
     result = run_without_tensorflow(step, "--minutes=0.08", before=CLOCK)
     assert result.returncode == 0, result.stderr

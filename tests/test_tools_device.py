@@ -195,3 +195,23 @@ def test_a_step_with_kernels_equals_that_of_tensorflow(folder, tmp_path):
     assert max(float32["differences"].values()) < 1e-5
     assert bfloat16["differences"]["loss"] < 2e-4
     assert float32["largest_update"] > 1e-4
+
+
+def test_times_of_kernels_are_sums_by_name_of_the_streams_of_a_gpu(tool):
+    run, fields = tool("device_run"), types.SimpleNamespace
+
+    def line(name, *events):
+        events = [fields(name=name, duration_ns=time) for name, time in events]
+        return fields(name=name, events=events)
+
+    stream = line("Stream #13", ("add_1", 2e3), ("kernel.2", 1e3), ("add_12", 4e3))
+    planes = [
+        fields(name="/device:GPU:0", lines=[stream, line("Steps", ("1", 9e9))]),
+        fields(name="/host:CPU", lines=[line("Stream", ("copy", 9e9))]),
+    ]
+    times = run.kernel_times(fields(planes=planes))
+    assert times == {"add": [2e3, 4e3], "kernel": [1e3]}
+    lines = [line.split() for line in run.format_times(times, steps=2).splitlines()]
+    assert lines == [
+        ["3.5", "1.5", "all"], ["3.0", "1.0", "add"], ["0.5", "0.5", "kernel"],
+    ]  # fmt: skip

@@ -445,7 +445,9 @@ def read_run(run: str, folder: pathlib.Path, only_weights: bool) -> str:
         state = unpack(state, layout)
     config = experiment.config
     steps, warmup = (round(float(state[name])) for name in description["schedule"])
-    training = dataclasses.replace(config.training, steps=steps)
+    # Kernels keep scores in float32, which mixed_bfloat16 rounds (docs/scaling.md).
+    exact = {"precision": "float32"} if layout and only_weights else {}
+    training = dataclasses.replace(config.training, steps=steps, **exact)
     optimizer = dataclasses.replace(config.optimizer, warmup_steps=warmup)
     config = dataclasses.replace(config, training=training, optimizer=optimizer)
     experiment = dataclasses.replace(experiment, config=config)

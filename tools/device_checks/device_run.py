@@ -297,12 +297,8 @@ class Trainer:
                 loss = float(metrics["loss"])
             (path,) = pathlib.Path(folder).rglob("*.xplane.pb")
             kernels = kernel_times(jax.profiler.ProfileData.from_file(str(path)))
-        print(f"loss {loss:.4f}; {len(kernels)} kinds of kernels, of a step in us:")
-        total = sum(sum(times) for times in kernels.values())
-        longest = sorted(kernels.items(), key=lambda item: -sum(item[1]))
-        for name, times in [("all", [total]), *longest[:_LONGEST]]:
-            micro = sum(times) / self._size / 1e3
-            print(f"{micro:9.1f}  {len(times) / self._size:7.1f} x  {name}")
+        print(f"loss {loss:.4f}; of a step, in microseconds and times:")
+        print(format_times(kernels, self._size))
 
     def _save(self, name: str, state: State) -> None:
         """Replace the state, or the weights alone in float16, in one move."""
@@ -370,6 +366,16 @@ def kernel_times(profile: Any) -> dict[str, list[float]]:
                 for event in line.events:
                     times[re.sub(r"[._]\d+$", "", event.name)].append(event.duration_ns)
     return dict(times)
+
+
+def format_times(kernels: dict[str, list[float]], steps: int) -> str:
+    """Return a line for all kernels of some steps, and for each of the longest."""
+    total = [time for times in kernels.values() for time in times]
+    longest = sorted(kernels.items(), key=lambda item: -sum(item[1]))[:_LONGEST]
+    return "\n".join(
+        f"{sum(times) / steps / 1e3:9.1f} {len(times) / steps:8.1f}  {name}"
+        for name, times in [("all", total), *longest]
+    )
 
 
 def read_batch(records: State, numbers_B: Any, length: int) -> tuple[Any, ...]:
