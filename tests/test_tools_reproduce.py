@@ -415,3 +415,31 @@ def test_a_grid_goes_on_after_it_was_killed(folder, tmp_path):
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
+
+
+def test_costs_are_drawn_beside_the_scores_of_rows(tmp_path, run_tool):
+    pytest.importorskip("matplotlib", reason="needs the extra quickstart")
+    rows = {"cola": {"gold": "0110", "predicted": ["0110", "1001"]}}
+    content = json.dumps(rows).encode()
+    (tmp_path / "a-seed0.rows.json.xz").write_bytes(lzma.compress(content))
+    file = tmp_path / "costs.yaml"
+    file.write_text("""
+gpu_flops_per_minute: 1.0e+3
+cores_flops_per_hour: 1.0e+2
+tasks: {cola: "CoLA, dev", stsb: "STS-B, dev"}
+systems: [{name: a, rows: "a-seed*", flops: 4.0e+3}]
+lines: [{name: published, scores: {cola: 20.0}}]
+""")
+    command = TOOL / "costs.py", file, tmp_path / "costs.svg"
+    run_tool(*command)
+    drawn = (tmp_path / "costs.svg").read_text()
+    for words in ("CoLA, dev", "STS-B, dev", "published", "hours of two cores"):
+        assert words in drawn
+    run_tool(*command)
+    assert (tmp_path / "costs.svg").read_text() == drawn
+    costs = runpy.run_path(str(TOOL / "costs.py"))
+    entry = {"name": "a", "rows": "a-seed*"}
+    assert costs["found"](entry, "cola", tmp_path) == [0.0]  # the mean of 100 and -100
+    assert costs["found"](entry, "stsb", tmp_path) == []
+    with pytest.raises(SystemExit, match="b must have rows in"):
+        costs["found"]({"name": "b", "rows": "b"}, "cola", tmp_path)
