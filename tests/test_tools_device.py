@@ -215,3 +215,47 @@ def test_times_of_kernels_are_sums_by_name_of_the_streams_of_a_gpu(tool):
     assert lines == [
         ["3.5", "1.5", "all"], ["3.0", "1.0", "add"], ["0.5", "0.5", "kernel"],
     ]  # fmt: skip
+
+
+def test_a_run_begins_with_the_weights_that_init_checkpoint_loads(
+    tool, folder, tmp_path
+):
+    from tiny import SETS
+
+    export, run = tool("device_export"), tool("device_run")
+    sets = [*SETS, "model.depth=2"]
+    first = export._resolve(str(folder), "tiny", [*sets, "objective.name=mlm"])
+    sets += ["model.generator_depth=0.5", "model.generator_heads=2"]
+    sets.append("model.generator_width=1.0")
+    second = export._resolve(str(folder), "tiny", sets)
+    (tmp_path / "files").mkdir()
+    for name, content in first.files().items():
+        (tmp_path / "files" / name).write_bytes(content)
+    record_set = first.open(str(folder))
+    metadata = export.data_fingerprint(record_set, first.tokenizer)
+    layout = {"sizes": {"all/weights": 6}, "regions": [
+        {"buffer": "all/weights", "start": 2, "shape": [2], "paths": ["a", "b"]}
+    ]}  # fmt: skip
+    text = {"metadata": metadata, "programs": {"step": {"layout": layout}}}
+    (tmp_path / "description.json").write_text(json.dumps(text))
+    begun = export.begun_from(tmp_path, second)
+    sources = {v.path for v in first.pretrainer().trainable_variables}
+    own = {v.path for v in second.pretrainer().trainable_variables}
+    assert set(begun.values()) == sources  # all of the masked LM is used
+    assert begun.keys() < own
+    for path, source in begun.items():
+        assert path.split("/")[-2:] == source.split("/")[-2:]
+    encoder = "electra/discriminator/encoder/"
+    rest = own - begun.keys()
+    assert rest
+    assert all("discriminator/head/" in path for path in rest)
+    generator = [p for p in begun if p.startswith("electra/generator/encoder/layer_0")]
+    assert generator
+    for path in generator:
+        main = path.replace("electra/generator/encoder/", encoder)
+        assert begun[path] == begun[main]
+    np.savez(tmp_path / "state.npz", **{"all/weights": np.arange(6.0), "c": 1})
+    state = run.read_state(tmp_path / "state.npz", text)
+    assert {name: value.tolist() for name, value in state.items()} == {
+        "a": [2, 3], "b": [4, 5], "c": 1,
+    }  # fmt: skip

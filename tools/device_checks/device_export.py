@@ -12,17 +12,20 @@ import json
 import lzma
 import os
 import pathlib
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from device_run import unpack
+from device_run import read_state
 from device_state import FlatState
 
+from electra_tf import sources
 from electra_tf.batch import Batch
 from electra_tf.config.loader import load_config
 from electra_tf.errors import InputError
+from electra_tf.interop import warm_start
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment, data_fingerprint
@@ -225,9 +228,9 @@ class LateSchedule(WarmupPolynomialDecay):
 def write_run(options: argparse.Namespace) -> None:
     """Write the step, the records, and programs of their order and the first state.
 
-    `options` are `run`, which continues from its newest checkpoint, or `config`, `set`
-    and `lengths` of a new run; `data`, `folder` and `kernels`: with `gpu` the step
-    calls those for GPUs, and the state has buffers.
+    `options` are `run`, which continues from its newest checkpoint, or `config`, `set`,
+    `lengths` and `begin` of a new run; `data`, `folder` and `kernels`: with `gpu` the
+    step calls those for GPUs, and the state has buffers.
     """
     folder, checkpoint = options.folder, None
     if options.config:
@@ -274,6 +277,7 @@ def write_run(options: argparse.Namespace) -> None:
         "batches": batches,
         "step": iterations.path,
         "first_step": checkpoint.step if checkpoint else 0,
+        "begin": begun_from(options.begin, experiment) if options.begin else {},
         "schedule": {name: float(v.numpy()) for name, v in late.variables.items()},
         "log_every": config.training.log_every,
         "length": record_set.max_length,
@@ -282,6 +286,37 @@ def write_run(options: argparse.Namespace) -> None:
         "weights": [v.path for v in pretrainer.trainable_variables],
         "metadata": data_fingerprint(record_set, experiment.tokenizer),
     })  # fmt: skip
+
+
+def begun_from(folder: pathlib.Path, experiment: Experiment) -> dict[str, str]:
+    """Return the weights that begin with those of another exported run, and theirs.
+
+    They are those of `pretrain --init_checkpoint`: it loads a checkpoint whose weights
+    are filled with their numbers.
+    """
+    text = (folder / "description.json").read_text(encoding="utf-8")
+    metadata = json.loads(text)["metadata"]
+    origin = checkpoints.Checkpoint(str(folder / FILES), 0, metadata)
+    other = Experiment.from_checkpoint(origin)
+    variables = other.pretrainer().trainable_variables
+    pretrainer, paths = experiment.pretrainer(), [v.path for v in variables]
+    with tempfile.TemporaryDirectory() as place:
+        numbers = {
+            v.path: np.full(v.shape, number, np.float32)  # 0 and 1 are initial values
+            for number, v in enumerate(variables, 2)
+        }
+        manager = checkpoints.CheckpointManager(place)
+        path = manager.save(1, numbers, {}, other.files(), metadata)
+        warm_start.load_weights(
+            pretrainer,
+            sources.open_source(path).pretrained,
+            checkpoints.open_checkpoint(path),
+            experiment.config,
+            experiment.tokenizer,
+        )
+    found = {v.path: v.numpy().flat[0] for v in pretrainer.trainable_variables}
+    whole = {n: float(value).is_integer() and value > 1 for n, value in found.items()}
+    return {n: paths[int(value) - 2] for n, value in found.items() if whole[n]}
 
 
 def _batches(lengths: list[int], ends: np.ndarray, config: Any) -> list[dict[str, Any]]:
@@ -433,20 +468,18 @@ def read_run(run: str, folder: pathlib.Path, only_weights: bool) -> str:
     path = folder / ("weights.npz" if only_weights else "state.npz")
     if not path.exists():
         raise InputError(f"{path} is missing; run {folder}/run.py, and copy it back")
-    with np.load(path) as arrays:
-        state = {name: arrays[name] for name in arrays.files}
+    state = read_state(path, description)
     step = int(state[description["step"]])
     if step <= first:
         raise InputError(
             f"{folder} must have trained on from step {first:,}; run {folder}/run.py, "
             f"and copy its {path.name} back"
         )
-    if layout := description["programs"]["step"].get("layout"):
-        state = unpack(state, layout)
     config = experiment.config
     steps, warmup = (round(float(state[name])) for name in description["schedule"])
     # Kernels keep scores in float32, which mixed_bfloat16 rounds (docs/scaling.md).
-    exact = {"precision": "float32"} if layout and only_weights else {}
+    has_kernels = "layout" in description["programs"]["step"]
+    exact = {"precision": "float32"} if has_kernels and only_weights else {}
     training = dataclasses.replace(config.training, steps=steps, **exact)
     optimizer = dataclasses.replace(config.optimizer, warmup_steps=warmup)
     config = dataclasses.replace(config, training=training, optimizer=optimizer)

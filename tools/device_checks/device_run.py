@@ -100,15 +100,35 @@ def load_step(folder: pathlib.Path, description: Description, name: str) -> Call
     return step
 
 
-def initial_state(folder: pathlib.Path, description: Description, name: str) -> State:
-    """Compute the initial weights and the optimizer's variables."""
+def initial_state(
+    folder: pathlib.Path,
+    description: Description,
+    name: str,
+    begin: pathlib.Path | None = None,
+) -> State:
+    """Compute the initial weights and the optimizer's variables.
+
+    Weights that begin with those of another run, of the folder `begin`, are read.
+    """
     import jax
 
     program = jax.jit(load_program(folder, "initial"))
     values = program(np.int64(description["seed"]))
     state = dict(zip(description["variables"], values, strict=True))
+    if begin:
+        text = (begin / "description.json").read_text("utf-8")
+        other = read_state(begin / "state.npz", json.loads(text))
+        state |= {path: other[source] for path, source in description["begin"].items()}
     layout = description["programs"][name].get("layout")
     return pack(state, layout) if layout else state
+
+
+def read_state(path: pathlib.Path, description: Description) -> State:
+    """Return the tensors of a file."""
+    with np.load(path) as file:
+        state = {name: file[name] for name in file.files}
+    layout = description["programs"]["step"].get("layout")
+    return unpack(state, layout) if layout else state
 
 
 # ---- Training.
@@ -117,8 +137,16 @@ def initial_state(folder: pathlib.Path, description: Description, name: str) -> 
 class Trainer:
     """Trains in the folder of a run."""
 
-    def __init__(self, folder: pathlib.Path, minutes: float, timed_steps: int):
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        minutes: float,
+        timed_steps: int,
+        begin: pathlib.Path | None = None,
+    ):
         import jax
+
+        self._begin = begin
 
         self._end, self._timed_steps = time.monotonic() + 60 * minutes, timed_steps
         self._folder, text = folder, (folder / "description.json").read_text("utf-8")
@@ -156,7 +184,7 @@ class Trainer:
             if layout and not layout["sizes"].keys() <= state.keys():
                 state = pack(state, layout)
         else:
-            state = initial_state(self._folder, description, "step")
+            state = initial_state(self._folder, description, "step", self._begin)
         schedule = {n: np.float32(v) for n, v in description["schedule"].items()}
         return jax.device_put(schedule | state)
 
@@ -231,6 +259,8 @@ class Trainer:
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
+        if bool(self._begin) != bool(self._description["begin"]):
+            sys.exit("error: --begin must be given if the export had it, not otherwise")
         run, state = self._load() or self.steps(), self.start()
         step = int(state[self._step])
         if step == 0:
@@ -488,6 +518,7 @@ def main() -> None:
     add("--device", default="cpu", choices=("cpu", "gpu", "tpu"))
     add("--minutes", type=float, default=math.inf, help="of a new run; else as planned")
     add("--timed_steps", type=int, default=200, help="before their number is fixed")
+    add("--begin", type=pathlib.Path, help="folder of the run whose weights it reads")
     add("--compile", nargs="?", const="", metavar="TARGET", help="write compiled.bin")
     add("--profile", action="store_true", help="time steps, print the longest kernels")
     add("--tolerance", type=float, help="default: 1e-4 on a CPU, 5e-2")
@@ -503,7 +534,7 @@ def main() -> None:
     if (folder / "batches.npz").exists():
         compare_all(folder, options)
         return
-    trainer = Trainer(folder, options.minutes, options.timed_steps)
+    trainer = Trainer(folder, options.minutes, options.timed_steps, options.begin)
     if options.compile is not None:
         trainer.compile(options.compile)
     elif options.profile:

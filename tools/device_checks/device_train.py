@@ -11,6 +11,8 @@ which are made there from the seed. `--run`, in place of `--config`, continues a
 from its newest checkpoint, as if it had stayed. With `--kernels=gpu` the step has
 kernels for GPUs, which a CPU interprets with `--device=cpu`. Records that fit a length
 of `--lengths` are in batches of that length, with more rows: a program for each length.
+A run with `--begin` begins with the weights of a run that was exported to that folder
+and trained there, as with `pretrain --init_checkpoint`; give it to `run.py` too.
 
 `compile` compiles the step beforehand, with the JAX of another interpreter: it must be
 that of the machine. `run.py` uses the program if it loads, on a machine with JAX,
@@ -88,6 +90,7 @@ def main() -> int:
     add("--config", help="for export: that of a new run")
     add("--set", action="append", default=[], help="--set of pretrain")
     add("--data", help="for export: the run's records")
+    add("--begin", type=pathlib.Path, help="for export: see above")
     add("--kernels", choices=("any", "gpu"), default="any", help="for export")
     add("--lengths", type=int, nargs="+", default=[], help="for export: see above")
     add("--device", choices=("gpu", "cpu"), default="gpu", help="with the gpu kernels")
@@ -100,8 +103,8 @@ def main() -> int:
     if options.command == "export":
         if not options.data or bool(options.run) == bool(options.config):
             parser.error("export needs --data=DIR, and one of --config and --run")
-        if options.run and options.lengths:
-            parser.error("--lengths needs --config: a run keeps its batches")
+        if options.run and (options.lengths or options.begin):
+            parser.error("--lengths and --begin need --config, a new run")
         return move(options) if options.only_tensorflow else export(options)
     if options.command == "compile":
         return compile_step(options)
