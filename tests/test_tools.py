@@ -238,6 +238,7 @@ def test_a_new_run_trains_elsewhere_and_is_fine_tuned_here(folder, tmp_path, her
     names = {path.name for path in step.iterdir()}
     programs = {"initial.jax", "order.jax", "step.jax", "step_16.jax"}
     others = {"description.json", "files", "records.xz.00", "run.py"}
+    others |= {"device_compare.py", "device_steps.py"}
     assert names == programs | others
     (step / "compiled.bin").write_bytes(b"of another release")
     result = run_without_tensorflow(step, "--profile", "--timed_steps=20")

@@ -222,7 +222,7 @@ def test_a_run_begins_with_the_weights_that_init_checkpoint_loads(
 ):
     from tiny import SETS
 
-    export, run = tool("device_export"), tool("device_run")
+    export, steps = tool("device_export"), tool("device_steps")
     sets = [*SETS, "model.depth=2"]
     first = export._resolve(str(folder), "tiny", [*sets, "objective.name=mlm"])
     sets += ["model.generator_depth=0.5", "model.generator_heads=2"]
@@ -238,7 +238,7 @@ def test_a_run_begins_with_the_weights_that_init_checkpoint_loads(
     ]}  # fmt: skip
     text = {"metadata": metadata, "programs": {"step": {"layout": layout}}}
     (tmp_path / "description.json").write_text(json.dumps(text))
-    begun = export.begun_from(tmp_path, second)
+    begun = export._begin(tmp_path, second)
     sources = {v.path for v in first.pretrainer().trainable_variables}
     own = {v.path for v in second.pretrainer().trainable_variables}
     assert set(begun.values()) == sources  # all of the masked LM is used
@@ -255,7 +255,7 @@ def test_a_run_begins_with_the_weights_that_init_checkpoint_loads(
         main = path.replace("electra/generator/encoder/", encoder)
         assert begun[path] == begun[main]
     np.savez(tmp_path / "state.npz", **{"all/weights": np.arange(6.0), "c": 1})
-    state = run.read_state(tmp_path / "state.npz", text)
+    state = steps.read_state(tmp_path / "state.npz", text)
     assert {name: value.tolist() for name, value in state.items()} == {
         "a": [2, 3], "b": [4, 5], "c": 1,
     }  # fmt: skip

@@ -22,8 +22,8 @@ from electra_tf.training.optimizer import create_optimizer
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(ROOT / "tools" / "device_checks"))
-    from device_run import pack, unpack
     from device_state import FlatState
+    from device_steps import pack, unpack
 
 
 pytestmark = pytest.mark.tools

@@ -12,20 +12,18 @@ import json
 import lzma
 import os
 import pathlib
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from device_run import read_state
+from device_begin import begun_from
 from device_state import FlatState
+from device_steps import read_state
 
-from electra_tf import sources
 from electra_tf.batch import Batch
 from electra_tf.config.loader import load_config
 from electra_tf.errors import InputError
-from electra_tf.interop import warm_start
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment, data_fingerprint
@@ -277,7 +275,7 @@ def write_run(options: argparse.Namespace) -> None:
         "batches": batches,
         "step": iterations.path,
         "first_step": checkpoint.step if checkpoint else 0,
-        "begin": begun_from(options.begin, experiment) if options.begin else {},
+        "begin": _begin(options.begin, experiment) if options.begin else {},
         "schedule": {name: float(v.numpy()) for name, v in late.variables.items()},
         "log_every": config.training.log_every,
         "length": record_set.max_length,
@@ -288,35 +286,12 @@ def write_run(options: argparse.Namespace) -> None:
     })  # fmt: skip
 
 
-def begun_from(folder: pathlib.Path, experiment: Experiment) -> dict[str, str]:
-    """Return the weights that begin with those of another exported run, and theirs.
-
-    They are those of `pretrain --init_checkpoint`: it loads a checkpoint whose weights
-    are filled with their numbers.
-    """
+def _begin(folder: pathlib.Path, experiment: Experiment) -> dict[str, str]:
+    """Return the weights that begin with those of the run of an exported folder."""
     text = (folder / "description.json").read_text(encoding="utf-8")
     metadata = json.loads(text)["metadata"]
     origin = checkpoints.Checkpoint(str(folder / FILES), 0, metadata)
-    other = Experiment.from_checkpoint(origin)
-    variables = other.pretrainer().trainable_variables
-    pretrainer, paths = experiment.pretrainer(), [v.path for v in variables]
-    with tempfile.TemporaryDirectory() as place:
-        numbers = {
-            v.path: np.full(v.shape, number, np.float32)  # 0 and 1 are initial values
-            for number, v in enumerate(variables, 2)
-        }
-        manager = checkpoints.CheckpointManager(place)
-        path = manager.save(1, numbers, {}, other.files(), metadata)
-        warm_start.load_weights(
-            pretrainer,
-            sources.open_source(path).pretrained,
-            checkpoints.open_checkpoint(path),
-            experiment.config,
-            experiment.tokenizer,
-        )
-    found = {v.path: v.numpy().flat[0] for v in pretrainer.trainable_variables}
-    whole = {n: float(value).is_integer() and value > 1 for n, value in found.items()}
-    return {n: paths[int(value) - 2] for n, value in found.items() if whole[n]}
+    return begun_from(Experiment.from_checkpoint(origin), metadata, experiment)
 
 
 def _batches(lengths: list[int], ends: np.ndarray, config: Any) -> list[dict[str, Any]]:
@@ -477,7 +452,7 @@ def read_run(run: str, folder: pathlib.Path, only_weights: bool) -> str:
         )
     config = experiment.config
     steps, warmup = (round(float(state[name])) for name in description["schedule"])
-    # Kernels keep scores in float32, which mixed_bfloat16 rounds (docs/scaling.md).
+    # A step with kernels is nearer to float32 than to mixed_bfloat16 (docs/scaling.md).
     has_kernels = "layout" in description["programs"]["step"]
     exact = {"precision": "float32"} if has_kernels and only_weights else {}
     training = dataclasses.replace(config.training, steps=steps, **exact)

@@ -141,7 +141,10 @@ def export_folder(folder: pathlib.Path, device: str) -> None:
             names["results"] = {n: aliases[p] for p, n in parameters if p in aliases}
     description["peaks"] = {n: d.peaks for n, d in DEVICES.items() if d.cuda}
     path.write_text(json.dumps(description, indent=1), encoding="utf-8")
-    shutil.copy(pathlib.Path(__file__).with_name("device_run.py"), folder / "run.py")
+    source = pathlib.Path(__file__).parent
+    shutil.copy(source / "device_run.py", folder / "run.py")
+    for name in ("device_steps.py", "device_compare.py"):
+        shutil.copy(source / name, folder)
 
 
 def _as_export(code: bytes, inputs: list[Any], results: list[Any]) -> bytes:

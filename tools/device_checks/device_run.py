@@ -2,8 +2,8 @@
 
     python run.py --device=gpu
 
-This file and the folder that it is in need JAX with flatbuffers, which reads the
-programs, and NumPy, not TensorFlow.
+This file and the folder that it is in, with `device_steps.py` and `device_compare.py`,
+need JAX with flatbuffers, which reads the programs, and NumPy, not TensorFlow.
 
 A folder of `device_train` trains. The records stay on the device, and many steps are
 one program: `compiled.bin` if it loads here (`run.py --compile`), else it is compiled.
@@ -37,101 +37,18 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from device_steps import (
+    Description,
+    State,
+    initial_state,
+    load_program,
+    load_step,
+    pack,
+)
 
 _SHARE = 0.95  # of the time that is left, which the steps may take
 _SAVE_SECONDS = {"weights": 60, "state": 600}
 _LONGEST = 12  # kernels to print
-_COMPARED_SECONDS = 2  # at least, to measure the time of a step
-
-Description = dict[str, Any]
-State = dict[str, Any]
-
-
-# ---- State: tensors by path, or flat buffers in their place.
-# A region of a layout is a part of a buffer: `buffer`, `start`, `shape` of one tensor
-# and `paths` of the tensors, which are side by side along the last axis.
-
-
-def pack(state: State, layout: Description) -> State:
-    """Return a state with buffers in place of the tensors that they contain."""
-    buffers = {n: np.zeros(size, np.float32) for n, size in layout["sizes"].items()}
-    state = dict(state)
-    for region in layout["regions"]:
-        tensors = [np.asarray(state.pop(path)) for path in region["paths"]]
-        values = np.stack(tensors, -2).ravel()
-        start = region["start"]
-        buffers[region["buffer"]][start : start + values.size] = values
-    return state | buffers
-
-
-def unpack(state: State, layout: Description) -> State:
-    """Return a state with tensors in place of the buffers."""
-    rest = {n: value for n, value in state.items() if n not in layout["sizes"]}
-    for region in layout["regions"]:
-        if region["buffer"] not in state:  # weights alone
-            continue
-        *outer, last = region["shape"]
-        parts, start = len(region["paths"]), region["start"]
-        size = parts * math.prod(region["shape"])
-        values = np.asarray(state[region["buffer"]])[start : start + size]
-        values = values.reshape(*outer, parts, last)
-        for i, path in enumerate(region["paths"]):
-            rest[path] = values[..., i, :]
-    return rest
-
-
-def load_program(folder: pathlib.Path, name: str) -> Callable:
-    import jax
-
-    content = (folder / f"{name}.jax").read_bytes()
-    return jax.export.deserialize(bytearray(content)).call
-
-
-def load_step(folder: pathlib.Path, description: Description, name: str) -> Callable:
-    """Return a function of state and batch that returns state and metrics."""
-    names, program = description["programs"][name], load_program(folder, name)
-
-    def step(state: State, batch: Any) -> tuple[State, State]:
-        results = program(*batch, *(state[name] for name in names["state"]))
-        metrics = dict(zip(names["metrics"], results, strict=False))
-        changed = {name: results[i] for name, i in names["results"].items()}
-        return state | changed, metrics
-
-    return step
-
-
-def initial_state(
-    folder: pathlib.Path,
-    description: Description,
-    name: str,
-    begin: pathlib.Path | None = None,
-) -> State:
-    """Compute the initial weights and the optimizer's variables.
-
-    Weights that begin with those of another run, of the folder `begin`, are read.
-    """
-    import jax
-
-    program = jax.jit(load_program(folder, "initial"))
-    values = program(np.int64(description["seed"]))
-    state = dict(zip(description["variables"], values, strict=True))
-    if begin:
-        text = (begin / "description.json").read_text("utf-8")
-        other = read_state(begin / "state.npz", json.loads(text))
-        state |= {path: other[source] for path, source in description["begin"].items()}
-    layout = description["programs"][name].get("layout")
-    return pack(state, layout) if layout else state
-
-
-def read_state(path: pathlib.Path, description: Description) -> State:
-    """Return the tensors of a file."""
-    with np.load(path) as file:
-        state = {name: file[name] for name in file.files}
-    layout = description["programs"]["step"].get("layout")
-    return unpack(state, layout) if layout else state
-
-
-# ---- Training.
 
 
 class Trainer:
@@ -147,7 +64,6 @@ class Trainer:
         import jax
 
         self._begin = begin
-
         self._end, self._timed_steps = time.monotonic() + 60 * minutes, timed_steps
         self._folder, text = folder, (folder / "description.json").read_text("utf-8")
         self._description = json.loads(text)
@@ -419,97 +335,6 @@ def read_batch(records: State, numbers_B: Any, length: int) -> tuple[Any, ...]:
     return ids_BL, is_real_BL.astype(jnp.int32), is_second_BL.astype(jnp.int32)
 
 
-# ---- Comparison with TensorFlow.
-
-
-def compare(
-    folder: pathlib.Path, description: Description, state: State, metrics: State
-) -> tuple[dict[str, float], float]:
-    """Return the largest differences, relative for all but the sampled weights.
-
-    The second value is the largest change of a sampled weight in TensorFlow's steps.
-    """
-    expected = description["reference"]
-    names = "loss", "gradient_norm"
-    differences = {name: _relative(metrics[name], expected[name]) for name in names}
-    norms = [float(np.linalg.norm(state[name])) for name in description["norms"]]
-    differences["norms"] = _relative(norms, list(description["norms"].values()))
-    samples = np.load(folder / "reference.npz")
-    tensors = {name: np.ravel(state[name]) for name in set(samples["names"].tolist())}
-    pairs = zip(samples["names"], samples["indices"], strict=True)
-    values = np.array([tensors[str(name)][index] for name, index in pairs])
-    before, after = samples["values"]
-    differences["weights"] = float(np.abs(values - after).max())
-    return differences, float(np.abs(after - before).max())
-
-
-def _relative(values: list[float], expected: list[float]) -> float:
-    values, expected = np.array(values), np.array(expected)
-    return float((np.abs(values - expected) / np.maximum(np.abs(expected), 1e-3)).max())
-
-
-def measure(
-    folder: pathlib.Path, description: Description, precision: str
-) -> dict[str, Any]:
-    """Run all steps in one precision; return speed and differences."""
-    import jax
-
-    device = jax.config.jax_default_device
-    batches = np.load(folder / "batches.npz")["batches"]
-    names = description["programs"][precision]
-    step = jax.jit(load_step(folder, description, precision), donate_argnums=0)
-    state = jax.device_put(initial_state(folder, description, precision))
-    rows = []
-    for batch in batches:
-        state, metrics = step(state, batch)
-        rows.append(metrics)
-    metrics = {name: [float(row[name]) for row in rows] for name in rows[0]}
-    final = unpack(state, names["layout"]) if "layout" in names else state
-    differences, moved = compare(folder, description, final, metrics)
-    placed = jax.block_until_ready([jax.numpy.asarray(batch) for batch in batches])
-    start, count = time.perf_counter(), 0
-    while count == 0 or time.perf_counter() - start < _COMPARED_SECONDS:
-        for batch in placed:
-            state, _ = step(state, batch)
-        jax.block_until_ready(state)
-        count += len(placed)
-    seconds = (time.perf_counter() - start) / count
-    kind = device.device_kind
-    peaks = [p for n, p in description["peaks"].items() if n in kind.lower()]
-    work = [sum(n / p[t] for t, n in names["matmul_flops"].items()) for p in peaks]
-    return {
-        "device": kind,
-        "jax": jax.__version__,
-        "precision": precision,
-        "steps": len(batches),
-        "differences": differences,
-        "largest_update": moved,
-        "seconds_per_step": seconds,
-        "tokens_per_second": batches[:, 1].sum() / len(batches) / seconds,
-        "share_of_peak": work[0] / seconds if work else None,
-    }
-
-
-def compare_all(folder: pathlib.Path, options: argparse.Namespace) -> None:
-    """Run the steps in each precision, and print the comparison."""
-    text = (folder / "description.json").read_text(encoding="utf-8")
-    description = json.loads(text)
-    # CPUs without bfloat16 instructions take very long for it.
-    precisions = [*description["programs"]]
-    if options.device == "cpu" and not options.all_precisions:
-        precisions = precisions[:1]
-    worst = {}
-    for precision in precisions:
-        results = measure(folder, description, precision)
-        print(json.dumps(results), flush=True)
-        worst[precision] = max(results["differences"].values())
-    # GPUs and TPUs round the operands of float32 matmuls.
-    tolerance = options.tolerance or (1e-4 if options.device == "cpu" else 5e-2)
-    if not worst["float32"] <= tolerance:
-        different = f"float32 differs by {worst['float32']:.1e} from TensorFlow's step"
-        sys.exit(f"error: {different}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -532,7 +357,9 @@ def main() -> None:
     jax.config.update("jax_default_device", jax.devices(options.device)[0])
     folder = pathlib.Path(__file__).parent
     if (folder / "batches.npz").exists():
-        compare_all(folder, options)
+        import device_compare
+
+        device_compare.compare_all(folder, options)
         return
     trainer = Trainer(folder, options.minutes, options.timed_steps, options.begin)
     if options.compile is not None:
