@@ -7,6 +7,7 @@ Scores are made from the rows that the file names, with the defaults of fine-tun
 """
 
 import argparse
+import itertools
 import pathlib
 import statistics
 import sys
@@ -51,8 +52,12 @@ def draw(content: dict[str, Any], folder: pathlib.Path, output: pathlib.Path) ->
 
     matplotlib.rcParams |= {"svg.hashsalt": "costs", "svg.fonttype": "none"}
     tasks = content["tasks"]
-    figure, axes = plt.subplots(
-        1, len(tasks), figsize=(5.5 * len(tasks), 4.6), layout="constrained"
+    figure, (axes,) = plt.subplots(
+        1,
+        len(tasks),
+        squeeze=False,
+        figsize=(5.5 * len(tasks), 4.6),
+        layout="constrained",
     )
     per_minute, per_hour = (
         content["gpu_flops_per_minute"],
@@ -66,7 +71,9 @@ def draw(content: dict[str, Any], folder: pathlib.Path, output: pathlib.Path) ->
             values = found(entry, task, folder)
             cost = entry["flops"] / per_minute
             axis.plot([cost] * len(values), values, "o", label=entry["name"])
-        for entry, style in zip(content["lines"], _STYLES, strict=False):
+        for entry, style in zip(
+            content["lines"], itertools.cycle(_STYLES), strict=False
+        ):
             for value in found(entry, task, folder):
                 axis.axhline(value, ls=style, color="gray", label=entry["name"])
         axis.set(xlabel="minutes of one GPU", ylabel=label)
