@@ -21,7 +21,7 @@ def data(monkeypatch):
     import own_text
 
     yield own_text
-    for name in ("own_text", "defaults", "scores", "metrics"):
+    for name in ("own_text", "defaults", "scores"):
         sys.modules.pop(name, None)
 
 

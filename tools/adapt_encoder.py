@@ -145,7 +145,7 @@ def prepare(options: argparse.Namespace) -> None:
 def write_sst2(folder: pathlib.Path, data: pathlib.Path) -> None:
     """Write 2,000 rows as train and dev, and the published dev split as test."""
     whole = folder.with_name("sst2_whole")
-    scores.prepare("sst2", data, whole, tenth=False)
+    scores.prepare("sst2", data, whole)
     train, test = (
         (whole / f"{name}.tsv").read_text("utf-8").rstrip("\n").split("\n")[1:]
         for name in ("train", "dev")

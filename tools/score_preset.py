@@ -23,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "reproduction"))
-import metrics
 import scores
 
 SAMPLES = 5
@@ -66,7 +65,7 @@ def fill(task: str, system: str, checkpoint: str, options: Any) -> None:
         return
     name = "sst2" if task in FEW else task
     source = options.work / "data" / name
-    scores.prepare(name, options.data, source, tenth=False)
+    scores.prepare(name, options.data, source)
     output = options.work / f"{system}-{task}"
     flags = *_SETTINGS, *(_RANDOM if system in options.random else ())
     if task not in FEW:
@@ -128,7 +127,7 @@ def _columns(lines: list[str]) -> tuple[list[str], list[str]]:
 
 
 def score(task: str, rows: Mapping[str, Any]) -> list[float]:
-    return metrics.each("sst2" if task in FEW else task, rows)
+    return scores.each("sst2" if task in FEW else task, rows)
 
 
 def table(folder: pathlib.Path) -> str:

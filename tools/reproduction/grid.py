@@ -8,19 +8,14 @@ A grid file has these keys:
     systems     by name: `sets`; perhaps `warm_start` (`system` and `share`: a first
                 part of the FLOPs with that system's settings, from whose weights the
                 rest begins), or `steps` and `seeds` instead of rungs
-    scores      names of the evaluations, see `scores.py`
-    finetune    `seeds`, `flags` of finetune, and `rates`: of these, seed 0 of each
-                system and rung chooses (of equal ones the first); one rate needs no
-                choice
 """
 
 import dataclasses
 import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import scores
 import yaml
 
 from electra_tf.config.loader import load_config
@@ -29,7 +24,7 @@ from electra_tf.errors import InputError
 from electra_tf.model import cost
 from electra_tf.model.original_flops import training_flops
 
-_KEYS = {"base", "reference", "rungs", "systems", "scores", "finetune"}
+_KEYS = {"base", "reference", "rungs", "systems"}
 _SYSTEM_KEYS = {"sets", "warm_start", "steps", "seeds"}
 
 
@@ -70,49 +65,17 @@ class Run:
         return "-".join(filter(None, (self.system, self.rung, f"seed{self.seed}")))
 
 
-@dataclasses.dataclass(frozen=True)
-class Grid:
-    """The runs in their order, and how they are scored."""
-
-    content: Mapping[str, Any]
-    runs: tuple[Run, ...]
-
-    @classmethod
-    def read(cls, path: pathlib.Path) -> "Grid":
-        """Read a grid file; an unfinished grid has every system, by rung and seed."""
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        _check(path, content)
-        runs = []
-        for number, (rung, facts) in enumerate(content["rungs"].items()):
-            for seed in range(int(facts["seeds"])):
-                runs += _runs(content, rung, seed)
-            if number == 0:
-                runs += _runs_without_rung(content)
-        return cls(content, tuple(runs))
-
-    @property
-    def rates(self) -> list[float]:
-        return [float(rate) for rate in self.content["finetune"]["rates"]]
-
-    def chooser(self, run: Run) -> Run:
-        return next(
-            other
-            for other in self.runs
-            if (other.system, other.rung, other.seed) == (run.system, run.rung, 0)
-        )
-
-    def units(self) -> Iterator[tuple[Run, str, str]]:
-        for run in self.runs:
-            yield run, "pretrain", ""
-            if len(self.rates) > 1 and run == self.chooser(run):
-                for task in self.tasks:
-                    yield run, "tune", task
-            for name in self.content["scores"]:
-                yield run, "finetune" if name in scores.TASKS else name, name
-
-    @property
-    def tasks(self) -> list[str]:
-        return [name for name in self.content["scores"] if name in scores.TASKS]
+def read(path: pathlib.Path) -> list[Run]:
+    """Return the runs of a grid file; an unfinished grid has every system, by rung."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    _check(path, content)
+    runs = []
+    for number, (rung, facts) in enumerate(content["rungs"].items()):
+        for seed in range(int(facts["seeds"])):
+            runs += _runs(content, rung, seed)
+        if number == 0:
+            runs += _runs_without_rung(content)
+    return runs
 
 
 def _runs(content: Mapping, rung: str, seed: int) -> list[Run]:
@@ -177,12 +140,11 @@ def _stage(
 
 
 def _check(path: pathlib.Path, content: Mapping) -> None:
-    unknown = content.keys() - _KEYS | set(content["scores"]) - set(scores.NAMES)
+    unknown = content.keys() - _KEYS
     for system in content["systems"].values():
         unknown |= system.keys() - _SYSTEM_KEYS
     if unknown:
-        known = sorted(_KEYS | _SYSTEM_KEYS | set(scores.NAMES))
         raise InputError(
-            f"{path}: keys and scores must be of {', '.join(known)}, not "
+            f"{path}: keys must be of {', '.join(sorted(_KEYS | _SYSTEM_KEYS))}, not "
             f"{', '.join(sorted(unknown))}"
         )

@@ -147,6 +147,8 @@ class Runs:
         plan = self._plan["systems"].get(system) or {}
         if "of" in plan:
             return self._checkpoint(plan["of"])
+        if "checkpoint" in plan:
+            return self._work.parent / plan["checkpoint"]
         if "passes" not in plan:
             return self._plan["start"]
         folder = self._work / system.replace(" ", "_")

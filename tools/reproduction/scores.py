@@ -1,4 +1,4 @@
-"""Scores of a pre-trained checkpoint, each by a command or a program of this folder."""
+"""Fine-tune with the command, store what each row of dev got, and score it."""
 
 import ctypes
 import dataclasses
@@ -13,13 +13,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import metrics
+import numpy as np
 
 from electra_tf import durable_files
 from electra_tf.tasks.data.schemes import conlleval_spans
+from electra_tf.tasks.metrics import METRICS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Task:
     """Column of the target."""
     header: bool = True
     flags: tuple[str, ...] = ()
+    metric: str = "accuracy"
 
     @property
     def suffix(self) -> str:
@@ -46,16 +48,16 @@ TASKS = {
         "tagging/conll2000/train.txt", "tagging/conll2000/test.txt", header=False
     ),
     "sst2": Task("glue/SST-2/train.tsv", "glue/SST-2/dev.tsv"),
-    "cola": Task("glue/CoLA/train.tsv", "glue/CoLA/dev.tsv", label=1, header=False),
-    "stsb": Task("glue/STS-B/train.tsv", "glue/STS-B/dev.tsv"),
+    "cola": Task(
+        "glue/CoLA/train.tsv", "glue/CoLA/dev.tsv", label=1, header=False, metric="mcc"
+    ),
+    "stsb": Task("glue/STS-B/train.tsv", "glue/STS-B/dev.tsv", metric="spearman"),
     "mnli": Task("glue/MNLI/dev_matched.reduced.tsv", None, flags=_PAIRS),
     "mrpc": Task("glue/MRPC/train.tsv", "glue/MRPC/dev.tsv", label=0),
     "rte": Task("glue/RTE/train.tsv", "glue/RTE/dev.tsv"),
 }
-NAMES = (*TASKS, "probe", "blimp")
-"""Names for the grid's `scores`."""
-_HERE = pathlib.Path(__file__).parent
 _PAIR_ROWS = 8000  # of MNLI, to train
+_COUNTS = "tp", "fp", "fn"  # of the chunks of a sentence
 
 
 def run_command(
@@ -64,15 +66,12 @@ def run_command(
     log: pathlib.Path,
     spent: Callable[[float], None] = lambda seconds: None,
 ) -> str:
-    """Run a command of the package, or `NAME.py` beside it; return what it printed."""
-    program = [str(_HERE / name)]
-    if not name.endswith(".py"):
-        program = ["-m", f"electra_tf.{name}"]
+    """Run a command of the package; return what it printed."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with log.open("a", encoding="utf-8") as messages:
         process = subprocess.Popen(
-            [sys.executable, *program, *arguments],
+            [sys.executable, "-m", f"electra_tf.{name}", *arguments],
             stdout=subprocess.PIPE,
             stderr=messages,
             text=True,
@@ -98,20 +97,6 @@ def run_command(
 
 def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-
-
-def probe(checkpoint: str, data: pathlib.Path, log: pathlib.Path) -> dict[str, float]:
-    report = _evaluate("probe.py", data / "tagging/conll2000", checkpoint, log)
-    return {f"probe_{kind}": report[kind]["best"] for kind in ("pos", "chunk")}
-
-
-def blimp(checkpoint: str, data: pathlib.Path, log: pathlib.Path) -> dict[str, float]:
-    return {"blimp": _evaluate("blimp.py", data / "blimp", checkpoint, log)["accuracy"]}
-
-
-def _evaluate(name: str, data: pathlib.Path, path: str, log: pathlib.Path) -> dict:
-    printed = run_command(name, f"--data={data}", f"--checkpoint={path}", log=log)
-    return json.loads(printed.strip().splitlines()[-1])
 
 
 def finetune(
@@ -159,7 +144,7 @@ def rows_of(name: str, dev: str, predicted: Sequence[str]) -> dict[str, Any]:
         counts = [[_span_counts(b) for b in _blocks(text)] for text in predicted]
         return {
             kind: [[count[i] for count in seed] for seed in counts]
-            for i, kind in enumerate(metrics.SPANS)
+            for i, kind in enumerate(_COUNTS)
         }
     lines = dev.split("\n")[task.header :]
     gold = [line.split("\t")[task.label].strip() for line in lines if line.strip()]
@@ -186,22 +171,27 @@ def _span_counts(block: str) -> tuple[int, int, int]:
     return len(gold & predicted), len(predicted - gold), len(gold - predicted)
 
 
-def prepare(name: str, data: pathlib.Path, folder: pathlib.Path, tenth: bool) -> None:
+def each(name: str, rows: Mapping[str, Any]) -> list[float]:
+    """Return the score of each seed in percent, from `rows_of`."""
+    if name == "chunking":
+        counts = np.sum([rows[kind] for kind in _COUNTS], -1).T
+        return [200 * tp / max(1, 2 * tp + fp + fn) for tp, fp, fn in counts]
+    if "right" in rows:
+        return [100 * seed.count("1") / len(seed) for seed in rows["right"]]
+    gold, *seeds = ([*map(float, x)] for x in (rows["gold"], *rows["predicted"]))
+    return [METRICS[TASKS[name].metric](gold, seed) for seed in seeds]
+
+
+def prepare(name: str, data: pathlib.Path, folder: pathlib.Path) -> None:
     """Write train and dev of a task, once."""
     task = TASKS[name]
     if folder.exists():
         return
     head, train = _read(data, task.train, task)
     if task.dev is None:
-        train, dev = split(train, [_PAIR_ROWS], _premise)
-    elif not tenth:
+        train, dev = split(train, _PAIR_ROWS, _premise)
+    else:
         dev = _read(data, task.dev, task)[1]
-    if tenth:
-        key = _premise if name == "mnli" else str
-        train, dev, _ = split(train, 2 * [len(train) // 10], key)
-        if task.suffix == ".txt":  # `finetune` refuses types that train lacks
-            known = _types(train)
-            dev = [block for block in dev if _types([block]) <= known]
     partial = folder.with_name(f"{name}.{os.getpid()}")
     partial.mkdir(parents=True, exist_ok=True)
     for stem, items in (("train", train), ("dev", dev)):
@@ -212,24 +202,20 @@ def prepare(name: str, data: pathlib.Path, folder: pathlib.Path, tenth: bool) ->
 
 
 def split(
-    items: Sequence[str], sizes: Sequence[int], key: Callable[[str], str]
-) -> list[list[str]]:
-    """Draw parts of given sizes, and the rest, always the same, in the rows' order."""
+    items: Sequence[str], size: int, key: Callable[[str], str]
+) -> tuple[list[str], list[str]]:
+    """Draw items, always the same, and return them and the rest; no key is in both."""
     groups: dict[str, list[int]] = {}
     for number, item in enumerate(items):
         groups.setdefault(key(item), []).append(number)
-    drawn = sorted(groups)
-    random.Random(0).shuffle(drawn)
-    parts: list[list[int]] = [[] for _ in range(len(sizes) + 1)]
-    for group in (groups[name] for name in drawn):
-        free = [len(p) + len(group) <= n for p, n in zip(parts, sizes, strict=False)]
-        parts[free.index(True) if any(free) else -1] += group
-    return [[items[number] for number in sorted(part)] for part in parts]
-
-
-def _types(blocks: Sequence[str]) -> set[str]:
-    lines = [line for block in blocks for line in block.split("\n") if line.strip()]
-    return {line.split()[-1].rpartition("-")[2] for line in lines}
+    names = sorted(groups)
+    random.Random(0).shuffle(names)
+    drawn: set[int] = set()
+    for group in (groups[name] for name in names):
+        if len(drawn) + len(group) <= size:
+            drawn.update(group)
+    first = [item for number, item in enumerate(items) if number in drawn]
+    return first, [item for number, item in enumerate(items) if number not in drawn]
 
 
 def _premise(row: str) -> str:
