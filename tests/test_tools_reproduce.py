@@ -29,7 +29,7 @@ systems:
   warm: {warm_start: {system: mlm, share: 0.3}, sets: [model.generator_width=0.25]}
   untrained: {steps: 2, seeds: 1, sets: [objective.name=mlm]}
 """
-MODULES = "grid", "reproduce", "scores"
+MODULES = "grid", "reproduce", "score_preset", "scores"
 
 
 @pytest.fixture

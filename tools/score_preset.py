@@ -94,7 +94,8 @@ def few_rows(
         rows = "sentence\tlabel", *few(train, FEW[task], sample), ""
         (folder / "train.tsv").write_text("\n".join(rows), encoding="utf-8")
         more = *flags, f"--set=training.seed={sample}"
-        found = scores.finetune("sst2", checkpoint, folder, output, more, 1)
+        trained = output.with_name(f"{output.name}-{sample}")
+        found = scores.finetune("sst2", checkpoint, folder, trained, more, 1)
         results.append(found)
     predicted = [result["predicted"][0] for result in results]
     return {"gold": results[0]["gold"], "predicted": predicted}
@@ -143,8 +144,8 @@ def table(folder: pathlib.Path) -> str:
     found = (rows.get("predicted", ()) for s in systems.values() for rows in s.values())
     runs = [seed for seeds in found for seed in seeds]
     constant = sum(len(set(seed)) == 1 for seed in runs)
-    count = f"{constant} of {len(runs)} runs"
-    lines += ["", f"{count} of classes or scores predict a constant."]
+    lines += ["", f"{constant} of {len(runs)} runs predict a constant (of those whose"]
+    lines[-1] += " predictions are stored: not chunking, mnli)."
     return "\n".join(lines)
 
 

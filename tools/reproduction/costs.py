@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 FOLDER = pathlib.Path(__file__).parent
-_STYLES = ("--", ":", "-.")
+_STYLES = ("--", ":", "-.", (0, (1, 5)))
 sys.path.insert(0, str(FOLDER.parent))  # tools
 import scores  # noqa: E402
 from score_preset import score  # noqa: E402

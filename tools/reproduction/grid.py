@@ -66,7 +66,7 @@ class Run:
 
 
 def read(path: pathlib.Path) -> list[Run]:
-    """Return the runs of a grid file; an unfinished grid has every system, by rung."""
+    """Return the runs of a grid file: by rung, by seed, all systems of a seed."""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     _check(path, content)
     runs = []
@@ -119,7 +119,7 @@ def _stage_of(
     for _ in range(10):  # the first gives the number, unless steps differ in cost
         stage = _stage(name, sets, seed, steps, order)
         mean = cost.training_flops(stage.config) / steps
-        paid = max(2, 2 * round(budget / mean / 2))  # even, for two stages
+        paid = max(2, 2 * round(budget / mean / 2))  # even, for `two_stage`
         if paid == steps:
             break
         steps = paid

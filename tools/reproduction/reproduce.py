@@ -52,6 +52,8 @@ def main() -> None:
         runs = [r for r in grid.read(options.grid) if re.search(options.only, r.name)]
     except InputError as error:
         raise SystemExit(f"error: {error}") from error
+    if not runs:
+        parser.error(f"--only must match the name of a run. Received: {options.only}")
     if options.list:
         print("\n".join(map(describe, runs)))
     elif missing := [name for name in _INPUTS if not getattr(options, name)]:
