@@ -113,6 +113,25 @@ def test_scores_of_a_preset_come_from_its_rows_and_those_of_tfidf(tmp_path):
     assert lines[3].count("75.0") == 2
 
 
+def test_a_sample_of_few_rows_has_a_folder_of_its_own(tmp_path, monkeypatch):
+    """The next call after a stop begins with the first sample again."""
+    folders = []
+
+    def finetune(task, checkpoint, source, output, flags, seeds):
+        folders.append((output, (source / "train.tsv").read_text()))
+        return {"gold": "01", "predicted": ["01"]}
+
+    monkeypatch.setattr(score_preset.scores, "finetune", finetune)
+    source = tmp_path / "source"
+    source.mkdir()
+    table = "\n".join(["sentence\tlabel", *(f"text {n}\t1" for n in range(900)), ""])
+    for name in ("train", "dev"):
+        (source / f"{name}.tsv").write_text(table)
+    score_preset.few_rows("sst2_300", "checkpoint", source, tmp_path / "output", ())
+    for paths_or_tables in zip(*folders, strict=True):
+        assert len(set(paths_or_tables)) == score_preset.SAMPLES
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", preset_files.preset_names())
 def test_a_shipped_preset_compares_texts(name, data, tmp_path):
