@@ -263,9 +263,8 @@ def cell(name: str, seeds: list[dict[str, Any]]) -> str:
     if name in METRICS:
         values = [rows["heldout"][name] for rows in seeds if name in rows["heldout"]]
     else:
-        values = [
-            v for r in seeds if name in r for v in score_preset.score(name, r[name])
-        ]
+        found = [rows[name] for rows in seeds if name in rows]
+        values = [value for rows in found for value in scores.each("sst2", rows)]
     return score_preset.cell(values, 3 if name in METRICS else 1) if values else ""
 
 
