@@ -144,8 +144,8 @@ def table(folder: pathlib.Path) -> str:
     found = (rows.get("predicted", ()) for s in systems.values() for rows in s.values())
     runs = [seed for seeds in found for seed in seeds]
     constant = sum(len(set(seed)) == 1 for seed in runs)
-    lines += ["", f"{constant} of {len(runs)} runs predict a constant (of those whose"]
-    lines[-1] += " predictions are stored: not chunking, mnli)."
+    count = f"{constant} of {len(runs)} runs predict a constant"
+    lines += ["", f"{count}, chunking and mnli not counted."]
     return "\n".join(lines)
 
 
