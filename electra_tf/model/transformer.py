@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from electra_tf.config.model import EncoderConfig
@@ -90,6 +91,8 @@ class Embeddings(keras.layers.Layer):
         }
         self._initializers = {name: seeds.normal() for name in self._rows}
         self.width = shape.embedding
+        self.row_of_id: np.ndarray | None = None
+        """Row of each token id in a table without some rows; None: the id."""
         self.layer_norm = layer_norm("layer_norm", shape.layer_norm_epsilon, dtype)
         self.dropout = keras.layers.Dropout(shape.dropout, dtype=dtype)
 
@@ -133,6 +136,8 @@ class Embeddings(keras.layers.Layer):
     output_shape = rows_of(lambda layer: layer.width)
 
     def _look_up_words(self, token_ids: Tensor, layer_ops: LayerOps) -> Tensor:
+        if self.row_of_id is not None:
+            token_ids = ops.take(self.row_of_id, token_ids, axis=0)
         return layer_ops.embedding_lookup(self.word_embeddings, token_ids)
 
 

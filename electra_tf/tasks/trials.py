@@ -43,6 +43,7 @@ from electra_tf.tasks.predictions import csv_lines
 from electra_tf.tasks.score import ScoredSplit
 from electra_tf.tasks.task_data import TaskData, text_hashes
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.tasks.used_rows import UsedRows
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
     CheckpointManager,
@@ -215,6 +216,7 @@ class Trials:
         self._task, self._start, self._settings = task, start, settings
         self._output, self._devices, self._log = pathlib.Path(output), devices, log
         self._model: TextModel | None = None
+        self._used_rows: UsedRows | None = None
         self._examples: EncodedExamples | None = None
         self._epoch_steps = self._epochs = 0
 
@@ -317,15 +319,25 @@ class Trials:
     def _initial_model(self, seed: int) -> TextModel:
         """Return the compiled model with initial weights, created only once."""
         if self._model is not None:
-            self._model.reinitialize(self._start, seed)
+            used = self._used_rows
+            self._model.reinitialize(used.start if used else self._start, seed)
             return self._model
         training, task = self._settings.training, self._task
         # Under a strategy, Keras distributes batches through a data set of its own,
         # whose autotuning delays the end of each pass by seconds.
         single = self._devices.num_replicas_in_sync == 1
         with contextlib.nullcontext() if single else self._devices.scope():
-            model = task.model(self._start, settings=self._settings, seed=seed)
+            has_used_rows = self._can_use_rows()
+            start = UsedRows(self._start).start if has_used_rows else self._start
+            model = task.model(start, settings=self._settings, seed=seed)
             self._examples = task.training_examples(model)
+            examples = {
+                name: model.examples(split.items) if name != "train" else self._examples
+                for name, split in task.splits.items()
+            }
+            if has_used_rows:
+                self._used_rows = UsedRows(self._start, examples.values())
+                model = self._used_rows.model(model, seed)
             model.pairs = self._examples.pairs
             batches = -(-len(self._examples) // training.batch_size)
             self._epoch_steps = batches
@@ -342,13 +354,20 @@ class Trials:
         )
         if task.label_counts:
             self._log(f"train: {task.label_counts}")
-        for name, split in task.splits.items():
-            is_train = name == "train"
-            examples = self._examples if is_train else model.examples(split.items)
-            for line in registry.of(model).describe_inputs(model, name, examples):
+        for name, encoded in examples.items():
+            for line in registry.of(model).describe_inputs(model, name, encoded):
                 self._log(line)
         self._model = model
         return model
+
+    def _can_use_rows(self) -> bool:
+        """Return whether rows that no text uses are decayed and nothing else.
+
+        The rate of LAMB depends on the norm of the whole table, and random weights on
+        its shape.
+        """
+        has_weights = self._settings.model.weights != "random" and self._start.weights
+        return bool(has_weights) and self._settings.optimizer.name != "lamb"
 
     def _checkpoint(self, number: int) -> TrialCheckpoint:
         return TrialCheckpoint(
@@ -405,7 +424,10 @@ class Trials:
         """Save the model without its optimizer."""
         model = self._model
         copy = model.clone_with_seed(self._start, int_value(model.seed))
-        copy.set_weights(model.get_weights())
+        if self._used_rows:
+            self._used_rows.write_to(copy, model)
+        else:
+            copy.set_weights(model.get_weights())
         partial = self._output / f"unfinished.{MODEL}"
         try:
             copy.save(partial)

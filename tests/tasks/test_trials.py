@@ -13,6 +13,7 @@ import tiny
 from training.toy import one_device
 
 from electra_tf.errors import InputError
+from electra_tf.sources import path_below_encoder
 from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.data.splits import Split
@@ -56,7 +57,8 @@ def test_the_fingerprint_depends_on_the_data_alone():
 # Trials.
 
 TEXTS, NUMBERS = tiny.texts(32, longest=11, shortest=10)
-LABELS = [("bad", "good")[number] for number in NUMBERS]
+LABELS_OF = "bad", "good"
+LABELS = [LABELS_OF[number] for number in NUMBERS]
 
 
 class KilledError(Exception):
@@ -88,9 +90,8 @@ def sorting(texts=TEXTS, name="sorting"):
         "dev": Split(texts[16:], LABELS[16:]),
         "test": Split(texts[:4], None),
     }
-    labels = ("bad", "good")
-    model = functools.partial(TextClassifier, labels=labels)
-    return TaskData(name, splits, Scorer(("accuracy", "mcc"), labels), model)
+    model = functools.partial(TextClassifier, labels=LABELS_OF)
+    return TaskData(name, splits, Scorer(("accuracy", "mcc"), LABELS_OF), model)
 
 
 def make_trials(folder, lines=None, task=None, start=None, **changes):
@@ -141,7 +142,7 @@ def test_predictions_and_the_best_model_are_written(uninterrupted):
     assert accuracy == pytest.approx(best.scores["dev_accuracy"])
     rows = (folder / f"trial_{best.number}" / "dev.tsv").read_text().splitlines()
     assert [row.split("\t")[1] for row in rows[1:]] == [
-        ("bad", "good")[number] for number in predicted
+        LABELS_OF[number] for number in predicted
     ]
     assert len((folder / "trial_1" / "test.tsv").read_text().splitlines()) == 5
     assert not list(folder.glob("trial_*/checkpoints"))
@@ -221,6 +222,40 @@ def test_unknown_wordpieces_and_truncation_of_each_split_are_logged(tmp_path):
     # One device trains outside the strategy, whose data set has autotuning.
     strategy = task.scorer.model.distribute_strategy
     assert not isinstance(strategy, type(one_device()))
+
+
+def pretrained_start():
+    start = tiny.start()
+    encoder = start.build_encoder(seed=3)
+    weights = {
+        path_below_encoder(v.path, encoder.name): v.numpy() for v in encoder.weights
+    }
+    return dataclasses.replace(start, weights=weights)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "lamb"])
+def test_rows_that_no_text_uses_are_trained_as_in_fit(tmp_path, name):
+    # Two seeds, so that the model is also made anew.
+    rate = {"optimizer_learning_rate": 1e-3, "optimizer_weight_decay": 5.0}
+    changes = {**rate, "optimizer_name": name, "training_keep": "last"}
+    task, start = sorting(), pretrained_start()
+    settings = tiny.settings(training_seed=5, **changes)
+    trials = Trials(task, start, settings, str(tmp_path), one_device(), [].append)
+    best = best_trial(trials.run(2))
+    model = TextClassifier(start, settings=settings, seed=best.seed, labels=LABELS_OF)
+    model.fit(TEXTS[:16], LABELS[:16], verbose=0)
+    saved = keras.saving.load_model(tmp_path / "model.keras")
+    for weight, trained in zip(saved.weights, model.weights, strict=True):
+        np.testing.assert_allclose(weight, trained, rtol=1e-4, atol=1e-6)
+    table = saved.encoder.embeddings.word_embeddings.numpy()
+    trained = task.scorer.model.encoder.embeddings.word_embeddings
+    assert (trained.shape[0] < len(table)) == (name != "lamb")
+    texts = {id for ids in model.examples(TEXTS).ids for id in ids}
+    unused = [id for id in range(1, len(table)) if id not in texts]
+    ratio = table[unused] / start.weights["embeddings/word_embeddings"][unused]
+    assert len(unused) > 5
+    assert np.ptp(ratio) < 1e-5
+    assert 0.9 < ratio.mean() < 0.999
 
 
 def trial(number, value, degenerate=None):
