@@ -162,7 +162,8 @@ class TrialCheckpoint(keras.callbacks.Callback):
         if (batch + 1) % interval and batch + 1 < steps:
             return
         mean = self.model.metrics[0]
-        sums = float(mean.total), float(mean.count)
+        # float(variable) fails for a variable of several replicas.
+        sums = float(mean.total.numpy()), float(mean.count.numpy())
         total, weight = (now - then for now, then in zip(sums, self._sums, strict=True))
         self._sums = sums
         if weight:

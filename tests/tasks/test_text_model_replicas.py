@@ -17,7 +17,9 @@ from training.toy import one_device
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.tasks.optimizer import int_value
+from electra_tf.tasks.trials import read_report
 from electra_tf.training import strategy
+from tasks.test_trials import make_trials, pretrained_start, sorting
 
 pytestmark = pytest.mark.runs
 
@@ -66,6 +68,15 @@ def test_a_model_on_replicas_is_reinitialized_and_saved(results):
     )
 
 
+def test_trials_on_two_replicas_equal_those_on_one_device(results):
+    many, one = results["trials"]
+    assert many["losses"] == [
+        [step, pytest.approx(x, rel=1e-4)] for step, x in one["losses"]
+    ]
+    assert many["scores"] == pytest.approx(one["scores"])
+    assert results["trials_apart"] < 1e-4
+
+
 def test_an_indivisible_batch_size_is_rejected(results):
     assert "batch_size=9 must be a multiple of the 2 replicas" in results["indivisible"]
 
@@ -109,6 +120,14 @@ def compare_weighted(devices, before, unweighted):
     }
 
 
+def trials(devices, folder):
+    """Return losses and scores of the last of two trials, and the best model."""
+    task, start = sorting(), pretrained_start()
+    done = make_trials(folder, None, task, start, devices).run(2)
+    found = {"losses": read_report(folder, 2)["losses"], "scores": done[1].scores}
+    return found, keras.saving.load_model(folder / "model.keras")
+
+
 def main(output):
     devices = strategy.choose("mirrored", cpu_replicas=2)
     many, before, of_many = trained(devices)
@@ -127,6 +146,10 @@ def main(output):
         "predictions": many.predict(TEXTS[:4]).tolist(),
     }
     results["weighted"] = compare_weighted(devices, before, weights)
+    folders = [pathlib.Path(output).with_name(name) for name in ("many", "one")]
+    found = list(map(trials, (devices, one_device()), folders))
+    results["trials"] = [one for one, _ in found]
+    results["trials_apart"] = tiny.distance(*(tiny.weights(m) for _, m in found))
     many.save(output)
     try:
         many.fit(TEXTS, LABELS, batch_size=9)
