@@ -142,11 +142,12 @@ def test_bfloat16_is_computed_in_float32(norm, name, on_cpu):
         [result, *gradients], [expected, *tape.gradient(expected, high)], strict=True
     ):
         assert actual.dtype == tf.bfloat16
-        # Only the result is rounded. Attention also rounds its matmuls, and the layer
-        # norm rounds the sum that it stores for the backward pass.
+        # Only the result is rounded, or truncated by the matmuls of processors without
+        # bfloat16 instructions. Attention also rounds its matmuls, and the layer norm
+        # rounds the sum that it stores for the backward pass.
         rounds = name == "attend" or (name == "add_norm" and actual is not result)
-        atol = 2**-6 * np.abs(reference).max() if rounds else 0
-        np.testing.assert_allclose(tf.cast(actual, tf.float32), reference, 2**-8, atol)
+        atol = 2**-5 * np.abs(reference).max() if rounds else 0
+        np.testing.assert_allclose(tf.cast(actual, tf.float32), reference, 2**-7, atol)
 
 
 @pytest.mark.parametrize("on_cpu", ON_CPU)
@@ -174,7 +175,7 @@ def test_the_gradient_of_a_table_is_the_sum_over_its_uses(on_cpu):
         np.add.at(expected, rows.numpy()[0], values.numpy()[0])
     for loss, result, of_bias in in_every_mode(gradient, xla=not on_cpu):
         np.testing.assert_allclose(loss, total(LayerOps()), rtol=1e-6)
-        np.testing.assert_allclose(result, expected, rtol=1e-6)
+        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(of_bias, of_scores_XV.numpy().sum(0), rtol=1e-6)
 
 
