@@ -367,8 +367,9 @@ class Trials:
         The rate of LAMB depends on the norm of the whole table, and random weights on
         its shape.
         """
-        has_weights = self._settings.model.weights != "random" and self._start.weights
-        return bool(has_weights) and self._settings.optimizer.name != "lamb"
+        settings = self._settings
+        is_random = self._start.weights is None or settings.model.weights == "random"
+        return not is_random and settings.optimizer.name != "lamb"
 
     def _checkpoint(self, number: int) -> TrialCheckpoint:
         return TrialCheckpoint(

@@ -1,8 +1,8 @@
-"""Fine-tune the rows of the token table that the texts use, without the others.
+"""Fine-tune only those rows of the token table that the texts use.
 
 The others get no gradient, so Adam and AdamW only decay them, all by the same factors.
 A row of ones, which no text uses, measures their product. So the result is that of the
-whole table up to rounding, while gradient, norm and update read the rows in use alone.
+whole table up to rounding, while gradient, norm and update read only the rows in use.
 """
 
 import dataclasses

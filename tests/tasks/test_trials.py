@@ -97,7 +97,7 @@ def sorting(texts=TEXTS, name="sorting"):
 def make_trials(folder, lines=None, task=None, start=None, devices=None, **changes):
     settings = tiny.settings(training_seed=5, training_keep="best", **changes)
     log = [].append if lines is None else lines.append
-    task, start = task or sorting(), start or tiny.start()
+    task, start = task or sorting(), start or pretrained_start()
     return Trials(task, start, settings, str(folder), devices or one_device(), log)
 
 
