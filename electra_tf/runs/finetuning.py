@@ -126,14 +126,16 @@ def run_task(
     devices: tf.distribute.Strategy,
 ) -> list[Trial]:
     """Fine-tune and evaluate on one task; write the scores."""
-    defaults, declaration = default_settings(pretrained), named(name)
+    declaration = named(name)
+    scale = declaration.models[0].rate_scale
+    defaults = default_settings(pretrained, scale)
     published = declaration.published.get(name, {})
     if "max_length" in published:
         defaults["data.max_length"] = longest(pretrained, published["max_length"])
     if is_published(pretrained) and "epochs" in published:
         defaults["training.epochs"] = published["epochs"]
     settings = make_config(defaults)
-    print(f"{name}: {describe_settings(pretrained, settings)}")
+    print(f"{name}: {describe_settings(pretrained, settings, scale)}")
     length, trained = settings.data.max_length, pretrained.trained_length
     # Above `max_positions`, the rows of the position table, an error follows.
     if trained is not None and trained < length <= pretrained.shape.max_positions:

@@ -34,14 +34,17 @@ def is_published(start: PretrainedEncoder) -> bool:
     return shape in _PUBLISHED and start.weights is not None and trained
 
 
-def default_settings(start: PretrainedEncoder) -> dict[str, Any]:
-    """Return values of settings by dotted name, for any task."""
+def default_settings(
+    start: PretrainedEncoder, rate_scale: float = 1.0
+) -> dict[str, Any]:
+    """Return values of settings by dotted name, for `TextModel.rate_scale`."""
     shape = start.shape
     if is_published(start):
         rate, decay = _PUBLISHED[shape.depth, shape.width]
         optimizer, pooling = "adam", "cls"
     else:
         rate = next(rate for width, rate in _RATES if shape.width <= width)
+        rate *= rate_scale
         optimizer, decay, pooling = "adamw", 1.0, "pair"
     return {
         "optimizer.name": optimizer,
@@ -90,18 +93,23 @@ def describe_epochs(steps: int, epochs: int) -> str:
 
 
 def complete_settings(
-    settings: Any, start: PretrainedEncoder, overrides: Mapping[str, Any] | None = None
+    settings: Any,
+    start: PretrainedEncoder,
+    overrides: Mapping[str, Any] | None = None,
+    rate_scale: float = 1.0,
 ) -> FinetuningConfig:
     """Return settings in any form of `loader.to_config`, completed by the defaults."""
-    base = loader.to_config(default_settings(start), FinetuningConfig)
+    base = loader.to_config(default_settings(start, rate_scale), FinetuningConfig)
     return loader.to_config(settings, FinetuningConfig, base, overrides)
 
 
-def describe_settings(start: PretrainedEncoder, settings: FinetuningConfig) -> str:
+def describe_settings(
+    start: PretrainedEncoder, settings: FinetuningConfig, rate_scale: float = 1.0
+) -> str:
     """Return a line with the defaults of an encoder, and which were set otherwise."""
     values = loader.flatten(dataclasses.asdict(settings))
     chosen, changed = [], []
-    for name, default in default_settings(start).items():
+    for name, default in default_settings(start, rate_scale).items():
         if values[name] == default:
             value = f"{default:g}" if type(default) is float else default
             chosen.append(f"{name}={value}")

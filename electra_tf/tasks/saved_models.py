@@ -100,7 +100,7 @@ def build_model(
         "tags": head.labels,
     }
     with _reading_settings(kind, model.path):
-        config |= _arguments(head, start)
+        config |= _arguments(head, start, kind.rate_scale)
         own = loader.to_config(config["settings"], FinetuningConfig)
     lacking = set(head.kind.arguments) - head.settings.keys()
     config |= {name: value for name, value in given.items() if name in lacking}
@@ -136,13 +136,16 @@ def _reading_settings(kind: type[Model], path: str) -> Iterator[None]:
         ) from error
 
 
-def _arguments(head: TaskHead, start: PretrainedEncoder) -> Mapping[str, Any]:
+def _arguments(
+    head: TaskHead, start: PretrainedEncoder, rate_scale: float
+) -> Mapping[str, Any]:
     """Return the arguments of the model, with defaults for other libraries' models."""
     settings = head.arguments.get("settings")
     if settings is None:
         # Padding is dynamic, so a long limit costs nothing for short texts.
         length = {"data.max_length": longest(start, _LONGEST)}
-        settings = dataclasses.asdict(complete_settings(length, start))
+        completed = complete_settings(length, start, rate_scale=rate_scale)
+        settings = dataclasses.asdict(completed)
     chosen = {**settings.get("model", {}), **head.model_settings}
     return {**head.arguments, "settings": {**settings, "model": chosen}}
 
@@ -202,7 +205,8 @@ def _new_model(
     options: Mapping[str, Any],
 ) -> Any:
     """Create a model on an encoder; an error names another head of the source."""
-    chosen = complete_settings(settings[0], source.encoder, settings[1])
+    start, scale = source.encoder, kind.rate_scale
+    chosen = complete_settings(settings[0], start, settings[1], scale)
     try:
         own = kind.new_arguments(head)
     except InputError as error:
@@ -212,6 +216,6 @@ def _new_model(
         raise InputError(
             f"{str(error).rstrip('.')}; {source.path!r} has the head of a {role}"
         ) from error
-    model = kind(source.encoder, settings=chosen, **own, **options)
-    model.settings_note = describe_settings(source.encoder, chosen)
+    model = kind(start, settings=chosen, **own, **options)
+    model.settings_note = describe_settings(start, chosen, scale)
     return model

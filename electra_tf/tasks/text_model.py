@@ -55,6 +55,8 @@ class TextModel(keras.Model, TaskMethods):
     rematerialized_call = call_as_it_is
     has_own_optimizer = False
     """Whether `compile` got an optimizer, which each `fit` continues to use."""
+    rate_scale = 1.0
+    """Default learning rate of small encoders, relative to that of a classifier."""
     settings_note = ""
     """Line that `fit` prints: defaults that were chosen for the encoder."""
     _compiled_metrics: CompiledMetrics | None = None
@@ -79,8 +81,9 @@ class TextModel(keras.Model, TaskMethods):
         words = re.sub("(?<=[a-z])(?=[A-Z])", "_", type(self).__name__)
         super().__init__(name=name or words.lower(), dtype="float32")
         if not isinstance(settings, FinetuningConfig):
-            settings = defaults.complete_settings(settings, start)
-            self.settings_note = defaults.describe_settings(start, settings)
+            scale = self.rate_scale
+            settings = defaults.complete_settings(settings, start, rate_scale=scale)
+            self.settings_note = defaults.describe_settings(start, settings, scale)
         positions = start.shape.max_positions
         self.settings = defaults.checked_settings(settings, positions, dtype)
         self.tokenizer = Tokenizer.of(start.tokenizer)

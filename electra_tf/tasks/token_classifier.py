@@ -78,6 +78,7 @@ class TokenClassifier(TextModel):
     """
 
     kind = "token_classifier"
+    rate_scale = 2.0
     own_arguments = ("tags", "scheme")
     head_arguments = ("tags",)
     required_argument = "tags"

@@ -72,6 +72,15 @@ def test_rates_fall_with_the_width():
     assert rates[0] > rates[-1]
 
 
+def test_small_taggers_have_twice_the_rate_of_classifiers():
+    start = tiny.start()
+    models = electra_tf.TextClassifier, electra_tf.TokenClassifier
+    rates = [m(start, ["O", "S-X"]).settings.optimizer.learning_rate for m in models]
+    assert rates[1] == 2 * rates[0]
+    base = encoder(12, 768)
+    assert default_settings(base, models[1].rate_scale) == default_settings(base)
+
+
 def rates_of(model):
     """Return the rates of all dropout layers of a model's encoder, and its settings."""
     layers = model.encoder._flatten_layers()

@@ -10,7 +10,7 @@ trains on training rows and is scored on other training rows; dev is never read.
 scores are one line of ROWS/rows.jsonl; runs that have a line are not repeated.
 `--table` prints means and ranges from the rows alone.
 
-A task is `sst2`, `cola`, `stsb`, or NAME@N: N rows, others for each seed.
+A task is one of `scores.TASKS` but `mnli`, or NAME@N: N rows, others for each seed.
 `sst2_sentences` keeps texts of 12 words or more apart, as those of dev are, and trains
 on no part of them. Variants beside settings: `updates` (epochs for at least so many, at
 most 100) and `average` (weights averaged over the last share of the updates).
@@ -34,7 +34,6 @@ import yaml
 _KEPT_APART = 1500
 _SENTENCE = 12  # words of a sentence, at least, in `sst2_sentences`
 _MOST_EPOCHS = 100
-_FILES = {"sst2": "SST-2", "sst2_sentences": "SST-2", "cola": "CoLA", "stsb": "STS-B"}
 _SPECIAL = "updates", "average"
 Row = dict[str, Any]
 
@@ -45,7 +44,7 @@ def main() -> None:
     )
     add = parser.add_argument
     add("file", type=pathlib.Path)
-    add("--data", type=pathlib.Path, help="With glue.")
+    add("--data", type=pathlib.Path, help="With glue and tagging.")
     add("--rows", type=pathlib.Path, required=True)
     add("--paths", nargs="*", default=(), metavar="NETWORK=PATH", help="Checkpoints.")
     add("--table", action="store_true")
@@ -163,27 +162,27 @@ class Trainer:
         config = loader.to_config(plain, FinetuningConfig)
         with tempfile.TemporaryDirectory() as folder:
             name = self._write(task, seed, pathlib.Path(folder))
-            log = DataErrorLog("stop")
+            log = DataErrorLog(config.data.on_error, os.path.join(folder, "errors"))
             reading = Reading(config.data, log, lambda line: None)
             return named(name).training_data(name, folder, reading), config
 
     def _write(self, task: str, seed: int, folder: pathlib.Path) -> str:
         """Write the rows to train and to score; return the task's name."""
-        name, _, few = task.partition("@")
-        text = scores.read_text(self._data / f"glue/{_FILES[name]}/train.tsv")
-        rows = [row for row in text.replace("\r\n", "\n").split("\n") if row.strip()]
-        head = [] if name == "cola" else [rows.pop(0)]
+        task, _, few = task.partition("@")
+        name = task.removesuffix("_sentences")
+        known = scores.TASKS[name]
+        head, rows = scores.read(self._data, known.train, known)
         random.Random(0).shuffle(rows)
-        if name == "sst2_sentences":
+        if task != name:
             apart, rows = sentences(rows)
         else:
             apart, rows = rows[:_KEPT_APART], rows[_KEPT_APART:]
         if few:
             rows = random.Random(seed).sample(rows, int(few))
         for stem, items in (("train", rows), ("dev", apart)):
-            content = "\n".join([*head, *items, ""])
-            (folder / f"{stem}.tsv").write_text(content, encoding="utf-8")
-        return name.removesuffix("_sentences")
+            path = folder / f"{stem}{known.suffix}"
+            path.write_text(head + "".join(items), encoding="utf-8", newline="")
+        return name
 
 
 def sentences(rows: list[str]) -> tuple[list[str], list[str]]:

@@ -187,11 +187,11 @@ def prepare(name: str, data: pathlib.Path, folder: pathlib.Path) -> None:
     task = TASKS[name]
     if folder.exists():
         return
-    head, train = _read(data, task.train, task)
+    head, train = read(data, task.train, task)
     if task.dev is None:
         train, dev = split(train, _PAIR_ROWS, _premise)
     else:
-        dev = _read(data, task.dev, task)[1]
+        dev = read(data, task.dev, task)[1]
     partial = folder.with_name(f"{name}.{os.getpid()}")
     partial.mkdir(parents=True, exist_ok=True)
     for stem, items in (("train", train), ("dev", dev)):
@@ -248,7 +248,7 @@ def write_rows(path: pathlib.Path, rows: dict[str, Any]) -> None:
     durable_files.write(path, lzma.compress(json.dumps(rows).encode()))
 
 
-def _read(data: pathlib.Path, path: str, task: Task) -> tuple[str, list[str]]:
+def read(data: pathlib.Path, path: str, task: Task) -> tuple[str, list[str]]:
     """Return the header line and the rows, or the sentences, of a file."""
     text = read_text(data / path)
     if task.suffix == ".txt":
