@@ -147,17 +147,21 @@ class Runs:
         plan = self._plan["systems"].get(system) or {}
         if "of" in plan:
             return self._checkpoint(plan["of"])
-        if "checkpoint" in plan:
-            return self._work.parent / plan["checkpoint"]
         if "passes" not in plan:
-            return self._plan["start"]
+            return self._source(plan.get("checkpoint", self._plan.get("start")))
         folder = self._work / system.replace(" ", "_")
         train = lambda trained: self._pretrain(plan, folder)  # noqa: E731
         defaults.fill(self.rows, [{"trained": system}], train)
         return folder
 
+    def _source(self, name: str) -> pathlib.Path | str:
+        """Return the folder below --work that has a name, or the name of a preset."""
+        folder = self._work.parent / name
+        return folder if folder.is_dir() else name
+
     def _pretrain(self, plan: Row, folder: pathlib.Path) -> Row:
-        records, size = self._records(), self._plan["batch_size"]
+        plan = {"start": self._plan.get("start"), "config": self._plan["config"]} | plan
+        records, size = self._records(plan["start"]), self._plan["batch_size"]
         manifest = json.loads((records / "manifest.json").read_text())
         steps = max(1, round(plan["passes"] * manifest["records"] / size))
         settings = [
@@ -170,10 +174,10 @@ class Runs:
         ]
         flags = [f"--set={setting}" for setting in settings]
         if plan.get("init"):
-            flags.append(f"--init_checkpoint={plan['init']}")
+            flags.append(f"--init_checkpoint={self._source(plan['init'])}")
         scores.run_command(
             "pretrain",
-            f"--config={self._plan['config']}",
+            f"--config={plan['config']}",
             f"--data={records}",
             f"--model_dir={folder}",
             *flags,
@@ -181,12 +185,13 @@ class Runs:
         )
         return {"steps": steps, "positions": steps * size * self._plan["length"]}
 
-    def _records(self) -> pathlib.Path:
-        """Return the records of the text, written at the first call."""
-        folder, text, log = (self._work / n for n in ("records", "text.txt", "log.txt"))
+    def _records(self, start: str | None) -> pathlib.Path:
+        """Return records with the vocabulary of a source, written at the first call."""
+        text, log = self._work / "text.txt", self._work / "log.txt"
+        folder = self._work / f"records_{start or 'own'}"
         if not (folder / "manifest.json").exists():
             text.write_text("\n".join([*self._text, ""]), encoding="utf-8")
-            vocabulary = self._plan.get("start") or self._work / "vocab.txt"
+            vocabulary = self._source(start) if start else self._work / "vocab.txt"
             if size := self._plan.get("vocabulary"):
                 flags = f"--size={size}", f"--output={vocabulary}"
                 scores.run_command("build_vocab", f"--input={text}", *flags, log=log)
