@@ -37,7 +37,7 @@ def is_published(start: PretrainedEncoder) -> bool:
 def default_settings(
     start: PretrainedEncoder, rate_scale: float = 1.0
 ) -> dict[str, Any]:
-    """Return values of settings by dotted name, for `TextModel.rate_scale`."""
+    """Return settings by dotted name; `rate_scale` is that of the model's class."""
     shape = start.shape
     if is_published(start):
         rate, decay = _PUBLISHED[shape.depth, shape.width]

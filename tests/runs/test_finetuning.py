@@ -97,6 +97,15 @@ def test_each_task_has_its_published_settings(pretrained, name, epochs, length):
     assert (small.training.epochs, small.data.max_length) == (None, length)
 
 
+def test_the_command_doubles_the_rate_of_small_taggers_alone(pretrained):
+    def rate(name, depth):
+        config = task_config(name, pretrained, max_positions=512, depth=depth)
+        return config.optimizer.learning_rate
+
+    assert rate("chunking", 4) == 2 * rate("cola", 4)
+    assert rate("chunking", 12) == rate("cola", 12)
+
+
 @pytest.mark.parametrize(
     ("size", "rates"),
     [("small", (3e-4, 0.8)), ("base", (1e-4, 0.8)), ("large", (5e-5, 0.9))],

@@ -8,6 +8,7 @@ import pytest
 import tiny
 
 import electra_tf
+from electra_tf import sources
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.tasks.defaults import (
@@ -77,6 +78,11 @@ def test_small_taggers_have_twice_the_rate_of_classifiers():
     models = electra_tf.TextClassifier, electra_tf.TokenClassifier
     rates = [m(start, ["O", "S-X"]).settings.optimizer.learning_rate for m in models]
     assert rates[1] == 2 * rates[0]
+    preset = models[1].from_preset("electra_wiki_en", tags=["O", "S-X"])
+    texts = default_settings(sources.open_pretrained("electra_wiki_en").encoder)
+    rate = 2 * texts["optimizer.learning_rate"]
+    assert preset.settings.optimizer.learning_rate == rate
+    assert f"optimizer.learning_rate={rate:g}" in preset.settings_note
     base = encoder(12, 768)
     assert default_settings(base, models[1].rate_scale) == default_settings(base)
 

@@ -148,7 +148,7 @@ class Runs:
         if "of" in plan:
             return self._checkpoint(plan["of"])
         if "passes" not in plan:
-            return self._source(plan.get("checkpoint", self._plan.get("start")))
+            return self._source(plan.get("checkpoint") or self._plan["start"])
         folder = self._work / system.replace(" ", "_")
         train = lambda trained: self._pretrain(plan, folder)  # noqa: E731
         defaults.fill(self.rows, [{"trained": system}], train)
