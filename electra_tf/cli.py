@@ -53,6 +53,10 @@ TEXT_SETTINGS = {
 """Settings of the commands that read a corpus, by flag."""
 
 
+_ONCE = {"allow_overwrite": False}
+"""Of flags with several values, whose first ones a second flag would drop."""
+
+
 class Flags(flags.FlagValues):
     """Flags of a command, defined by kind with their descriptions."""
 
@@ -62,7 +66,11 @@ class Flags(flags.FlagValues):
 
     def lists(self, default: list[str] | None = None, /, **texts: str) -> None:
         """Define lists of strings, separated by commas."""
-        self.define(flags.DEFINE_list, default, texts)
+        self.define(flags.DEFINE_list, default, texts, **_ONCE)
+
+    def paths(self, **texts: str) -> None:
+        """Define paths, separated by commas, as one string."""
+        self.define(flags.DEFINE_string, None, texts, **_ONCE)
 
     def switches(self, **texts: str) -> None:
         """Define booleans that are off by default."""
@@ -123,7 +131,8 @@ def define_config_flags(
         if choices:
             flag_values.choice(choices, default, **{flag: text})
         else:
-            flag_values.define(_DEFINE[kind], default, {flag: text})
+            once = _ONCE if kind is tuple else {}
+            flag_values.define(_DEFINE[kind], default, {flag: text}, **once)
 
 
 def define_runner_flags(flag_values: Flags) -> None:
@@ -343,6 +352,11 @@ def _invalid_value(error: str) -> str:
         names = choices[1].split("|")
         hint = _near(value, names)
         return f"--{flag} must be one of {', '.join(names)}, not {value!r}{hint}"
+    if reason.startswith("already defined"):
+        return (
+            f"--{flag} must be set once, with commas between its values. Received "
+            f"a second one: {value!r}"
+        )
     for start, kind in _KINDS.items():
         if reason.startswith(start):
             return f"--{flag} must be {kind}, not {value!r}"

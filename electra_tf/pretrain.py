@@ -31,12 +31,14 @@ from electra_tf.text.tokenizer_files import local_vocabulary
 from electra_tf.text.warnings import entry_warnings
 
 FLAGS = cli.Flags()
-FLAGS.strings(
+FLAGS.paths(
     data="Required: folder of build_records, or globs of record files.",
+    evaluation_data="Held-out records for evaluation during training.",
+)
+FLAGS.strings(
     model_dir="Required except for --dry_run: run directory, new or to resume.",
     backup="URL of an object store for a copy of each checkpoint. A run directory "
     "without checkpoints begins from the newest one there.",
-    evaluation_data="Held-out records for evaluation during training.",
     vocab="The vocabulary, if it is not in the --data folder: a file with one entry "
     "per line, a tokenizer.json, or a folder with one of them.",
     init_checkpoint="Weights of a new run: a checkpoint or run directory, a name of "

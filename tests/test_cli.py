@@ -112,6 +112,15 @@ def test_a_value_of_a_boolean_flag_is_named(here):
     assert "--dry_run must be true or false, not 'maybe'." in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("command", "flag"), [("build_records", "input"), ("pretrain", "data")]
+)
+def test_a_second_flag_of_several_values_drops_none(here, command, flag):
+    result = here(command, f"--{flag}=a.txt", f"--{flag}=b.txt")
+    assert result.returncode == 1
+    assert f"--{flag} must be set once, with commas" in result.stderr
+
+
 def test_a_reader_that_ends_early_is_no_error():
     program = (
         "from absl import flags; from electra_tf import cli; "
