@@ -1,5 +1,6 @@
 """Test the comparison of pre-trainings on the task's own text."""
 
+import argparse
 import gzip
 import json
 import sys
@@ -65,4 +66,45 @@ def test_a_table_has_means_ranges_and_cost(data, tmp_path):
         "|---|---|---|---|",
         "| none |  |  |  |",
         "| mlm | 2,000 | 1.5 | 60.5 (60.0 to 61.0; 2) |",
+    ]
+
+
+def test_a_system_reads_a_corpus_and_begins_with_another(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "_APART", 1)
+    folder = tmp_path / "zh"
+    folder.mkdir()
+    lines = "label,review", *(f"1,很好{n}" for n in range(3)), ""
+    (folder / "waimai_10k.csv").write_text("\n".join(lines), encoding="utf-8")
+    commands = []
+
+    def run_command(name, *flags, log):
+        flags = dict(flag.split("=", 1) for flag in flags if "=" in flag)
+        commands.append((name, flags))
+        if name == "build_records":
+            records = data.pathlib.Path(flags["--output"])
+            records.mkdir()
+            (records / "manifest.json").write_text('{"records": 64}')
+
+    monkeypatch.setattr(data.scores, "run_command", run_command)
+    wide = {"passes": 2, "corpus": "zh/wiki.txt", "vocabulary": 9, "set": ["a=1"]}
+    then = {"passes": 3, "start": "wide", "init": "wide"}
+    plan = {"config": "mini", "vocabulary": 5, "length": 8, "batch_size": 32}
+    plan["systems"] = {"wide": wide, "then": then}
+    options = argparse.Namespace(data=tmp_path, work=tmp_path, rows=tmp_path)
+    work = tmp_path / "waimai"
+    assert data.Runs("waimai", plan, options).checkpoint("then") == work / "then"
+    assert [name for name, _ in commands] == [
+        *("build_vocab", "build_records", "pretrain", "build_records", "pretrain")
+    ]
+    vocabulary, both, first, own, second = (flags for _, flags in commands)
+    assert vocabulary["--size"] == "9"
+    assert both["--input"] == f"{work / 'text.txt'},{folder / 'wiki.txt'}"
+    assert both["--vocab"] == vocabulary["--output"]
+    assert "--init_checkpoint" not in first
+    assert own["--input"] == str(work / "text.txt")
+    assert own["--vocab"] == second["--init_checkpoint"] == str(work / "wide")
+    rows = data.defaults.read_rows(tmp_path / "waimai.jsonl")
+    assert [(row["trained"], row["steps"]) for row in rows] == [
+        ("wide", 4),
+        ("then", 6),
     ]

@@ -13,7 +13,7 @@ has a line is not repeated. `--table` prints means and ranges from the rows alon
 
 `sst2`: the unlabelled text is training rows that are no part of others, without those
 kept apart (see defaults.py). `apart` are 1,500 kept apart, `dev` the published dev set.
-`waimai`: comments; `apart` are 1,500 that pre-training does not read either.
+`waimai`, `hotels`: reviews; `apart` are 1,500 that pre-training does not read.
 """
 
 import argparse
@@ -76,8 +76,8 @@ def sst2(data: pathlib.Path) -> tuple[list[str], Rows, dict[str, Rows]]:
     return texts, train, {"apart": apart, "dev": dev}
 
 
-def waimai(data: pathlib.Path) -> tuple[list[str], Rows, dict[str, Rows]]:
-    table = csv.DictReader(_lines(data / "zh/waimai_10k.csv"))
+def reviews(path: pathlib.Path) -> tuple[list[str], Rows, dict[str, Rows]]:
+    table = csv.DictReader(_lines(path))
     found = {" ".join(row["review"].split()): row["label"] for row in table}
     rows = sorted((text, label) for text, label in found.items() if text)
     random.Random(0).shuffle(rows)
@@ -85,7 +85,11 @@ def waimai(data: pathlib.Path) -> tuple[list[str], Rows, dict[str, Rows]]:
     return [text for text, _ in train], train, {"apart": apart}
 
 
-READERS = {"sst2": sst2, "waimai": waimai}
+READERS = {
+    "sst2": sst2,
+    "waimai": lambda data: reviews(data / "zh/waimai_10k.csv"),
+    "hotels": lambda data: reviews(data / "zh/ChnSentiCorp_htl_all.csv"),
+}
 
 
 def _lines(path: pathlib.Path) -> list[str]:
@@ -101,7 +105,7 @@ def runs(plan: Row) -> Iterator[Row]:
 
 class Runs:
     def __init__(self, name: str, plan: Row, options: argparse.Namespace):
-        self._plan, self._work = plan, options.work / name
+        self._plan, self._work, self._data = plan, options.work / name, options.data
         self._work.mkdir(parents=True, exist_ok=True)
         self.rows = options.rows / f"{name}.jsonl"
         self._text, self._train, self._splits = READERS[name](options.data)
@@ -120,12 +124,12 @@ class Runs:
         import electra_tf
         from electra_tf import sources
 
-        start = sources.open_pretrained(str(self._checkpoint(system))).encoder
+        start = sources.open_pretrained(str(self.checkpoint(system))).encoder
         if system == "untrained":
             start = start.untrained()
 
         def make() -> electra_tf.TextClassifier:
-            settings = {"training.precision": "mixed_bfloat16"}
+            settings = self._plan.get("finetune")
             return electra_tf.TextClassifier(start, ["0", "1"], settings, seed)
 
         model = self._models.get((system, rows), start, seed, make)
@@ -142,11 +146,11 @@ class Runs:
             result[split] = round(100 * right / len(rows), 2)
         return result
 
-    def _checkpoint(self, system: str) -> pathlib.Path | str:
+    def checkpoint(self, system: str) -> pathlib.Path | str:
         """Return a checkpoint; pre-train it if it does not exist."""
         plan = self._plan["systems"].get(system) or {}
         if "of" in plan:
-            return self._checkpoint(plan["of"])
+            return self.checkpoint(plan["of"])
         if "passes" not in plan:
             return self._source(plan.get("checkpoint") or self._plan["start"])
         folder = self._work / system.replace(" ", "_")
@@ -155,13 +159,15 @@ class Runs:
         return folder
 
     def _source(self, name: str) -> pathlib.Path | str:
-        """Return the folder below --work that has a name, or the name of a preset."""
+        """Return a system, the folder below --work that has a name, or a preset."""
+        if name in self._plan["systems"]:
+            return self.checkpoint(name)
         folder = self._work.parent / name
         return folder if folder.is_dir() else name
 
     def _pretrain(self, plan: Row, folder: pathlib.Path) -> Row:
         plan = {"start": self._plan.get("start"), "config": self._plan["config"]} | plan
-        records, size = self._records(plan["start"]), self._plan["batch_size"]
+        records, size = self._records(plan), self._plan["batch_size"]
         manifest = json.loads((records / "manifest.json").read_text())
         steps = max(1, round(plan["passes"] * manifest["records"] / size))
         settings = [
@@ -185,25 +191,30 @@ class Runs:
         )
         return {"steps": steps, "positions": steps * size * self._plan["length"]}
 
-    def _records(self, start: str | None) -> pathlib.Path:
-        """Return records with the vocabulary of a source, written at the first call."""
+    def _records(self, plan: Row) -> pathlib.Path:
+        """Return records of a system, written at the first call."""
         text, log = self._work / "text.txt", self._work / "log.txt"
-        folder = self._work / f"records_{start or 'own'}"
-        if not (folder / "manifest.json").exists():
-            text.write_text("\n".join([*self._text, ""]), encoding="utf-8")
-            vocabulary = self._source(start) if start else self._work / "vocab.txt"
-            if size := self._plan.get("vocabulary"):
-                flags = f"--size={size}", f"--output={vocabulary}"
-                scores.run_command("build_vocab", f"--input={text}", *flags, log=log)
-            scores.run_command(
-                "build_records",
-                f"--input={text}",
-                f"--vocab={vocabulary}",
-                f"--output={folder}",
-                f"--max_length={self._plan['length']}",
-                *("--order=document", "--documents=file", "--overwrite"),
-                log=log,
-            )
+        start, corpus = plan["start"], plan.get("corpus")
+        name = (start or "own").replace(" ", "_") + ("_corpus" if corpus else "")
+        folder = self._work / f"records_{name}"
+        if (folder / "manifest.json").exists():
+            return folder
+        text.write_text("\n".join([*self._text, ""]), encoding="utf-8")
+        files = f"--input={text}" + (f",{self._data / corpus}" if corpus else "")
+        vocabulary = self._source(start) if start else self._work / f"{name}.txt"
+        if not start:
+            size = plan.get("vocabulary", self._plan["vocabulary"])
+            flags = f"--size={size}", f"--output={vocabulary}"
+            scores.run_command("build_vocab", files, *flags, log=log)
+        scores.run_command(
+            "build_records",
+            files,
+            f"--vocab={vocabulary}",
+            f"--output={folder}",
+            f"--max_length={self._plan['length']}",
+            *("--order=document", "--documents=file", "--overwrite"),
+            log=log,
+        )
         return folder
 
 
