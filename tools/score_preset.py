@@ -5,12 +5,12 @@
         electra_wiki_en=electra_wiki_en untrained=electra_wiki_en --random untrained
     python tools/score_preset.py --rows=tools/reproduction/preset_rows
 
-Fine-tunes each checkpoint with the command `finetune` and no setting but the precision,
-and stores what each row of dev got, without text (`NAME.rows.json.xz`). Rows that exist
-are kept, so the same command resumes after a stop. Prints scores in percent, made from
-these files alone; without checkpoints it prints them only. `sst2_300` and `sst2_1000`
-have five samples of so many rows of SST-2; TF-IDF of words and pairs of words with
-logistic regression is trained on the same rows.
+Fine-tunes each checkpoint with the command `finetune` and no setting but those of
+--set, and stores what each row of dev got, without text (`NAME.rows.json.xz`). Rows
+that exist are kept, so the same command resumes after a stop. Prints scores in percent,
+made from these files alone; without checkpoints it prints them only. `sst2_300` and
+`sst2_1000` have five samples of so many rows of SST-2; TF-IDF of words and pairs of
+words with logistic regression is trained on the same rows.
 """
 
 import argparse
@@ -28,8 +28,6 @@ import scores
 SAMPLES = 5
 FEW = {"sst2_300": 300, "sst2_1000": 1000}
 NAMES = *FEW, *scores.TASKS
-_SETTINGS = ("--set=training.precision=mixed_bfloat16",)
-_RANDOM = ("--set=model.weights=random",)
 
 
 def main() -> None:
@@ -43,6 +41,8 @@ def main() -> None:
     add("--work", type=pathlib.Path, help="A folder for models.")
     add("--tasks", nargs="*", default=NAMES, choices=NAMES)
     add("--trials", type=int, default=1, help="Of each task.")
+    text = "Settings; default training.precision=mixed_bfloat16."
+    add("--set", nargs="*", default=["training.precision=mixed_bfloat16"], help=text)
     add("--random", nargs="*", default=(), help="Systems with random weights.")
     options = parser.parse_args()
     if options.systems and not (options.data and options.work):
@@ -67,7 +67,9 @@ def fill(task: str, system: str, checkpoint: str, options: Any) -> None:
     source = options.work / "data" / name
     scores.prepare(name, options.data, source)
     output = options.work / f"{system}-{task}"
-    flags = *_SETTINGS, *(_RANDOM if system in options.random else ())
+    flags = [f"--set={setting}" for setting in options.set]
+    if system in options.random:
+        flags.append("--set=model.weights=random")
     if task not in FEW:
         rows = scores.finetune(task, checkpoint, source, output, flags, options.trials)
     else:
