@@ -48,7 +48,10 @@ def sentence_notes(folder: str) -> list[str]:
         length = read_json(path_of_length).get("max_seq_length")
         arguments += [f"max_length={length}"] * (type(length) is int)
     call = ", ".join(["texts", *arguments])
-    return [f"{path}: its vectors are those of Encoder.embed({call}){ends}"]
+    return [
+        f"{path}: its vectors are those of Encoder.embed({call}){ends}; their "
+        "cosines compare two texts without training"
+    ]
 
 
 def _pooling(folder: str, name: str) -> str:

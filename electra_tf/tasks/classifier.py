@@ -3,6 +3,7 @@
 import math
 import numbers
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ from electra_tf.tasks.losses import (
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.encoding import encode_rows
 from electra_tf.text.tokenizer import WordPieceTokenizer
+
+_ROUNDING = 1e-6  # of scaled scores
 
 
 class PooledTextModel(TextModel):
@@ -228,9 +231,16 @@ class TextClassifier(PooledTextModel):
         class_ids = [_class_id(label, ids, count) for label in y]
         if None in class_ids:
             index = class_ids.index(None)
+            hint = ""
+            if isinstance(y[index], str) and [*self.labels] == [
+                *map(str, range(count))
+            ]:
+                hint = f"; pass labels={sorted(set(map(str, y)))!r:.80} in place of "
+                hint += f"num_classes={count}"
             raise InputError(
                 f"A label must be one of {format_list(self.labels)}{integer}, or a "
                 f"one-hot row of {count} numbers, not {y[index]!r} at index {index}"
+                f"{hint}"
             )
         return class_ids
 
@@ -306,6 +316,19 @@ class TextRegressor(PooledTextModel):
         if y is not None:
             y = [(float(score) - self.low) / (self.high - self.low) for score in y]
         return encode_texts(self.tokenizer, x, self.settings.data.max_length, y)
+
+    def check_training(self, examples: EncodedExamples) -> None:
+        """Warn of scores beyond `low` and `high`: a new head learns them slowly."""
+        scaled = np.asarray(examples.targets, np.float64)
+        if scaled.size and (scaled.min() < -_ROUNDING or scaled.max() > 1 + _ROUNDING):
+            ends = np.array([scaled.min(), scaled.max()])
+            least, most = self.low + ends * (self.high - self.low)
+            warnings.warn(
+                f"the scores are from {least:.6g} to {most:.6g}, and low={self.low:g}, "
+                f"high={self.high:g}: pass their range as low and high, unless the "
+                "head is trained, or it learns little",
+                stacklevel=4,
+            )
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Return scores in the units of `low` and `high`, float32 [N]."""

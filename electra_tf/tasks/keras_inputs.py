@@ -127,6 +127,8 @@ def prepare_fit(
             model, x, *targets, validation_split
         )
     train = prepare(model, x, *targets)
+    if isinstance(train.x, EncodedExamples):
+        model.check_training(train.x)
     name = "validation_batch_size"
     eval_size = positive_or_default(name, arguments.pop(name, None), batch_size)
     arguments["validation_data"] = _prepare_validation(

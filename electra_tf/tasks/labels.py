@@ -5,7 +5,7 @@ import collections
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ THRESHOLD = 0.5  # a text has the classes whose probabilities are above it
 _QUOTE = re.compile("['\"]")
 _TWO_TEXTS = re.compile("['\"]\\s+['\"]")
 _ARRAY = re.compile(r"\barray\((\[[^]]*\])(?:, dtype=\w+)?\)")
+_MOST_GROUPS = 3  # of spellings that are listed
+_MOST_NUMBERS = 30  # that are classes, such as those of a survey
 SEPARATOR = ";"  # of names of classes, if the training data had none
 _ELEMENT = re.compile(
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?<![\w.])[+-]?\d+(?![\w.])"""
@@ -117,15 +119,24 @@ def suspicious_labels(
         for label in sorted(counts)
         if label.casefold() in _EMPTY_VALUES and names == "labels"
     ]
-    for group in groups.values():
+    spelled = [group for group in groups.values() if len(group) > 1]
+    for group in spelled[:_MOST_GROUPS]:
         pairs = list(zip(group, quote_names(group), strict=True))[:10]
         words = ", ".join(f"{name} ({counts[label]:,} {rows})" for label, name in pairs)
-        if len(group) > 1:
-            lines.append(
-                f"the {names} {words} are different classes, and probably several "
-                "spellings of one: use one spelling"
-            )
+        lines.append(
+            f"the {names} {words} are different classes, and probably several "
+            "spellings of one: use one spelling"
+        )
+    if len(spelled) > _MOST_GROUPS:
+        lines.append(f"{len(spelled) - _MOST_GROUPS:,} more have several spellings")
     return lines
+
+
+def are_measured(labels: Collection[str]) -> bool:
+    """Return whether labels are probably values of a quantity, not classes."""
+    if not all(map(_NUMBER.fullmatch, labels)):
+        return False
+    return len(labels) > _MOST_NUMBERS or any(float(label) % 1 for label in labels)
 
 
 def multi_hot(targets: Sequence[Any], labels: Sequence[str]) -> np.ndarray:

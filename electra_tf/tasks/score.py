@@ -28,6 +28,7 @@ from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.squad_metrics import exact, score_v1, score_v2
 
 _MAX_MISTAKES = 30
+_LEAST_FOR_CHANCE = 50  # rows; with fewer a useful model may have no correlation
 
 
 class Mistake(NamedTuple):
@@ -151,8 +152,14 @@ class LabelScorer(Scorer):
         return {name: metrics.METRICS[name](*sides) for name in self.metrics}
 
     def degenerate(self, split: Split, predictions: Sequence[Any]) -> str | None:
-        """Describe constant or non-finite predictions."""
-        return metrics.describe_degenerate(predictions, split.targets)
+        """Describe predictions that are constant, not finite, or as good as chance."""
+        found = metrics.describe_degenerate(predictions, split.targets)
+        if found or self.labels is None or len(split) < _LEAST_FOR_CHANCE:
+            return found
+        sides = self._numbers(split.targets), self._numbers(predictions)
+        mcc = metrics.METRICS["mcc"](*sides)
+        is_chance = mcc <= 0 and len(set(split.targets)) > 1
+        return f"is no better than chance (mcc {mcc:.2f})" if is_chance else None
 
     def write(self, split: Split, predictions: Sequence[Any], path: str) -> None:
         """Write `PATH.tsv` in GLUE's format, with the source of each row if known."""

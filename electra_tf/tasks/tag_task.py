@@ -315,7 +315,9 @@ def _with_known_tags(split: Split, tags: Sequence[str], log: DataErrorLog) -> Sp
             schemes.to_scheme(own, scheme) if schemes.is_span_scheme(own) else own
             for own in converted
         ]
-    describe = functools.partial(unknown_name, known=tags)
+    marks = {tag[:1] for own in split.targets for tag in own}  # E-, S- are rarely used
+    known = [tag for tag in tags if tag[:1] in marks] or tags
+    describe = functools.partial(unknown_name, known=known)
     kind = "a tag training does not have"
     known = _without(split, converted, lambda t: t not in tags, kind, describe, log)
     if not len(known):
@@ -342,8 +344,7 @@ def _without(
             good.append(index)
             continue
         tag, line = sentence.tags[wrong[0]], sentence.line_of(wrong[0])
-        detail = f"{describe(tag)}; its sentence is dropped"
-        log.add(sentence.source, line, kind, detail)
+        log.add(sentence.source, line, kind, describe(tag), dropped="sentence")
     return split.subset(good)
 
 

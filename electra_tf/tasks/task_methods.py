@@ -96,6 +96,10 @@ class TaskMethods(abc.ABC):
     ) -> EncodedExamples:
         """Tokenize texts and encode their targets."""
 
+    def check_training(self, examples: EncodedExamples) -> None:
+        """Warn of targets that a model learns badly."""
+        return None
+
     @abc.abstractmethod
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Convert the outputs of all examples to predictions, as `predict` returns."""

@@ -267,6 +267,11 @@ def _with_labels(columns: Columns, train: Split, reading: Reading) -> Columns:
     counts = _classes(train.targets)
     for line in label_names.suspicious_labels(counts):
         reading.notify(f"csv: warning: {train.source}: {line}")
+    if columns.separator is None and label_names.are_measured(counts):
+        reading.notify(
+            f"csv: warning: all {len(counts):,} classes are numbers; to predict a "
+            f"number pass --score_column={columns.target}, not --label_column"
+        )
     return dataclasses.replace(columns, labels=sorted(counts))
 
 
@@ -307,7 +312,12 @@ def _table_task(
             f"only {format_list(labels)}"
         )
     names = metric_names(columns)
-    reading.notify(f"{name}: scored by {', '.join(names)}; {names[0]} compares trials")
+    text = f"{name}: scored by {', '.join(names)}; {names[0]} compares trials"
+    if labels is not None and columns.separator is None:
+        largest, count = collections.Counter(found["dev"].targets).most_common(1)[0]
+        share = 100 * count / len(found["dev"])
+        text += f"; the largest class of dev, {largest!r:.40}, has {share:.1f}%"
+    reading.notify(text)
     # Scores of other splits may exceed those of train, so they are not clipped.
     return task_data(name, found, names, columns, UNBOUNDED)
 

@@ -32,12 +32,18 @@ class DataErrorLog:
         self._file: io.TextIOBase | None = None
 
     def add(
-        self, source: str, line: int, kind: str, detail: str, remedy: str = ""
+        self,
+        source: str,
+        line: int,
+        kind: str,
+        detail: str,
+        remedy: str = "",
+        dropped: str = "",
     ) -> None:
         """Count an error and write it to the file.
 
         Errors are counted by `kind`. `line` is a number from 1, or 0 for the whole
-        source.
+        source. `dropped` is what is dropped with the line, if the run goes on.
         """
         place = f"{source}:{line}" if line else source
         text = f"{place}: {kind}: {detail}"
@@ -46,6 +52,8 @@ class DataErrorLog:
             report *= self._can_report
             remedies = filter(None, [remedy[:1].lower() + remedy[1:], report])
             raise InputError("; ".join(filter(None, [text, ", or ".join(remedies)])))
+        if dropped:
+            text += f"; its {dropped} is dropped"
         if self._prints and not (self._path and self.counts[kind]):
             # tqdm.write leaves a progress bar intact.
             tqdm.write(f"problem: {text}", file=sys.stderr)

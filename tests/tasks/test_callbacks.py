@@ -71,9 +71,10 @@ def test_finish_loads_the_last_or_the_best_epoch(model, train, tmp_path):
 def test_patience_stops_a_trial(model, train):
     scores = [10.0, 30.0, float("nan"), 30.0, 99.0]
     policy = FitConfig(keep="best", early_stopping=2)
-    checkpoint, _, after, _ = train(scores, policy)
+    checkpoint, _, after, lines = train(scores, policy)
     assert sorted(after) == [1, 2, 3, 4]
     assert checkpoint.is_over
+    assert "best epoch is 2, its weights are kept" in lines[-1]
     checkpoint.finish(model)
     assert tiny.distance(tiny.weights(model), after[2]) == 0
     # A finished trial stays finished after a restart, with its best weights.
@@ -82,6 +83,11 @@ def test_patience_stops_a_trial(model, train):
     assert checkpoint.is_over
     checkpoint.finish(model)
     assert tiny.distance(tiny.weights(model), after[2]) == 0
+
+
+def test_a_trial_that_stops_early_names_the_epoch_that_it_keeps(train):
+    _, _, _, lines = train([30.0, 20.0, 10.0, 5.0, 1.0], FitConfig(early_stopping=1))
+    assert "best epoch is 1, kept are those of epoch 2; --keep=best" in lines[-1]
 
 
 def test_resume_after_a_kill_between_the_two_checkpoints(model, train, monkeypatch):

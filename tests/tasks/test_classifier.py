@@ -190,6 +190,17 @@ def test_invalid_score_is_an_error(regressor, score):
         regressor.examples(TEXTS[:2], [1.0, score])
 
 
+def test_scores_beyond_the_range_are_a_warning(regressor):
+    with pytest.warns(UserWarning, match="from 0.5 to 5, and low=1, high=5: pass"):
+        regressor.fit(TEXTS[:2], [0.5, 5], epochs=2, verbose=0)
+
+
+def test_names_in_place_of_numbers_of_classes_have_a_remedy():
+    model = TextClassifier(tiny.start(), ("0", "1"), tiny.settings())
+    with pytest.raises(InputError, match=r"pass labels=\['no', 'yes'\] in place"):
+        model.fit(TEXTS[:2], ["yes", "no"], verbose=0)
+
+
 @pytest.mark.parametrize("bounds", [(1, 1), (2, 1), (0, float("inf"))])
 def test_invalid_bounds_are_an_error(bounds):
     with pytest.raises(InputError, match=f"low={bounds[0]}, high={bounds[1]}"):

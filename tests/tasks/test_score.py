@@ -33,6 +33,14 @@ def test_the_best_label_is_predicted_and_scored():
     assert CLASSES.score(LABELLED, PREDICTED) == pytest.approx(expected)
 
 
+def test_predictions_that_are_no_better_than_chance_are_degenerate():
+    gold, found = ["no"] * 57 + ["yes"] * 3, ["yes"] + ["no"] * 59
+    split = Split(range(60), gold)
+    assert "no better than chance (mcc -2.99)" in CLASSES.degenerate(split, found)
+    assert CLASSES.degenerate(split, found[::-1]) is None
+    assert CLASSES.degenerate(Split("abc", ["no", "no", "yes"]), found[:3]) is None
+
+
 def test_numbers_are_clipped_before_they_are_compared():
     predictions = NUMBERS.best(Model(), np.float32([-1.0, 2.0, 7.0]))
     scores = NUMBERS.score(SCORED, predictions)

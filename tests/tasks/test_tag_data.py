@@ -95,7 +95,9 @@ ERRORS = {  # files, settings, words of the error
     "an unusual header": (
         "Wort Marke\n" + GOOD, {}, "all:1: a tag that marks no span: 'Marke'",
     ),
-    "a tag that train lacks": (dev("the O\nof B-Y\n"), {}, r"txt:2: .*'B-Y'"),
+    "a tag that train lacks": (
+        dev("the O\nof B-Y\n"), {}, r"txt:2: .*'B-Y'; known: 'B-X', 'O'[;.]",
+    ),
     "other tags in dev": (dev("the DT\n"), {}, r"dev\.txt:1: .*'DT'"),
     "keys of columns": (
         {"train.txt": GOOD}, {"label_column": "ner_tags"}, "--label_column.*JSON",

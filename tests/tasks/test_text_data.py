@@ -348,6 +348,24 @@ LABELS = {  # labels and the words of their warning; None: no warning
 }  # fmt: skip
 
 
+def test_many_spellings_are_one_line_and_measured_numbers_are_named(folder, log):
+    labels = [f"{n / 2:.{digits}f}" for n in range(10) for digits in (1, 2)]
+    rows = [f"{label},text {n}" for label in labels for n in range(3)]
+    lines = []
+    csv_task(folder(train_csv=["label,text", *rows]), TABLE, log, lines.append)
+    assert sum("several spellings of one" in line for line in lines) == 3
+    assert any("7 more have several spellings" in line for line in lines)
+    assert any("pass --score_column=label" in line for line in lines)
+
+
+def test_a_small_dev_and_the_largest_class_are_named(folder, log):
+    rows = [f"{label},text {n}" for n, label in enumerate("aaab" * 10)]
+    lines = []
+    csv_task(folder(train_csv=["label,text", *rows]), TABLE, log, lines.append)
+    assert "held out as dev: 4 of 40 rows, too few to compare scores" in lines[0]
+    assert "the largest class of dev, 'a', has 75.0%" in lines[1]
+
+
 @pytest.mark.parametrize(("labels", "words"), LABELS.values(), ids=LABELS)
 def test_labels_that_are_probably_mistakes(labels, words):
     lines = suspicious_labels(collections.Counter(labels))

@@ -222,8 +222,7 @@ class _Columns:
                 f"{line[:60]!r} has {len(row)}, and line {first}, {first_line[:60]!r}, "
                 f"has {width}"
             )
-        detail += "; its sentence is dropped"
-        self._log.add(self._path, number, kind, detail)
+        self._log.add(self._path, number, kind, detail, dropped="sentence")
         return None
 
 

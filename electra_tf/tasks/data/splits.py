@@ -16,6 +16,7 @@ from electra_tf.tasks.data.table import Table
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import COMPRESSION_SUFFIXES
 
+_FEW = 30  # rows of dev
 _STEMS = {"train": ("train",), "dev": ("dev", "valid", "validation"), "test": ("test",)}
 _WORDS = {"train": "train", "test": "test"}
 _WORDS |= dict.fromkeys(["dev", "valid", "validation", "val"], "dev")
@@ -234,9 +235,10 @@ def with_dev(
             f"{task}: to hold dev out {least}, and there are {len(train):,} {noun}"
             f"{of}; add {noun}, or a dev file"
         )
+    few = ", too few to compare scores" if len(dev) < _FEW else ""
     notify(
-        f"{task}: no dev file; held out as dev: {len(dev):,} of {len(train):,} {noun} "
-        f"(data.dev_share {settings.dev_share:g}, data.split_seed "
+        f"{task}: no dev file; held out as dev: {len(dev):,} of {len(train):,} {noun}"
+        f"{few} (data.dev_share {settings.dev_share:g}, data.split_seed "
         f"{settings.split_seed})"
     )
     if missing := [label for label, count in counts.items() if not count]:

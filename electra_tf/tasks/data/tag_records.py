@@ -191,7 +191,7 @@ def parse_labelled(
                 raise ValueError(f"{sentence.text!r:.60} has no word")
             sentences.append(sentence)
         except ValueError as error:
-            log.add(path, line, kind, f"{error}; the sentence is dropped")
+            log.add(path, line, kind, str(error), dropped="sentence")
     return require_sentences(sentences, path)
 
 
