@@ -166,7 +166,7 @@ class Runs:
         return folder if folder.is_dir() else name
 
     def _pretrain(self, plan: Row, folder: pathlib.Path) -> Row:
-        plan = {"start": self._plan.get("start"), "config": self._plan["config"]} | plan
+        plan = {"config": self._plan["config"]} | plan
         records, size = self._records(plan), self._plan["batch_size"]
         manifest = json.loads((records / "manifest.json").read_text())
         steps = max(1, round(plan["passes"] * manifest["records"] / size))
@@ -194,15 +194,19 @@ class Runs:
     def _records(self, plan: Row) -> pathlib.Path:
         """Return records of a system, written at the first call."""
         text, log = self._work / "text.txt", self._work / "log.txt"
-        start, corpus = plan["start"], plan.get("corpus")
+        start, corpus = plan.get("start", self._plan.get("start")), plan.get("corpus")
         name = (start or "own").replace(" ", "_") + ("_corpus" if corpus else "")
         folder = self._work / f"records_{name}"
         if (folder / "manifest.json").exists():
             return folder
         text.write_text("\n".join([*self._text, ""]), encoding="utf-8")
         files = f"--input={text}" + (f",{self._data / corpus}" if corpus else "")
-        vocabulary = self._source(start) if start else self._work / f"{name}.txt"
-        if not start:
+        if start in self._plan["systems"]:
+            vocabulary = self._records(self._plan["systems"][start])
+        elif start:
+            vocabulary = self._source(start)
+        else:
+            vocabulary = self._work / f"{name}.txt"
             size = plan.get("vocabulary", self._plan["vocabulary"])
             flags = f"--size={size}", f"--output={vocabulary}"
             scores.run_command("build_vocab", files, *flags, log=log)
