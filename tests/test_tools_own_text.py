@@ -30,7 +30,8 @@ def test_the_page_has_the_tables_of_the_rows(data):
     spec = yaml.safe_load((FOLDER / "own_text.yaml").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "own-text.md").read_text(encoding="utf-8")
     rows = FOLDER / "own_text_rows"
-    for name, split in ("sst2", "apart"), ("sst2", "dev"), ("waimai", "apart"):
+    splits = dict.fromkeys(spec, ("apart",)) | {"sst2": ("apart", "dev")}
+    for name, split in ((name, s) for name in splits for s in splits[name]):
         table = data.table(name, spec[name], rows, split).split("\n", 2)[2]
         assert table in page
 
@@ -69,10 +70,11 @@ def test_a_table_has_means_ranges_and_cost(data, tmp_path):
     ]
 
 
-def test_a_system_reads_a_corpus_and_begins_with_another(data, tmp_path, monkeypatch):
+def test_a_system_reads_a_corpus_or_begins_with_a_folder(data, tmp_path, monkeypatch):
     monkeypatch.setattr(data, "_APART", 1)
-    folder = tmp_path / "zh"
+    folder, model = tmp_path / "zh", tmp_path / "model"
     folder.mkdir()
+    model.mkdir()
     lines = "label,review", *(f"1,很好{n}" for n in range(3)), ""
     (folder / "waimai_10k.csv").write_text("\n".join(lines), encoding="utf-8")
     commands = []
@@ -87,25 +89,25 @@ def test_a_system_reads_a_corpus_and_begins_with_another(data, tmp_path, monkeyp
 
     monkeypatch.setattr(data.scores, "run_command", run_command)
     wide = {"passes": 2, "corpus": "zh/wiki.txt", "vocabulary": 9, "set": ["a=1"]}
-    then = {"passes": 3, "start": "wide", "init": "wide"}
+    more = {"passes": 3, "start": "model", "init": "model"}
     plan = {"config": "mini", "vocabulary": 5, "length": 8, "batch_size": 32}
-    plan["systems"] = {"wide": wide, "then": then}
+    plan["systems"] = {"wide": wide, "more": more}
     options = argparse.Namespace(data=tmp_path, work=tmp_path, rows=tmp_path)
-    work = tmp_path / "waimai"
-    assert data.Runs("waimai", plan, options).checkpoint("then") == work / "then"
+    runs, work = data.Runs("waimai", plan, options), tmp_path / "waimai"
+    assert runs.checkpoint("wide") == work / "wide"
+    assert runs.checkpoint("more") == work / "more"
     assert [name for name, _ in commands] == [
-        *("build_vocab", "build_records", "build_records", "pretrain", "pretrain")
+        *("build_vocab", "build_records", "pretrain", "build_records", "pretrain")
     ]
-    vocabulary, both, own, first, second = (flags for _, flags in commands)
+    vocabulary, both, first, own, second = (flags for _, flags in commands)
     assert vocabulary["--size"] == "9"
     assert both["--input"] == f"{work / 'text.txt'},{folder / 'wiki.txt'}"
     assert both["--vocab"] == vocabulary["--output"]
     assert "--init_checkpoint" not in first
     assert own["--input"] == str(work / "text.txt")
-    assert own["--vocab"] == both["--output"]  # which has the vocabulary
-    assert second["--init_checkpoint"] == str(work / "wide")
+    assert own["--vocab"] == second["--init_checkpoint"] == str(model)
     rows = data.defaults.read_rows(tmp_path / "waimai.jsonl")
     assert [(row["trained"], row["steps"]) for row in rows] == [
         ("wide", 4),
-        ("then", 6),
+        ("more", 6),
     ]

@@ -159,9 +159,7 @@ class Runs:
         return folder
 
     def _source(self, name: str) -> pathlib.Path | str:
-        """Return a system, the folder below --work that has a name, or a preset."""
-        if name in self._plan["systems"]:
-            return self.checkpoint(name)
+        """Return the folder below --work that has a name, or the name of a preset."""
         folder = self._work.parent / name
         return folder if folder.is_dir() else name
 
@@ -195,18 +193,14 @@ class Runs:
         """Return records of a system, written at the first call."""
         text, log = self._work / "text.txt", self._work / "log.txt"
         start, corpus = plan.get("start", self._plan.get("start")), plan.get("corpus")
-        name = (start or "own").replace(" ", "_") + ("_corpus" if corpus else "")
+        name = (start or "own") + ("_corpus" if corpus else "")
         folder = self._work / f"records_{name}"
         if (folder / "manifest.json").exists():
             return folder
         text.write_text("\n".join([*self._text, ""]), encoding="utf-8")
         files = f"--input={text}" + (f",{self._data / corpus}" if corpus else "")
-        if start in self._plan["systems"]:
-            vocabulary = self._records(self._plan["systems"][start])
-        elif start:
-            vocabulary = self._source(start)
-        else:
-            vocabulary = self._work / f"{name}.txt"
+        vocabulary = self._source(start) if start else self._work / f"{name}.txt"
+        if not start:
             size = plan.get("vocabulary", self._plan["vocabulary"])
             flags = f"--size={size}", f"--output={vocabulary}"
             scores.run_command("build_vocab", files, *flags, log=log)
