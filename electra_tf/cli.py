@@ -53,10 +53,6 @@ TEXT_SETTINGS = {
 """Settings of the commands that read a corpus, by flag."""
 
 
-_ONCE = {"allow_overwrite": False}
-"""Of flags with several values, whose first ones a second flag would drop."""
-
-
 class Flags(flags.FlagValues):
     """Flags of a command, defined by kind with their descriptions."""
 
@@ -66,11 +62,11 @@ class Flags(flags.FlagValues):
 
     def lists(self, default: list[str] | None = None, /, **texts: str) -> None:
         """Define lists of strings, separated by commas."""
-        self.define(flags.DEFINE_list, default, texts, **_ONCE)
+        self.define(flags.DEFINE_list, default, texts)
 
     def paths(self, **texts: str) -> None:
         """Define paths, separated by commas, as one string."""
-        self.define(flags.DEFINE_string, None, texts, **_ONCE)
+        self.define(flags.DEFINE_string, None, texts, allow_overwrite=False)
 
     def switches(self, **texts: str) -> None:
         """Define booleans that are off by default."""
@@ -91,7 +87,12 @@ class Flags(flags.FlagValues):
     def define(
         self, kind: Callable, default: Any, texts: Mapping[str, str], **options: Any
     ) -> None:
-        """Define flags of a kind of absl by their descriptions."""
+        """Define flags of a kind of absl by their descriptions.
+
+        A second flag would drop the first one, so a list must be set once.
+        """
+        if kind is flags.DEFINE_list:
+            options["allow_overwrite"] = False
         for name, text in texts.items():
             kind(name, default, help=text, flag_values=self, **options)
 
@@ -131,8 +132,7 @@ def define_config_flags(
         if choices:
             flag_values.choice(choices, default, **{flag: text})
         else:
-            once = _ONCE if kind is tuple else {}
-            flag_values.define(_DEFINE[kind], default, {flag: text}, **once)
+            flag_values.define(_DEFINE[kind], default, {flag: text})
 
 
 def define_runner_flags(flag_values: Flags) -> None:

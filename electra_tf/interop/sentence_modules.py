@@ -50,7 +50,7 @@ def sentence_notes(folder: str) -> list[str]:
     call = ", ".join(["texts", *arguments])
     return [
         f"{path}: its vectors are those of Encoder.embed({call}){ends}; their "
-        "cosines compare two texts without training"
+        "cosines compare two texts without fine-tuning"
     ]
 
 

@@ -231,10 +231,8 @@ class TextClassifier(PooledTextModel):
         class_ids = [_class_id(label, ids, count) for label in y]
         if None in class_ids:
             index = class_ids.index(None)
-            hint = ""
-            if isinstance(y[index], str) and [*self.labels] == [
-                *map(str, range(count))
-            ]:
+            hint, numbered = "", [str(number) for number in range(count)]
+            if isinstance(y[index], str) and list(self.labels) == numbered:
                 hint = f"; pass labels={sorted(set(map(str, y)))!r:.80} in place of "
                 hint += f"num_classes={count}"
             raise InputError(

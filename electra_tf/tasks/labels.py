@@ -128,7 +128,8 @@ def suspicious_labels(
             "spellings of one: use one spelling"
         )
     if len(spelled) > _MOST_GROUPS:
-        lines.append(f"{len(spelled) - _MOST_GROUPS:,} more have several spellings")
+        more = len(spelled) - _MOST_GROUPS
+        lines.append(f"{more:,} more of the {names} have several spellings")
     return lines
 
 
@@ -136,7 +137,12 @@ def are_measured(labels: Collection[str]) -> bool:
     """Return whether labels are probably values of a quantity, not classes."""
     if not all(map(_NUMBER.fullmatch, labels)):
         return False
-    return len(labels) > _MOST_NUMBERS or any(float(label) % 1 for label in labels)
+    numbers = {float(label) for label in labels}
+    if any(number % 1 for number in numbers):
+        return True
+    # Ids of classes are all numbers of a range.
+    has_gaps = max(numbers, default=0) - min(numbers, default=0) >= len(numbers)
+    return len(numbers) > _MOST_NUMBERS and has_gaps
 
 
 def multi_hot(targets: Sequence[Any], labels: Sequence[str]) -> np.ndarray:

@@ -308,22 +308,22 @@ def _without_stray_tags(train: Split, log: DataErrorLog) -> Split:
 
 def _with_known_tags(split: Split, tags: Sequence[str], log: DataErrorLog) -> Split:
     """Return the sentences whose tags a model has; report those that it lacks."""
-    converted, source = split.targets, split.items[0].source
+    converted, source, shown = split.targets, split.items[0].source, tags
     if schemes.is_span_scheme(tags):
         scheme = schemes.learned_scheme(tags)
         converted = [
             schemes.to_scheme(own, scheme) if schemes.is_span_scheme(own) else own
             for own in converted
         ]
-    marks = {tag[:1] for own in split.targets for tag in own}  # E-, S- are rarely used
-    known = [tag for tag in tags if tag[:1] in marks] or tags
-    describe = functools.partial(unknown_name, known=known)
+        marks = {tag[:1] for own in split.targets for tag in own}  # those of the file
+        shown = [tag for tag in tags if tag[:1] in marks] or tags
+    describe = functools.partial(unknown_name, known=shown)
     kind = "a tag training does not have"
     known = _without(split, converted, lambda t: t not in tags, kind, describe, log)
     if not len(known):
         raise InputError(
             f"{source} must have sentences with known tags only, and has none; known: "
-            f"{format_list(tags)}"
+            f"{format_list(shown)}"
         )
     return known
 

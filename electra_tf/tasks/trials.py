@@ -185,10 +185,12 @@ class TrialCheckpoint(keras.callbacks.Callback):
         self._newest.save(step, weights, slots, {}, metadata)
         if self.is_over:
             self.model.stop_training = True
-            best, kept = self._best_epoch() + 1, "its weights are kept"
-            if not self._keeps_best:
-                kept = f"kept are those of epoch {epoch + 1}; --keep=best keeps its own"
-            self._log(f"  stopped early: the best epoch is {best}, {kept}")
+            best, last = self._best_epoch() + 1, epoch + 1
+            text = f"  epoch {best} is the best; the weights of epoch "
+            if self._keeps_best:
+                self._log(f"{text}{best} are kept")
+            else:
+                self._log(f"{text}{last} are kept: --keep=best keeps the best")
 
     def finish(self, model: keras.Model) -> None:
         """Load the selected weights into the model."""

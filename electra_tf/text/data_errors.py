@@ -43,7 +43,7 @@ class DataErrorLog:
         """Count an error and write it to the file.
 
         Errors are counted by `kind`. `line` is a number from 1, or 0 for the whole
-        source. `dropped` is what is dropped with the line, if the run goes on.
+        source. `dropped` names what a run that continues leaves out, beyond the line.
         """
         place = f"{source}:{line}" if line else source
         text = f"{place}: {kind}: {detail}"

@@ -74,7 +74,7 @@ def test_patience_stops_a_trial(model, train):
     checkpoint, _, after, lines = train(scores, policy)
     assert sorted(after) == [1, 2, 3, 4]
     assert checkpoint.is_over
-    assert "best epoch is 2, its weights are kept" in lines[-1]
+    assert "epoch 2 is the best; the weights of epoch 2 are kept" in lines[-1]
     checkpoint.finish(model)
     assert tiny.distance(tiny.weights(model), after[2]) == 0
     # A finished trial stays finished after a restart, with its best weights.
@@ -87,7 +87,9 @@ def test_patience_stops_a_trial(model, train):
 
 def test_a_trial_that_stops_early_names_the_epoch_that_it_keeps(train):
     _, _, _, lines = train([30.0, 20.0, 10.0, 5.0, 1.0], FitConfig(early_stopping=1))
-    assert "best epoch is 1, kept are those of epoch 2; --keep=best" in lines[-1]
+    assert (
+        "epoch 1 is the best; the weights of epoch 2 are kept: --keep=best" in lines[-1]
+    )
 
 
 def test_resume_after_a_kill_between_the_two_checkpoints(model, train, monkeypatch):

@@ -98,6 +98,10 @@ ERRORS = {  # files, settings, words of the error
     "a tag that train lacks": (
         dev("the O\nof B-Y\n"), {}, r"txt:2: .*'B-Y'; known: 'B-X', 'O'[;.]",
     ),
+    "a tag of no span that train lacks": (
+        {"train.txt": "the DT\nof IN\n\n" * 4, "dev.txt": "of IN\nall X\n"}, {},
+        r"txt:2: .*'X'; known: 'DT', 'IN'[;.]",
+    ),
     "other tags in dev": (dev("the DT\n"), {}, r"dev\.txt:1: .*'DT'"),
     "keys of columns": (
         {"train.txt": GOOD}, {"label_column": "ner_tags"}, "--label_column.*JSON",

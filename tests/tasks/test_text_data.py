@@ -14,7 +14,7 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextRegressor
 from electra_tf.tasks.data.splits import Split, hold_out
-from electra_tf.tasks.labels import suspicious_labels
+from electra_tf.tasks.labels import are_measured, suspicious_labels
 
 csv_task = functools.partial(tiny.read_task, "csv")
 TABLE = DataConfig(text_columns=("text",), label_column="label")
@@ -354,8 +354,17 @@ def test_many_spellings_are_one_line_and_measured_numbers_are_named(folder, log)
     lines = []
     csv_task(folder(train_csv=["label,text", *rows]), TABLE, log, lines.append)
     assert sum("several spellings of one" in line for line in lines) == 3
-    assert any("7 more have several spellings" in line for line in lines)
+    assert any("7 more of the labels have several spellings" in line for line in lines)
     assert any("pass --score_column=label" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("labels", "are"),
+    [(range(77), False), (range(0, 770, 10), True), (range(0, 50, 10), False),
+     (["0.0", "1.0"], False), (["0.5", "1"], True), (["1.5", "a"], False)],
+)  # fmt: skip
+def test_labels_that_are_values_of_a_quantity(labels, are):
+    assert are_measured([str(label) for label in labels]) == are
 
 
 def test_a_small_dev_and_the_largest_class_are_named(folder, log):
