@@ -17,6 +17,7 @@ from electra_tf.model.transformer import InitializerFactory, layer_norm
 
 _EXCLUDED = -1e9  # a logit whose softmax is exactly 0
 _OUTSIDE = -1000.0  # added to the logits of positions outside the context
+_EPSILON = 1e-6  # of mean squares
 _HIDDEN = 512  # width of the hidden layers of `SpanHead`
 
 
@@ -116,9 +117,10 @@ class ClassificationHead(keras.layers.Layer):
 
     `pooling` makes the vector: `cls`, that of [CLS]; `mean`, the mean over positions
     without padding; `pair`, with the means u and v of segments 0 and 1, the
-    concatenation of u, v, |u - v| and u * v (Reimers and Gurevych, 2019), where all but
-    u are 0 for a single text. `pooler` adds a hidden layer: none in the original, gelu
-    in Hugging Face's ELECTRA, tanh in BERT.
+    concatenation of u, v, |u - v| and the terms of their cosine (after Reimers and
+    Gurevych, 2019), where all but u are 0 for a single text. With one output, `pair`
+    begins as the cosine. `pooler` adds a hidden layer: none in the original, gelu in
+    Hugging Face's ELECTRA, tanh in BERT.
     """
 
     def __init__(
@@ -137,6 +139,8 @@ class ClassificationHead(keras.layers.Layer):
         seeds = InitializerFactory(seed)
         self.dropout = keras.layers.Dropout(dropout, dtype="float32")
         self.dense = _dense("dense", units, seeds)
+        if pooling == "pair" and pooler == "none" and units == 1:
+            self.dense.kernel_initializer = _CosineKernel()
         self.pooler = None
         if pooler != "none":
             self.pooler = keras.layers.Dense(
@@ -348,8 +352,9 @@ def _pool(
     second_BL = real_BL * _float32(segment_ids_BL)
     u_BD, v_BD = _mean(x_BLD, real_BL - second_BL), _mean(x_BLD, second_BL)
     is_pair_B1 = ops.max(second_BL, axis=1, keepdims=True)
+    cosines_BD = _unit_scale(u_BD) * _unit_scale(v_BD)  # their mean is the cosine
     return ops.concatenate(
-        [u_BD, v_BD, is_pair_B1 * ops.abs(u_BD - v_BD), u_BD * v_BD], axis=-1
+        [u_BD, v_BD, is_pair_B1 * ops.abs(u_BD - v_BD), cosines_BD], axis=-1
     )
 
 
@@ -357,6 +362,21 @@ def _mean(x_BLD: Tensor, weights_BL: Tensor) -> Tensor:
     """Return the weighted means over positions [B, D], 0 without any weight."""
     sums_BD = ops.matmul(ops.expand_dims(weights_BL, 1), x_BLD)[:, 0]
     return sums_BD / ops.maximum(ops.sum(weights_BL, axis=1, keepdims=True), 1.0)
+
+
+def _unit_scale(x_BD: Tensor) -> Tensor:
+    """Return vectors with a root mean square of 1; 0 stays 0."""
+    squares_B1 = ops.mean(ops.square(x_BD), axis=-1, keepdims=True)
+    return x_BD * ops.rsqrt(squares_B1 + _EPSILON)
+
+
+class _CosineKernel(keras.initializers.Initializer):
+    """Kernel of which the output is the cosine of the two texts' vectors."""
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Tensor:
+        """Return the kernel, [4 D, 1]."""
+        width = shape[0] // POOLED_VECTORS["pair"]
+        return ops.reshape(ops.repeat([0.0, 1.0 / width], [3 * width, width]), shape)
 
 
 def _dense(name: str, units: int, seeds: InitializerFactory) -> keras.layers.Dense:

@@ -342,7 +342,8 @@ def pooled_by_hand(pooling, x_LD, segments_L, mask_L):
     if not second:
         return np.concatenate([u_D, np.zeros(3 * WIDTH)])
     v_D = np.mean(second, 0)
-    return np.concatenate([u_D, v_D, abs(u_D - v_D), u_D * v_D])
+    cosines_D = u_D * v_D / np.sqrt(np.mean(u_D**2) * np.mean(v_D**2))
+    return np.concatenate([u_D, v_D, abs(u_D - v_D), cosines_D])
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "pair"])
@@ -359,6 +360,17 @@ def test_classification_pools_real_positions(pooling, pooler):
         x_BD = np.tanh(x_BD @ head.pooler.kernel.numpy() + head.pooler.bias.numpy())
     expected_BC = x_BD @ head.dense.kernel.numpy() + head.dense.bias.numpy()
     np.testing.assert_allclose(head(*inputs), expected_BC, rtol=1e-4, atol=1e-5)
+
+
+def test_head_of_scores_of_pairs_begins_as_the_cosine():
+    head = ClassificationHead(WIDTH, 1, pooling="pair")
+    segments_BL = (SEGMENTS_BL * [[1], [1], [0]]).astype(np.int32)
+    scores_B = head(X_BLD, segments_BL, np.ones_like(segments_BL))[:, 0]
+    for row in range(2):
+        u_D, v_D = (X_BLD[row][segments_BL[row] == n].mean(0) for n in (0, 1))
+        cosine = u_D @ v_D / np.linalg.norm(u_D) / np.linalg.norm(v_D)
+        np.testing.assert_allclose(scores_B[row], cosine, atol=1e-4)
+    assert scores_B[2] == 0  # a single text
 
 
 def test_classification_has_dropout_in_training():

@@ -32,7 +32,7 @@ def models():
     start = tiny.start(128)
     return {
         "classifier": TextClassifier(start, ["bad", "good"]),
-        "regressor": TextRegressor(start, 0, 5),
+        "regressor": TextRegressor(start, 0, 5, tiny.settings()),  # not all equal
         "tagger": TokenClassifier(start, ["N", "V"]),
         "answerer": QuestionAnswerer(start, None),
     }

@@ -13,7 +13,8 @@ scores are one line of ROWS/rows.jsonl; runs that have a line are not repeated.
 A task is one of `scores.TASKS` but `mnli`, or NAME@N: N rows, others for each seed.
 `sst2_sentences` keeps texts of 12 words or more apart, as those of dev are, and trains
 on no part of them. Variants beside settings: `updates` (epochs for at least so many, at
-most 100) and `average` (weights averaged over the last share of the updates).
+most 100), `average` (weights averaged over the last share of the updates) and `commit`
+(made by the code of that commit, and read here for tables only).
 """
 
 import argparse
@@ -34,7 +35,7 @@ import yaml
 _KEPT_APART = 1500
 _SENTENCE = 12  # words of a sentence, at least, in `sst2_sentences`
 _MOST_EPOCHS = 100
-_SPECIAL = "updates", "average"
+_SPECIAL = "updates", "average", "commit"
 Row = dict[str, Any]
 
 
@@ -59,6 +60,7 @@ def main() -> None:
     runs = (
         {name: key[name] for name in ("network", "task", "settings")} | {"seed": seed}
         for key in keys(spec)
+        if "commit" not in key["settings"]
         for seed in key["seeds"]
     )
     fill(options.rows / "rows.jsonl", runs, trainer.run)
