@@ -95,8 +95,8 @@ class TaskModelConfig:
     pooling: Pooling = "cls"
     """Classes and scores of texts: vector of a text. `cls`: that of [CLS], as in the
     original. `mean`: the mean of all positions. `pair`: the means u and v of the two
-    texts, |u - v| and the terms of their cosine, as which scores begin; for single
-    texts the mean."""
+    texts, |u - v| and the terms of their cosine; for single texts the mean. A head
+    with one output begins as the cosine."""
     pooler: Pooler = "none"
     """Classes and scores of texts: hidden layer of the head, between the vector of the
     text and the output. `none`: as in the original. `gelu`: the head of transformers'
