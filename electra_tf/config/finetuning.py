@@ -96,7 +96,7 @@ class TaskModelConfig:
     """Classes and scores of texts: vector of a text. `cls`: that of [CLS], as in the
     original. `mean`: the mean of all positions. `pair`: the means u and v of the two
     texts, |u - v| and the terms of their cosine; for single texts the mean. A head
-    with one output begins as the cosine."""
+    with one output and no pooler begins as the cosine, whatever the seed."""
     pooler: Pooler = "none"
     """Classes and scores of texts: hidden layer of the head, between the vector of the
     text and the output. `none`: as in the original. `gelu`: the head of transformers'

@@ -118,9 +118,9 @@ class ClassificationHead(keras.layers.Layer):
     `pooling` makes the vector: `cls`, that of [CLS]; `mean`, the mean over positions
     without padding; `pair`, with the means u and v of segments 0 and 1, the
     concatenation of u, v, |u - v| and the terms of their cosine (after Reimers and
-    Gurevych, 2019), where all but u are 0 for a single text. With one output, `pair`
-    begins as the cosine. `pooler` adds a hidden layer: none in the original, gelu in
-    Hugging Face's ELECTRA, tanh in BERT.
+    Gurevych, 2019), where all but u are 0 for a single text. With one output and no
+    pooler, `pair` begins as the cosine, whatever the seed. `pooler` adds a hidden
+    layer: none in the original, gelu in Hugging Face's ELECTRA, tanh in BERT.
     """
 
     def __init__(

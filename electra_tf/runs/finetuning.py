@@ -32,6 +32,7 @@ from electra_tf.tasks.trials import (
     Trial,
     Trials,
     best_trial,
+    format_score,
     format_summary,
     pluralize,
     read_report,
@@ -94,7 +95,7 @@ def _section(task: str, trials: list[Trial], folder: str) -> Section:
             [
                 t.number,
                 t.seed,
-                *(f"{t.scores[s]:.2f}" for s in scores),
+                *(format_score(s, t.scores[s]) for s in scores),
                 t.degenerate or "",
             ]
             for t in trials
@@ -135,7 +136,7 @@ def run_task(
     if is_published(pretrained) and "epochs" in published:
         defaults["training.epochs"] = published["epochs"]
     settings = make_config(defaults)
-    print(f"{name}: {describe_settings(pretrained, settings, scale)}")
+    print(f"{name}: {describe_settings(pretrained, settings, defaults)}")
     length, trained = settings.data.max_length, pretrained.trained_length
     # Above `max_positions`, the rows of the position table, an error follows.
     if trained is not None and trained < length <= pretrained.shape.max_positions:

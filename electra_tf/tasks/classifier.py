@@ -16,7 +16,7 @@ from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, IdRows, check_num_targets
-from electra_tf.tasks.labels import THRESHOLD, label_sets, multi_hot
+from electra_tf.tasks.labels import THRESHOLD, label_sets, multi_hot, values_of
 from electra_tf.tasks.losses import (
     Loss,
     class_loss,
@@ -60,7 +60,8 @@ class TextClassifier(PooledTextModel):
     Args:
         start: Shape, tokenizer and weights of the encoder.
         labels: Names of the classes, in the order of the probabilities. A target is a
-            name or its index; where names are integers, a target is always a name.
+            name or its index. Where a name is a number, True or False, a target that
+            is a number is that name's value, never an index.
         settings: As for `TextModel`.
         seed: As for `TextModel`.
         pairs: Whether inputs are pairs of texts; None: set by the first training.
@@ -224,11 +225,12 @@ class TextClassifier(PooledTextModel):
 
     def _class_ids(self, y: Sequence[Any]) -> list[int]:
         ids = {name: index for index, name in enumerate(self.labels)}
-        integer, count = "", len(ids)
-        if not any(name.lstrip("-").isdigit() for name in self.labels):
-            ids |= {str(index): index for index in ids.values()}
+        numbers, integer, count = values_of(self.labels), "", len(ids)
+        if not numbers:
+            numbers = {index: index for index in ids.values()}
+            ids |= {str(index): index for index in numbers}
             integer = f", an integer below {count}"
-        class_ids = [_class_id(label, ids, count) for label in y]
+        class_ids = [_class_id(label, ids, numbers, count) for label in y]
         if None in class_ids:
             index = class_ids.index(None)
             hint, numbered = "", [str(number) for number in range(count)]
@@ -356,8 +358,10 @@ def encode_texts(
     )
 
 
-def _class_id(label: Any, ids: Mapping[str, int], count: int) -> int | None:
-    """Return the class of a name, an index, or a one-hot row; None if it is neither."""
+def _class_id(
+    label: Any, ids: Mapping[str, int], numbers: Mapping[float, int], count: int
+) -> int | None:
+    """Return the class of a name, a number, or a one-hot row; None if it is neither."""
     if isinstance(label, bytes):
         label = label.decode("utf-8", "replace")
     if isinstance(label, str):
@@ -366,8 +370,7 @@ def _class_id(label: Any, ids: Mapping[str, int], count: int) -> int | None:
     if value.dtype.kind not in "biuf":
         return None
     if not value.ndim:
-        is_whole = np.isfinite(value) and value == np.floor(value)
-        return ids.get(str(int(value))) if is_whole else None
+        return numbers.get(value.item())
     hot = np.flatnonzero(value)
     is_one_hot = value.shape == (count,) and len(hot) == 1 and value[hot[0]] == 1
     return int(hot[0]) if is_one_hot else None

@@ -104,17 +104,23 @@ def complete_settings(
 
 
 def describe_settings(
-    start: PretrainedEncoder, settings: FinetuningConfig, rate_scale: float = 1.0
+    start: PretrainedEncoder, settings: FinetuningConfig, defaults: Mapping[str, Any]
 ) -> str:
-    """Return a line with the defaults of an encoder, and which were set otherwise."""
-    values = loader.flatten(dataclasses.asdict(settings))
+    """Return a line with an encoder's defaults, and all settings that differ.
+
+    Those of data are named only where the encoder has a default.
+    """
+    both = map(dataclasses.asdict, (FinetuningConfig(), settings))
+    fixed, values = map(loader.flatten, both)
     chosen, changed = [], []
-    for name, default in default_settings(start, rate_scale).items():
-        if values[name] == default:
-            value = f"{default:g}" if type(default) is float else default
-            chosen.append(f"{name}={value}")
-        else:
-            changed.append(f"{name}={values[name]} in place of {default}")
+    for name in dict.fromkeys([*defaults, *values]):
+        value, default = values[name], defaults.get(name, fixed[name])
+        shown = f"{name}={value:g}" if type(value) is float else f"{name}={value}"
+        if value != default and (name in defaults or not name.startswith("data.")):
+            instead = "" if default is None else f" in place of {default}"
+            changed.append(f"{shown}{instead}")
+        elif name in defaults:
+            chosen.append(shown)
     shape = f"{start.shape.depth} x {start.shape.width}"
     kind = "as published" if is_published(start) else "see the page Defaults"
     line = f"defaults of a {shape} encoder ({kind}): {', '.join(chosen)}"

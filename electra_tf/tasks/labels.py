@@ -2,7 +2,9 @@
 
 import ast
 import collections
+import contextlib
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
@@ -143,6 +145,22 @@ def are_measured(labels: Collection[str]) -> bool:
     # Ids of classes are all numbers of a range.
     has_gaps = max(numbers, default=0) - min(numbers, default=0) >= len(numbers)
     return len(numbers) > _MOST_NUMBERS and has_gaps
+
+
+def values_of(labels: Sequence[str]) -> dict[float, int]:
+    """Return the index of each name that is a number, True or False, by its value."""
+    found = [(_value(label), index) for index, label in enumerate(labels)]
+    return {value: index for value, index in found if value is not None}
+
+
+def _value(label: str) -> float | None:
+    if label in ("True", "False"):
+        return label == "True"
+    with contextlib.suppress(ValueError):
+        return int(label)
+    with contextlib.suppress(ValueError):
+        return value if math.isfinite(value := float(label)) else None
+    return None
 
 
 def multi_hot(targets: Sequence[Any], labels: Sequence[str]) -> np.ndarray:

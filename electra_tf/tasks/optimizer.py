@@ -17,14 +17,17 @@ def prepare_training(
 ) -> None:
     """Set epochs, dropout and optimizer of a `TextModel` for Keras's `fit`."""
     arguments["epochs"] = epochs = epochs or defaults.default_epochs(steps)
-    model.choose_dropout(epochs)
-    if arguments["verbose"] and model.settings_note:
-        length = defaults.describe_epochs(steps, epochs)
-        print(f"{model.settings_note}\n{length}, dropout {model.shape.dropout:g}")
     prepare_optimizer(model, steps, arguments.get("initial_epoch", 0), epochs)
     callbacks = arguments.get("callbacks")
     callbacks = tf.nest.flatten(getattr(callbacks, "callbacks", callbacks))
     check_callbacks(callbacks, model.optimizer)
+    model.choose_dropout(epochs)
+    if arguments["verbose"] and model.settings_note:
+        note, length = model.settings_note, defaults.describe_epochs(steps, epochs)
+        if model.has_own_optimizer:
+            own = type(model.optimizer).__name__
+            note += f"; optimizer.* have no effect: compile() set {own}"
+        print(f"{note}\n{length}, dropout {model.shape.dropout:g}")
     set_modes(callbacks, model.metrics)
 
 

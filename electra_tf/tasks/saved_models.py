@@ -20,7 +20,12 @@ from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import TaskHead
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.sources import PretrainedEncoder, Source
-from electra_tf.tasks.defaults import complete_settings, describe_settings, longest
+from electra_tf.tasks.defaults import (
+    complete_settings,
+    default_settings,
+    describe_settings,
+    longest,
+)
 from electra_tf.training.checkpoint import assign
 
 Model = TypeVar("Model", bound=keras.Model)
@@ -217,5 +222,6 @@ def _new_model(
             f"{str(error).rstrip('.')}; {source.path!r} has the head of a {role}"
         ) from error
     model = kind(start, settings=chosen, **own, **options)
-    model.settings_note = describe_settings(start, chosen, scale)
+    defaults = default_settings(start, scale)
+    model.settings_note = describe_settings(start, chosen, defaults)
     return model

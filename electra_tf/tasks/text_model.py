@@ -83,7 +83,8 @@ class TextModel(keras.Model, TaskMethods):
         if not isinstance(settings, FinetuningConfig):
             scale = self.rate_scale
             settings = defaults.complete_settings(settings, start, rate_scale=scale)
-            self.settings_note = defaults.describe_settings(start, settings, scale)
+            chosen = defaults.default_settings(start, scale)
+            self.settings_note = defaults.describe_settings(start, settings, chosen)
         positions = start.shape.max_positions
         self.settings = defaults.checked_settings(settings, positions, dtype)
         self.tokenizer = Tokenizer.of(start.tokenizer)
@@ -183,8 +184,8 @@ class TextModel(keras.Model, TaskMethods):
             y: The target of each text; for classes also one-hot rows [N, C]; with
                 `multi_label` lists of names, or rows of zeros and ones.
             batch_size: Examples per batch; None: the settings' value.
-            epochs: Passes over the texts; None: the settings' value, or enough for
-                about 1,000 updates.
+            epochs: Passes over the texts; None: the settings' value, or 3, or with few
+                rows enough for about 1,000 updates, 30 at most.
             validation_data: (x, y) or (x, y, weights), or x alone.
             validation_split: Share of the texts, the last ones, to validate on;
                 ignored if `validation_data` is set, as in Keras.

@@ -176,7 +176,8 @@ class TrialCheckpoint(keras.callbacks.Callback):
         if logs is not None:
             logs.update(scores)
         values = {**({"loss": logs["loss"]} if logs else {}), **scores}
-        self._log(f"  epoch {epoch + 1}: {format_scores(values, '.4g')}")
+        shown = (f"{name} {values[name]:.4g}" for name in shown_scores(values))
+        self._log(f"  epoch {epoch + 1}: {'  '.join(shown)}")
         weights, slots = training_state(self.model)
         step = int_value(self.model.optimizer.iterations)
         metadata = {"history": self.history, "losses": self.losses}
@@ -246,7 +247,7 @@ class Trials:
             warning = f"  DEGENERATE: {trial.degenerate}" if trial.degenerate else ""
             self._log(
                 f"{self._task.name} trial {number} of {count} (seed {trial.seed}): "
-                f"{format_scores(trial.scores, '.2f')}{warning}  {trial.seconds:.0f} s"
+                f"{format_scores(trial.scores)}{warning}  {trial.seconds:.0f} s"
             )
         return trials[:count]
 
@@ -449,9 +450,15 @@ def shown_scores(scores: Iterable[str]) -> list[str]:
     return [name for name in scores if not name.endswith(("_total", "_thresh"))]
 
 
-def format_scores(scores: Mapping[str, float], form: str) -> str:
+def format_score(name: str, value: float) -> str:
+    """Format percents with two decimals, an error by its size."""
+    return f"{value:.4g}" if name.endswith("mse") else f"{value:.2f}"
+
+
+def format_scores(scores: Mapping[str, float]) -> str:
     """Return the names and values of the scores to print."""
-    return "  ".join(f"{name} {scores[name]:{form}}" for name in shown_scores(scores))
+    names = shown_scores(scores)
+    return "  ".join(f"{name} {format_score(name, scores[name])}" for name in names)
 
 
 def summary(trials: list[Trial], name: str) -> dict[str, float]:
@@ -475,12 +482,12 @@ def format_summary(trials: list[Trial], task: str) -> str:
     """Format the statistics of every score, a line for each; of one trial its score."""
     if len(trials) == 1:
         scores = trials[0].scores
-        shown = shown_scores(scores)
-        return "\n".join(f"{task} {name}: {scores[name]:.2f}" for name in shown)
+        shown = [(name, scores[name]) for name in shown_scores(scores)]
+        return "\n".join(f"{task} {n}: {format_score(n, score)}" for n, score in shown)
     lines = []
     for name in shown_scores(trials[0].scores):
         stats = summary(trials, name)
-        numbers = "  ".join(f"{word} {stats[word]:.2f}" for word in STATISTICS)
+        numbers = "  ".join(f"{n} {format_score(name, stats[n])}" for n in STATISTICS)
         count = pluralize(stats["trials"], "trial")
         if stats["degenerate"]:
             count += f", {stats['degenerate']:.0f} degenerate"

@@ -1,6 +1,6 @@
 """Parse .csv and .tsv in batches of bounded size, for tables and corpora alike.
 
-A .csv has commas, or semicolons where its header has no comma, and quotes as in
+A .csv has commas, or semicolons or tabs where its header has no comma, and quotes as in
 RFC 4180. A .tsv has tabs; its quotes are characters. The first row names the columns.
 Empty lines are skipped, but in a .tsv of one column they are empty texts.
 """
@@ -77,7 +77,7 @@ class DelimitedReader:
         if self._is_csv:
             first = next(texts, "")
             plain = _QUOTED.sub("", first)
-            separator = ";" if ";" in plain and "," not in plain else ","
+            separator = next((s for s in ",;\t" if s in plain), ",")
             texts = itertools.chain([first] if first else [], texts)
             self._rows = csv.reader(texts, delimiter=separator, strict=True)
         self.names = self._header() if names is None else list(names)

@@ -132,9 +132,13 @@ def test_targets_may_be_names_indices_and_bytes():
         (["1", "0"], [1, 0, 0], [0, 1, 1]),
         (["-1", "1"], [-1.0, 1.0, "-1"], [0, 1, 0]),
         (np.array(["bad", "good"]), [True, 0.0, np.bool_(True)], [1, 0, 1]),
+        (np.array([True, False]), [True, 0, np.bool_(False)], [0, 1, 1]),
+        (np.array([1.0, 0.0]), [1, np.float64(0), "1.0"], [0, 1, 0]),
+        ([2.5, 0.25, 1.0], [0.25, 1, np.float32(2.5)], [1, 2, 0]),
+        ([2**53 + 1, 2**53], [2**53, 2**53 + 1, 2**53], [1, 0, 1]),
     ],
 )
-def test_integer_names_have_precedence_over_indices(labels, y, targets):
+def test_names_that_are_numbers_have_precedence_over_indices(labels, y, targets):
     model = TextClassifier(tiny.start(), labels, tiny.settings())
     assert model.examples(TEXTS[:3], y).targets == targets
     assert model.labels == tuple(map(str, labels))

@@ -11,6 +11,7 @@ import electra_tf
 from electra_tf import sources
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.errors import InputError
 from electra_tf.tasks.defaults import (
     complete_settings,
     default_epochs,
@@ -150,12 +151,19 @@ def test_given_settings_win_and_are_named():
     settings = complete_settings({"optimizer.learning_rate": 0.5}, start)
     assert settings.optimizer.learning_rate == 0.5
     assert settings.optimizer.name == "adamw"
-    line = describe_settings(start, settings)
+    line = describe_settings(start, settings, default_settings(start))
     assert "4 x 256" in line
     assert "optimizer.name=adamw" in line
     default = default_settings(start)["optimizer.learning_rate"]
     assert f"optimizer.learning_rate=0.5 in place of {default:g}" in line
-    assert "in place of" not in describe_settings(start, complete_settings({}, start))
+    unset = complete_settings({"data.text_columns": ["a"]}, start)
+    assert "set" not in describe_settings(start, unset, default_settings(start))
+    more = {"training.batch_size": 16, "model.weights": "random", "model.dropout": 0.2}
+    settings = complete_settings(more, start)
+    assert describe_settings(start, settings, default_settings(start)).endswith(
+        "; set otherwise: model.weights=random in place of pretrained, "
+        "model.dropout=0.2, training.batch_size=16 in place of 32"
+    )
     named = complete_settings("finetune_base", start)
     assert named.optimizer.learning_rate == 1e-4
 
@@ -167,11 +175,27 @@ def test_a_model_has_the_defaults_of_its_encoder_and_prints_them(capsys):
     capsys.readouterr()
     model.fit(TEXTS, LABELS, epochs=2, verbose=2)
     first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first == describe_settings(tiny.start(), expected)
+    defaults = default_settings(tiny.start())
+    assert first == describe_settings(tiny.start(), expected, defaults)
     assert "2 steps in 2 epochs" in second
     assert f"{default_epochs(1)}" in second
     model.fit(TEXTS, LABELS, epochs=2, verbose=0)
     assert not capsys.readouterr().out
+    model.compile(optimizer=keras.optimizers.SGD(1e-3))
+    model.fit(TEXTS, LABELS, epochs=1, verbose=2)
+    line, *_ = capsys.readouterr().out.splitlines()
+    assert line == f"{first}; optimizer.* have no effect: compile() set SGD"
+
+
+def test_a_training_that_is_refused_does_not_choose_dropout():
+    start = tiny.start()
+    shape = dataclasses.replace(start.shape, dropout=0.0, attention_dropout=0.0)
+    start = dataclasses.replace(start, shape=shape)
+    model = electra_tf.TextClassifier(start, ["no", "yes"])
+    with pytest.raises(InputError, match="two updates"):
+        model.fit(TEXTS, LABELS, epochs=1, verbose=0)
+    model.fit(TEXTS, LABELS, epochs=10, verbose=0)
+    assert model.shape.dropout == 0.1
 
 
 def test_without_epochs_a_model_trains_for_the_default_number():

@@ -282,6 +282,13 @@ def test_summary_by_hand():
     assert format_summary(done[:1], "rte") == "rte dev_f1: 1.00"
 
 
+def test_errors_are_printed_by_their_size():
+    one = Trial(1, 0, {"dev_spearman": 71.234, "dev_mse": 0.00096251}, None, [], 1.0)
+    assert format_summary([one], "csv") == (
+        "csv dev_spearman: 71.23\ncsv dev_mse: 0.0009625"
+    )
+
+
 def test_the_first_of_the_highest_scores_is_the_best_and_nan_the_lowest():
     trials = [trial(n, value) for n, value in enumerate((math.nan, -1.0, 0.0, 0.0))]
     assert best_trial(trials).number == 2

@@ -230,13 +230,15 @@ def without_collections() -> Iterator[None]:
 
 
 def cell_text(value: Any) -> str:
-    """Return a value of a cell as text: missing empty, others as JSON, 1.0 as 1."""
+    """Return a value of a cell as text: missing empty, 1.0 as 1, lists as JSON."""
     if isinstance(value, str) or value is None:
         return value or ""
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    if isinstance(value, bool):
+        return str(value)  # as in a CSV of pandas
     if isinstance(value, int | float | list | dict):
         return json.dumps(value, ensure_ascii=False, default=str)
     return str(value)  # a date, for example

@@ -77,6 +77,9 @@ GOOD = {  # content, name, rows, numbers
     "commas beside semicolons in quotes": (
         'label,"a; b; c","d "";"" e"\n1,2,3\n', "a.csv", [("1", "2", "3")], [2],
     ),
+    "tabs in .csv": (
+        'text\t"label"\n"a, b\tc"\t1\n', "a.csv", [("a, b\tc", "1")], [2],
+    ),
     "one column": ('"Review, full"\n"a, b"\n', "a.csv", [("a, b",)], [2]),
     "a column without a name": (",text\n0,a\n", "a.csv", [("0", "a")], [2]),
     "JSON lines": (
@@ -130,7 +133,7 @@ def test_a_table_gives_places_parts_and_texts():
     )
     assert len(table) == 8
     assert table.place(2) == "f.csv:5"
-    texts = ["a", "", "1", "1", "0.5", "true", '["é", 2.0]', '{"b": null}']
+    texts = ["a", "", "1", "1", "0.5", "True", '["é", 2.0]', '{"b": null}']
     assert table.texts("x") == texts
     part = table.take([4, 0])
     assert part.columns == {"x": [0.5, "a"], "n": [4, 0]}
