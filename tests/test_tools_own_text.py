@@ -22,7 +22,7 @@ def data(monkeypatch):
     import own_text
 
     yield own_text
-    for name in ("own_text", "defaults", "scores"):
+    for name in ("own_text", "defaults", "scores", "domain_text"):
         sys.modules.pop(name, None)
 
 
@@ -51,6 +51,18 @@ def test_texts_that_are_scored_are_not_read_before(data, tmp_path, monkeypatch):
     assert kept in PHRASES
     assert sorted(unlabelled) == sorted({*PHRASES} - {kept})
     assert all(text not in kept for text, _ in train)
+
+
+def test_functions_are_read_as_the_collection_wrote_them(data, tmp_path):
+    (tmp_path / "functions").mkdir()
+    (tmp_path / "train.txt").write_text("One.\nTwo.\n\nThree.\n")
+    for name, label in (("train", "numpy"), ("test", "scipy")):
+        table = f"sentence\tlabel\nOf {name}.\t{label}\n"
+        (tmp_path / "functions" / f"{name}.tsv").write_text(table)
+    texts, train, splits = data.functions(tmp_path)
+    assert texts == ["One.", "Two.", "Three."]
+    assert train == [("Of train.", "numpy")]
+    assert splits == {"apart": [("Of test.", "scipy")]}
 
 
 def test_a_table_has_means_ranges_and_cost(data, tmp_path):

@@ -14,6 +14,8 @@ has a line is not repeated. `--table` prints means and ranges from the rows alon
 `sst2`: the unlabelled text is training rows that are no part of others, without those
 kept apart (see defaults.py). `apart` are 1,500 kept apart, `dev` the published dev set.
 `waimai`, `hotels`: reviews; `apart` are 1,500 that pre-training does not read.
+`functions`: which of ten packages a function is of, by its docstring. Text and tables
+are made from the installed packages, in DATA/docstrings (see adapt_encoder.py).
 """
 
 import argparse
@@ -22,6 +24,7 @@ import csv
 import json
 import pathlib
 import random
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,10 +32,14 @@ import defaults
 import scores
 import yaml
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "quickstart_lib"))
+import domain_text
+
 Rows = list[tuple[str, str]]
 """Texts and labels."""
 Row = dict[str, Any]
 _APART = 1500
+_FUNCTIONS, _MEGABYTES = 2000, 12  # 1,000 functions to train, 700 to score
 
 
 def main() -> None:
@@ -85,10 +92,23 @@ def reviews(path: pathlib.Path) -> tuple[list[str], Rows, dict[str, Rows]]:
     return [text for text, _ in train], train, {"apart": apart}
 
 
+def functions(folder: pathlib.Path) -> tuple[list[str], Rows, dict[str, Rows]]:
+    if not (folder / "functions" / "test.tsv").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        domain_text.collect(folder, _FUNCTIONS, _MEGABYTES)
+    train, apart = (
+        [tuple(line.split("\t")) for line in _lines(folder / f"functions/{n}.tsv")[1:]]
+        for n in ("train", "test")
+    )
+    texts = [line for line in _lines(folder / "train.txt") if line]
+    return texts, train, {"apart": apart}
+
+
 READERS = {
     "sst2": sst2,
     "waimai": lambda data: reviews(data / "zh/waimai_10k.csv"),
     "hotels": lambda data: reviews(data / "zh/ChnSentiCorp_htl_all.csv"),
+    "functions": lambda data: functions(data / "docstrings"),
 }
 
 
@@ -109,6 +129,7 @@ class Runs:
         self._work.mkdir(parents=True, exist_ok=True)
         self.rows = options.rows / f"{name}.jsonl"
         self._text, self._train, self._splits = READERS[name](options.data)
+        self._labels = sorted({label for _, label in self._train})
         self._models = defaults.Models()
 
     def run(self, system: str, rows: int | str, seed: int) -> Row:
@@ -130,19 +151,23 @@ class Runs:
 
         def make() -> electra_tf.TextClassifier:
             settings = self._plan.get("finetune")
-            return electra_tf.TextClassifier(start, ["0", "1"], settings, seed)
+            return electra_tf.TextClassifier(start, self._labels, settings, seed)
 
         model = self._models.get((system, rows), start, seed, make)
         texts, labels = zip(*sample, strict=True)
         model.fit(list(texts), list(labels), verbose=0)
-        return self._scores(lambda texts: model.predict(texts, verbose=0).argmax(1))
+        return self._scores(
+            lambda texts: [
+                self._labels[n] for n in model.predict(texts, verbose=0).argmax(1)
+            ]
+        )
 
     def _scores(self, predict: Any) -> Row:
         result = {}
         for split, rows in self._splits.items():
             answers = predict([text for text, _ in rows])
             pairs = zip(answers, rows, strict=True)
-            right = sum(int(answer) == int(label) for answer, (_, label) in pairs)
+            right = sum(answer == label for answer, (_, label) in pairs)
             result[split] = round(100 * right / len(rows), 2)
         return result
 
