@@ -97,7 +97,7 @@ REFUSED = {  # content, and what the error names
     "quoted.tsv": ('"text"\t"id"\na\t1\n', "'text'.*\"text\""),
     "sep.csv": ('"sep=;"\r\ntext;id\r\na;1\r\n', "'text'.*sep="),
     "return.csv": ("id,te\rxt\n1,a\n", ":1 "),
-    "tabs.csv": ("id\ttext\n1\ta\n", r"csv must have the field 'text'.*id\s+text"),
+    "bars.csv": ("id|text\n1|a\n", r"csv must have the field 'text'.*id\|text"),
     "bars.tsv": ("id|text\n1|a\n", r"'text'.*id\|text"),
 }
 
