@@ -17,6 +17,7 @@ import pydantic
 import yaml
 
 from electra_tf.config import old_names
+from electra_tf.config.ended_settings import drop_ended
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError, format_list
@@ -165,8 +166,14 @@ def given_names(path: str | None, sets: Iterable[str] = ()) -> set[str]:
 
 
 def parse_config(text: str, source: str, root: type[Root] = PretrainingConfig) -> Root:
-    """Read a config from the output of `dump_config`; errors name the source."""
-    return _validate(_parse(text, source) or {}, source, root)
+    """Read a stored config, the output of `dump_config`; errors name the source.
+
+    Settings that ended are ignored if they have their former default.
+    """
+    tree = _parse(text, source) or {}
+    if isinstance(tree, dict):
+        drop_ended(tree, source)
+    return _validate(tree, source, root)
 
 
 def describe_field(

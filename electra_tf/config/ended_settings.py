@@ -1,0 +1,27 @@
+"""Settings that ended. Stored configs of checkpoints and saved models may name them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from electra_tf.errors import InputError
+
+_DEFAULTS: Mapping[str, Any] = {}
+"""Former default by dotted name, in the types of YAML."""
+
+
+def drop_ended(tree: dict[str, Any], source: str) -> None:
+    """Remove ended settings with their former defaults from a stored config.
+
+    Raises:
+        InputError: An ended setting has another value, which would have no effect.
+    """
+    for dotted, default in _DEFAULTS.items():
+        section, _, name = dotted.partition(".")
+        values = tree.get(section)
+        if not isinstance(values, dict) or name not in values:
+            continue
+        if (value := values.pop(name)) != default:
+            raise InputError(
+                f"{source}: `{dotted}` no longer exists and must be {default!r}, its "
+                f"former default, not {value!r}"
+            )
