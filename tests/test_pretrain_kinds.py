@@ -36,7 +36,6 @@ VARIANTS = {
         [
             "objective.temperature_schedule=[[0.0, 2.0], [0.5, 1.0]]",
             "objective.discriminator_weight_schedule=[[0.0, 0.0], [1.0, 1.0]]",
-            "optimizer.generator_learning_rate=5e-4",
             "optimizer.name=muon",
             "training.remat=true",
         ],

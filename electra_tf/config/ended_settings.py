@@ -5,7 +5,9 @@ from typing import Any
 
 from electra_tf.errors import InputError
 
-_DEFAULTS: Mapping[str, Any] = {}
+_DEFAULTS: Mapping[str, Any] = {
+    "optimizer.generator_learning_rate": None,
+}
 """Former default by dotted name, in the types of YAML."""
 
 

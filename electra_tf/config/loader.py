@@ -35,6 +35,7 @@ _KINDS = {
 _PACKAGE = pathlib.Path(__file__).parents[1]
 # A wheel contains configs inside the package, a checkout beside it.
 _FOLDERS = _PACKAGE / "configs", _PACKAGE.parent / "configs"
+_STORED = "config.yaml"  # name of the configs beside records, checkpoints and models
 _INSTALLED = next(filter(pathlib.Path.is_dir, _FOLDERS), _FOLDERS[0])
 
 
@@ -316,6 +317,8 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
         raise InputError(
             f"{path} must hold `section: {{name: value}}`, not a {type(tree).__name__}"
         )
+    if path.name == _STORED:
+        drop_ended(tree, str(path))
     base = tree.pop("extends", None)
     if base is None:
         return tree

@@ -189,9 +189,6 @@ class OptimizerConfig:
     orthogonal updates of the matrices, AdamW for embeddings and vectors."""
     learning_rate: Annotated[float, Field(gt=0)] = 5e-4
     """Peak learning rate, multiplied by warm-up and decay."""
-    generator_learning_rate: Annotated[float, Field(gt=0)] | None = None
-    """Peak learning rate of the weights that only the generator has; null:
-    `learning_rate`."""
     warmup_steps: Count = 10_000
     """Steps over which the learning rate rises from 0."""
     decay_power: Weight = 1.0
@@ -344,15 +341,6 @@ class PretrainingConfig:
             yield (
                 "model.sharing must not be gdes without a generator network, whose "
                 "tables the discriminator would use"
-            )
-        is_shared = objective.has_generator and sharing == "all"
-        if self.optimizer.generator_learning_rate is not None and (
-            objective.freeze_generator or not objective.has_generator or is_shared
-        ):
-            cause = "model.sharing: all" if is_shared else cause
-            yield (
-                f"optimizer.generator_learning_rate must be null with `{cause}`: the "
-                "generator has no weights of its own that are trained"
             )
         if facts.towers > 1 and self.masking.rate >= 1:
             yield (

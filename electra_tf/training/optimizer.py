@@ -23,15 +23,12 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf import compat
+from electra_tf.config.ended_settings import drop_ended
 from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError
 from electra_tf.training.muon import muon_group, muon_updates, uses_muon
-from electra_tf.training.schedule import (
-    GeneratorMultipliers,
-    LayerwiseMultipliers,
-    WarmupPolynomialDecay,
-)
+from electra_tf.training.schedule import LayerwiseMultipliers, WarmupPolynomialDecay
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 Variable = keras.Variable | tf.Variable
@@ -78,13 +75,14 @@ def create_optimizer(
             "settings must be the section config.optimizer, not "
             f"{type(settings).__name__} {settings!r:.60}"
         )
-    multipliers, rate = None, settings.learning_rate
-    if settings.generator_learning_rate is not None:
-        multipliers = GeneratorMultipliers(settings.generator_learning_rate / rate)
     schedule = WarmupPolynomialDecay(
-        rate, steps, settings.warmup_steps, settings.decay_power, restart
+        settings.learning_rate,
+        steps,
+        settings.warmup_steps,
+        settings.decay_power,
+        restart,
     )
-    return Optimizer(schedule, settings, multipliers)
+    return Optimizer(schedule, settings)
 
 
 def _finetuning_optimizer(
@@ -261,6 +259,7 @@ class Optimizer(keras.optimizers.Optimizer):
     ) -> "Optimizer":
         """Create an optimizer from the arguments in a config."""
         settings = dict(config["settings"])
+        drop_ended({"optimizer": settings}, "the saved optimizer")
         schedule, multipliers = (
             keras.saving.deserialize_keras_object(config[name], custom_objects)
             for name in ("schedule", "multipliers")

@@ -77,33 +77,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         return {name: getattr(self, name) for name in names}
 
 
-class _Multipliers:
-    """Factors of the learning rate by a weight's path, in files by class and fields."""
-
-    def get_config(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "_Multipliers":
-        return cls(**config)
-
-
-@keras.saving.register_keras_serializable("electra_tf", "_GeneratorMultipliers")
-@dataclasses.dataclass(frozen=True)
-class GeneratorMultipliers(_Multipliers):
-    """A factor for the generator's own weights."""
-
-    factor: float
-
-    def __call__(self, path: str) -> float:
-        """Return the factor of a weight."""
-        is_own = not {"generator", "cloze"}.isdisjoint(path.split("/"))
-        return self.factor if is_own else 1.0
-
-
 @keras.saving.register_keras_serializable("electra_tf", "_LayerwiseMultipliers")
 @dataclasses.dataclass(frozen=True)
-class LayerwiseMultipliers(_Multipliers):
+class LayerwiseMultipliers:
     """decay^(distance from the head); by `original`, one more below the head."""
 
     depth: int
@@ -121,3 +97,12 @@ class LayerwiseMultipliers(_Multipliers):
             raise ValueError(f"{path} must be below the depth {self.depth}")
         pooler = 1 if self.rule == "original" else 0
         return self.decay ** (self.depth - number + pooler)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments by name."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "LayerwiseMultipliers":
+        """Create the multipliers from the arguments in a config."""
+        return cls(**config)

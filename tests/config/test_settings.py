@@ -119,7 +119,6 @@ objective.entropy_weight=0.1 | entropy_weight
 FREEZE | model.sharing must be none or gdes.*freeze_generator: true`, not embeddings
 FREEZE UNSHARED objective.discriminator_start=5 | discriminator_start
 FREEZE UNSHARED objective.generator_weight=2.0 | `generator_weight`.*freeze_generator
-FREEZE UNSHARED optimizer.generator_learning_rate=1e-3 | generator_learning_rate must
 NAME=mlm objective.temperature=2.0 | `temperature` must be.*`name: mlm`
 NAME=mlm objective.uniform_generator=true | `uniform_generator` must be.*`name: mlm`
 NAME=mlm objective.generator_weight=0.0 | `name: mlm` must have a weight above 0

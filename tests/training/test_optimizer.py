@@ -325,26 +325,3 @@ def test_muon_in_bfloat16_is_near_float32():
         difference = np.linalg.norm(exact - near)
         assert difference <= 0.2 * step
         assert (difference > 0) == (start.name in ("tall", "wide", "other"))
-
-
-def test_the_generator_has_a_learning_rate_of_its_own():
-    def make():
-        names = "electra/generator/dense/kernel", "electra/discriminator/dense/kernel"
-        return [tf.Variable(tf.ones([3, 2]), name=name) for name in names]
-
-    changes = {"learning_rate": 0.05, "warmup_steps": 0, "clip_norm": None}
-    gradient = tf.constant(np.random.default_rng(0).normal(size=(3, 2)), tf.float32)
-    after = {}
-    for rate in (None, 0.02):
-        variables = make()
-        optimizer = create_optimizer(
-            settings(generator_learning_rate=rate, **changes), steps=10
-        )
-        optimizer.build(variables)
-        optimizer.update([gradient, gradient], variables)
-        after[rate] = [v.numpy() for v in variables]
-        restored = Optimizer.from_config(optimizer.get_config())
-        assert restored.multipliers == optimizer.multipliers
-    np.testing.assert_array_equal(after[None][1], after[0.02][1])
-    moved, plain = after[0.02][0] - 1, after[None][0] - 1
-    np.testing.assert_allclose(moved, 0.4 * plain, rtol=1e-4, atol=1e-7)

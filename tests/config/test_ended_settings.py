@@ -1,0 +1,44 @@
+"""Stored configs that name settings which ended."""
+
+import pytest
+
+from electra_tf.config import loader
+from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.errors import InputError
+
+
+def stored(value):
+    return f"optimizer: {{learning_rate: 0.25, generator_learning_rate: {value}}}"
+
+
+def read_by_path(text, folder):
+    path = folder / "config.yaml"
+    path.write_text(text)
+    return loader.load_config(path, root=PretrainingConfig)
+
+
+def read_as_text(text, folder):
+    return loader.parse_config(text, str(folder))
+
+
+READERS = pytest.mark.parametrize("read", [read_by_path, read_as_text])
+
+
+@READERS
+def test_an_ended_setting_at_its_former_default_is_ignored(read, tmp_path):
+    config = read(stored("null"), tmp_path)
+    assert config == loader.load_config(sets=["optimizer.learning_rate=0.25"])
+
+
+@READERS
+def test_an_ended_setting_at_another_value_is_an_error(read, tmp_path):
+    words = f"{tmp_path}.*`optimizer.generator_learning_rate`.*None.*0.5"
+    with pytest.raises(InputError, match=words):
+        read(stored("0.5"), tmp_path)
+
+
+def test_an_ended_setting_is_unknown_in_a_file_of_the_user(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(stored("null"))
+    with pytest.raises(InputError, match=r"unknown key.*generator_learning_rate"):
+        loader.load_config(path)
