@@ -44,11 +44,6 @@ def healthy(steps, every, batch_size, seed=0):
                 "disc_accuracy": 0.863 + 0.08 * progress,
                 "disc_precision": 0.8 if recall else NAN,
                 "disc_recall": recall,
-                # A steep fall, slow growth over the run, and a few single spikes.
-                "gradient_norm": (1 + 129 * math.exp(-step / 20) + 5 * step / steps)
-                * math.exp(0.3 * rng.normal())
-                * (100 if rng.random() < 0.01 else 1),
-                "input_share": 0.9 if step == every else 0.01,
             },
         )
 
@@ -65,10 +60,7 @@ def changed(first, last=math.inf, **values):
     """Yield a healthy run of 20,000 steps with other values from `first` to `last`."""
     for step, log in healthy(20_000, 100, 128):
         if first <= step <= last:
-            log |= {
-                name: value(log[name]) if callable(value) else value
-                for name, value in values.items()
-            }
+            log |= values
         yield step, log
 
 
@@ -89,14 +81,10 @@ def test_a_healthy_run_has_no_warnings(steps, every, batch_size, warmup_steps, s
 
 
 COLLAPSED = {"disc_recall": 0.0, "disc_auc": 0.5}
-ALL = {"disc_recall": 0.999}
-SEVERAL = {**COLLAPSED, "input_share": 0.5, "gradient_norm": 1e4}
 STUCK = {"masked_lm_loss": 6.9, "masked_lm_accuracy": 0.054}
 
 
 EVERY = math.inf
-RISEN = {"loss": lambda loss: 1.5 * loss}
-SLIGHTLY_RISEN = {"loss": lambda loss: 1.1 * loss}
 
 
 def collapsed(recall, auc=0.5):
@@ -119,22 +107,10 @@ def collapsed(recall, auc=0.5):
         (10_000, EVERY, collapsed(0.006), [], ""),
         (10_000, EVERY, collapsed(0.0, 0.71), [], ""),
         (10_000, EVERY, collapsed(NAN), [], ""),
-        # A discriminator may detect all random tokens and be accurate.
-        (10_000, EVERY, {**ALL, "disc_accuracy": 0.12}, [10_400], "'replaced'.*99.90%"),
-        (10_000, EVERY, {**ALL, "disc_accuracy": 0.99}, [], ""),
         # The tenth log and the end of the warm-up, 5,000 steps, the third log in a row.
         (1, EVERY, STUCK, [6200], "stopped learning.* 6.90 .* since step 1,000.* 5.4%"),
         # A plateau of a model that uses context.
         (1, EVERY, {"masked_lm_loss": 5.0, "masked_lm_accuracy": 0.11}, [], ""),
-        # 1 + 0.5 (1 - 0.9^k) exceeds 1.2 from about k = 5; the third log in a row.
-        (12_000, EVERY, RISEN, [12_600], "^The loss .*optimizer.warmup_steps"),
-        (12_000, EVERY, SLIGHTLY_RISEN, [], ""),
-        (12_000, EVERY, {"gradient_norm": 500.0}, [12_200], "gradient_norm is 500 "),
-        (12_000, 12_100, {"gradient_norm": 5e3}, [], ""),
-        (5000, EVERY, {"input_share": 0.21}, [5200], "bottleneck.*21% of the time"),
-        (5000, 5100, {"input_share": 0.5}, [], ""),
-        (5000, EVERY, {"input_share": 0.19}, [], ""),
-        (10_000, EVERY, SEVERAL, [10_200, 10_200, 10_400], ""),
     ],
 )
 def test_a_problem_is_reported_once(first, last, values, steps, words):
@@ -159,12 +135,12 @@ def test_a_collapse_is_reported_again_after_recovery():
         for i, recall in enumerate(recalls):
             yield 10_000 + 100 * i, {"disc_recall": recall}
 
-    # Five good logs are a recovery, four are not. NaN counts as neither.
-    recalls = [0.0] * 6 + [0.3] * 4 + [NAN] + [0.0] * 5
+    # A good log is a recovery; NaN is none.
+    recalls = [0.0] * 6 + [NAN] + [0.0] * 5
     assert [s for s, _ in warnings_of(HealthCheck(**SMALL), logs(recalls))] == [10_400]
-    recalls += [0.3] * 4 + [NAN, 0.3] + [0.0] * 9
+    recalls += [0.3, *[0.0] * 4, 0.3, *[0.0] * 9]
     steps = [step for step, _ in warnings_of(HealthCheck(**SMALL), logs(recalls))]
-    assert steps == [10_400, 12_600]
+    assert steps == [10_400, 12_200]
 
 
 def test_a_stall_of_a_long_run_takes_longer():
@@ -182,41 +158,13 @@ def test_the_loss_detects_a_stall_with_a_small_vocabulary():
         assert [step for step, _ in warnings] == steps
 
 
-@pytest.mark.parametrize(
-    ("steps", "logs_before", "logs_until"), [(20_000, 20, 7), (1_000_000, 200, 53)]
-)
-def test_a_rising_masked_lm_loss_is_reported(steps, logs_before, logs_until):
-    # 4 + (1 - 0.9^k) exceeds 4.4 from k = 5, and the third log in a row is reported.
-    # When 1% of training is 100 logs, 4 + (1 - 0.99^k) exceeds 4.4 from k = 51.
-    check = HealthCheck(steps, 1000, 30522)
-    logs = [
-        (100 * i, {"masked_lm_loss": 4.0 if i <= logs_before else 5.0, "disc_loss": 1})
-        for i in range(1, 2 * logs_before + 1)
-    ]
-    ((step, text),) = warnings_of(check, logs)
-    assert step == 100 * (logs_before + logs_until)
-    assert text.startswith("The generator is getting worse: masked_lm_loss")
-    assert "after 4.00 at step 1,000" in text
-
-
-def test_an_average_weights_its_first_logs_equally():
-    # (10 + 9 x 4) / 10 = 4.6 at the tenth finite value; then the third higher one.
-    losses = [10.0, NAN, *[4.0] * 9, 100.0, 100.0, math.inf, 100.0]
-    check = HealthCheck(1_000_000, 1000, 30522)
-    logs = [(100 * i, {"masked_lm_loss": loss}) for i, loss in enumerate(losses, 1)]
-    ((step, text),) = warnings_of(check, logs)
-    assert step == 1500  # (10 + 9 x 4 + 3 x 100) / 13
-    assert "is 26.62 at step 1,500" in text
-    assert "after 4.60 at step 1,100" in text
-
-
 def test_repeated_logs_restore_the_state():
     stuck = {"masked_lm_loss": 6.9, "masked_lm_accuracy": 0.05}
     collapsed = {"disc_recall": 0.0, "disc_auc": 0.5}
-    logs = list(changed(1, **stuck, **collapsed, input_share=0.5))
+    logs = list(changed(1, **stuck, **collapsed))
     expected = warnings_of(HealthCheck(**SMALL), logs)
-    assert [step for step, _ in expected] == [300, 2500, 6200]
-    for cut in (2, 23, 24, 60, 61):
+    assert [step for step, _ in expected] == [2500, 6200]
+    for cut in (23, 24, 60, 61):
         check = HealthCheck(**SMALL)
         repeated = json.loads(json.dumps(logs[:cut]))
         before = warnings_of(check, repeated)
@@ -227,6 +175,6 @@ def test_settings_in_the_warnings_exist():
     source = inspect.getsource(health)
     sections = "input|model|objective|optimizer|records|training"
     names = set(re.findall(rf"\b(?:{sections})\.\w+", source))
-    assert {"optimizer.clip_norm", "records.shards", "input.shuffle_window"} < names
+    assert {"optimizer.learning_rate", "input.batch_size"} < names
     for name in names:
         loader.describe_field(name)
