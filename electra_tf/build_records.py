@@ -28,7 +28,6 @@ _SETTINGS = cli.TEXT_SETTINGS | {
     "seed": "records.seed",
     "shards": "records.shards",
     "deduplicate": "records.deduplicate",
-    "duplicate_similarity": "records.duplicate_similarity",
 }
 cli.define_config_flags(FLAGS, _SETTINGS)
 

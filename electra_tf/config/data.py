@@ -109,12 +109,9 @@ class RecordsConfig:
     """Seed of segment borders and lengths."""
     shards: Annotated[int, Field(gt=0, le=1000)] | None = None
     """Number of files; null: one per 32 MB of text, 512 at most."""
-    deduplicate: Literal["none", "exact", "near"] = "none"
+    deduplicate: Literal["none", "exact"] = "none"
     """Documents that are dropped, with a report: `exact` those with the words of an
-    earlier one, `near` also those with most of its five-word sequences."""
-    duplicate_similarity: Share = 0.8
-    """Jaccard similarity of the five-word sequences from which documents are
-    near-duplicates."""
+    earlier one."""
 
 
 @section()

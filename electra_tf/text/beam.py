@@ -39,7 +39,7 @@ from electra_tf.text import builder, duplicates, records
 from electra_tf.text.chunks import Chunk, read_chunks
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.duplicates import Duplicate
+from electra_tf.text.duplicates import EXACT, Duplicate
 from electra_tf.text.records import Manifest, Shard
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -64,7 +64,6 @@ _PARTS, _NOTES = "parts", "notes"
 _FAILURE, _COUNTS, _ACCENTS, _FILE = "failure", "counts", "accents", "file"
 _SUMMARY = "summary.jsonl"  # the notes of all steps
 _PROBLEM, _DUPLICATE = "problem: ", "duplicate: "
-_EXACT = "exact"
 _WORD_FILES = 64
 _MAX_MESSAGE = 600  # characters of a runner's error
 
@@ -82,18 +81,13 @@ def build(
     """Write shards, vocabulary, config and, last, the manifest."""
     config, _ = builder.with_order(patterns, vocabulary, config)
     settings = config.records
-    if settings.deduplicate == "near":
-        raise InputError(
-            "--deduplicate=near compares each document with all earlier ones, so it "
-            "needs --runner=local"
-        )
     reader = CorpusReader(patterns, config.corpus, DataErrorLog("stop", ""), False)
     shards = settings.shards or builder.shard_count(reader.estimated_text_bytes)
     names = records.shard_names(shards)
     with records.records_output(output, overwrite, is_shared=True) as folder:
         job = _Job(options, reader.sources, config.corpus)
         chunks = job.chunks
-        if settings.deduplicate == _EXACT:
+        if settings.deduplicate == EXACT:
             chunks = _drop_duplicates(job)
         built = job.each_chunk(chunks, BuildRecords(vocabulary, config, shards))
         # A shard without records is an empty file.
@@ -382,7 +376,7 @@ def _repeats(element: tuple[bytes, Iterable[tuple]]) -> Iterator[tuple]:
     for place in places:
         if place != first:
             source, number, position, line, name = place
-            duplicate = Duplicate(name, line, _EXACT, 1.0, first[4], first[3])
+            duplicate = Duplicate(name, line, first[4], first[3])
             yield (source, number), (position, duplicate)
 
 
@@ -394,7 +388,7 @@ def _drop(element: tuple[tuple, dict[str, Iterable]]) -> Iterator[Any]:
     for position, duplicate in sorted(repeats.items()):
         data = f"{duplicate.text}\n".encode("utf-8", "replace")
         yield _part(records.DUPLICATES, ((*key, position), data, 1))
-    yield _note(_COUNTS, {_DUPLICATE + _EXACT: len(repeats)})
+    yield _note(_COUNTS, {_DUPLICATE + EXACT: len(repeats)})
 
 
 def _counts_of(summary: dict[str, Any], prefix: str) -> collections.Counter[str]:

@@ -105,10 +105,9 @@ class ChunkBuilder:
         counts["positions"] = packed + sum(3 if b else 2 for _, b in examples)
         return examples, counts
 
-    def fingerprints(self, chunks: list[Chunk]) -> list[list[duplicates.Fingerprint]]:
-        """Return the fingerprint of each document of each chunk."""
-        kind = self._settings.deduplicate
-        return [duplicates.fingerprints(chunk, kind) for chunk in chunks]
+    def digests(self, chunks: list[Chunk]) -> list[list[bytes]]:
+        """Return the hash of each document of each chunk."""
+        return [list(map(duplicates.digest, chunk.documents)) for chunk in chunks]
 
 
 def with_order(
@@ -168,7 +167,7 @@ def build(
         )
         chunks = group_chunks(read_chunks(reader))
         if config.records.deduplicate != "none":
-            index = duplicates.DuplicateIndex(config.records, reader.sources)
+            index = duplicates.DuplicateIndex(reader.sources)
             chunks = _drop_duplicates(chunks, pool, index, report)
         built = (result for _, result in pool.map("build", chunks))
         totals = _write_shards(built, reader, folder, shards, allow_accent_loss)
@@ -206,14 +205,14 @@ def _drop_duplicates(
     index: duplicates.DuplicateIndex,
     report: DataErrorLog,
 ) -> Iterator[list[Chunk]]:
-    """Yield the chunks without duplicates; the workers compute the fingerprints."""
-    for chunks, hashes in pool.map("fingerprints", groups):
+    """Yield the chunks without duplicates; the workers compute the hashes."""
+    for chunks, hashes in pool.map("digests", groups):
         kept = []
         for chunk, chunk_hashes in zip(chunks, hashes, strict=True):
             rest, dropped = index.drop(chunk, chunk_hashes)
             kept.append(rest)
             for duplicate in dropped:
-                report.write(duplicate.text, duplicate.kind)
+                report.write(duplicate.text, duplicates.EXACT)
         yield kept
 
 

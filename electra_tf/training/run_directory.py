@@ -24,8 +24,7 @@ _NUM_TOKENS = 2**50
 # Settings that may change on resume, because the weights do not depend on them.
 RESUME_SAFE_FIELDS = {
     *("corpus", "vocabulary", "evaluation", "input.on_error"),
-    *("records.order", "records.seed", "records.shards"),
-    *("records.deduplicate", "records.duplicate_similarity"),
+    *("records.order", "records.seed", "records.shards", "records.deduplicate"),
     *("training.log_every", "training.save_every", "training.keep"),
     *("training.keep_at", "training.evaluate_every"),
     *("training.evaluation_batches", "training.worker_timeout"),

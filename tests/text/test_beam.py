@@ -183,20 +183,16 @@ def test_bad_input_has_the_message_of_the_local_builder(
 
 
 @pytest.mark.parametrize(
-    ("options", "deduplicate", "words"),
+    ("options", "words"),
     [
-        ("--runner='x", "none", "No closing quotation"),
-        ("--runner=Nowhere", "none", "Nowhere"),
-        ("--direct_num_workers=many", "none", "direct_num_workers=many"),
-        ("", "near", "--deduplicate=near"),
+        ("--runner='x", "No closing quotation"),
+        ("--runner=Nowhere", "Nowhere"),
+        ("--direct_num_workers=many", "direct_num_workers=many"),
     ],
 )
-def test_wrong_options_are_reported(
-    corpus, tmp_path, vocabulary, options, deduplicate, words
-):
-    config = config_of(deduplicate=deduplicate)
+def test_wrong_options_are_reported(corpus, tmp_path, vocabulary, options, words):
     with pytest.raises(InputError, match=words):
-        build_beam(corpus, tmp_path / "o", vocabulary, config, options)
+        build_beam(corpus, tmp_path / "o", vocabulary, config_of(), options)
     assert not (tmp_path / "o").exists()
 
 
