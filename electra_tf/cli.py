@@ -123,7 +123,7 @@ def define_config_flags(
     flag_values.strings(config=f"{text}{', '.join(configs)}.")
     text = (
         "A setting, as --set=section.name=value. It overrides --config; the setting's "
-        "own flag overrides both. The page Configuration lists all settings"
+        "own flag overrides both. The page Settings lists all of them"
     )
     flag_values.define(flags.DEFINE_multi_string, [], {"set": text})
     flag_values["set"].root = root

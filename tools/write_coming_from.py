@@ -22,9 +22,10 @@ error: `--use_tpu` is `--tpu`. Without a TPU leave it out; with one on this
 machine, `local`; pass --tpu=local.
 ```
 
-A name with two dashes is a flag. A name with a dot is a [setting](configuration.md):
-`--set training.steps=1000`, or in Python a dictionary `settings`. Choose VALUE
-yourself. The column has "none" where nothing is to be set.
+A name with two dashes is a flag. A name with a dot is a
+[setting](reference/settings.md): `--set training.steps=1000`, or in Python a
+dictionary `settings`. Choose VALUE yourself. The column has "none" where nothing is
+to be set.
 """
 
 

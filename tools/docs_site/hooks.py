@@ -1,6 +1,17 @@
-"""Hook of MkDocs: keep options whole where lines break."""
+"""Hooks of MkDocs: build the reference, and keep options whole where lines break."""
 
 import re
+
+import reference
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that list commands and settings."""
+    for path, text in reference.pages().items():
+        files.append(File.generated(config, path, content=text))
+    return files
 
 
 def on_page_content(html: str, **arguments: object) -> str:
