@@ -88,8 +88,8 @@ def _pretrain() -> None:
         from electra_tf.training import strategy
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
     data, config, tokenizer = resolved or _resolve()
-    experiment, on_error = Experiment(config, tokenizer), config.input.on_error
-    record_set, evaluation_records = experiment.open(data, on_error), None
+    experiment = Experiment(config, tokenizer)
+    record_set, evaluation_records = experiment.open(data), None
     experiment = experiment.with_counts(record_set)
     if FLAGS.evaluation_data:
         evaluation_records = experiment.open(FLAGS.evaluation_data)
@@ -105,7 +105,7 @@ def _pretrain() -> None:
         print(f"training completed; checkpoint: {checkpoint}", flush=True)
     if FLAGS.report and strategy.is_chief(devices):
         with staged(FLAGS.report) as path:
-            shown = evaluation_records or run.readable_records()
+            shown = evaluation_records or record_set
             write_pretraining_report(path, FLAGS.model_dir, shown)
     if stop_signal:
         cli.exit_on_signal(stop_signal, f"from {checkpoint}")

@@ -159,24 +159,6 @@ def test_a_damaged_newest_checkpoint_needs_the_fallback(
     assert_equal_runs(run, whole)
 
 
-def test_a_run_skips_bad_records_on_request(folder, whole, tmp_path, here):
-    data = shutil.copytree(folder, tmp_path / "records")
-    path = sorted(data.glob("*.tfrecord-*"))[2]
-    content = bytearray(path.read_bytes())
-    content[30] ^= 1  # in the first record
-    path.write_bytes(content)
-    run = tmp_path / "run"
-    given = arguments(data, run, "training.steps=40")
-    assert f"{path.name}: record 0" in failure(here("pretrain", *given))
-    skip = "--set=input.on_error=skip"
-    done = here("pretrain", *given, skip)
-    assert done.returncode == 0, done.stderr
-    assert "1 of " in done.stderr
-    assert "bad_records.jsonl" in done.stderr
-    done = here("pretrain", *given, skip, "--set=training.steps=44")
-    assert done.returncode == 0, done.stderr
-
-
 @contextlib.contextmanager
 def unchanged(run):
     """Check that the block does not change a run directory."""

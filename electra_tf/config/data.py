@@ -127,10 +127,6 @@ class InputConfig:
     """Seed of the order of the records, which differs in each epoch."""
     shuffle_window: Positive = 65536
     """Records that are read and shuffled together."""
-    on_error: Literal["stop", "skip"] = "stop"
-    """`stop`: raise at a bad record. `skip`: search all records at the start of the
-    run, replace bad ones by empty ones in copies of their files, count and list them
-    (`intact_records` in the run directory); 1% of the records at most."""
 
     @property
     def phases(self) -> tuple[tuple[int, int | None, int], ...]:

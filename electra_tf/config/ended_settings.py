@@ -8,6 +8,7 @@ from electra_tf.errors import InputError
 _DEFAULTS: Mapping[str, Any] = {
     "optimizer.generator_learning_rate": None,
     "records.duplicate_similarity": 0.8,
+    "input.on_error": "stop",
 }
 """Former default by dotted name, in the types of YAML."""
 

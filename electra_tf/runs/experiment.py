@@ -6,7 +6,7 @@ import io
 import math
 import os
 import sys
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -83,13 +83,12 @@ class Experiment:
             files[_COUNTS] = counts.getvalue()
         return files
 
-    def open(self, data: str, on_error: Literal["stop", "skip"] = "stop") -> RecordSet:
+    def open(self, data: str) -> RecordSet:
         """Open records; they must have this experiment's length and vocabulary."""
         return open_records(
             data,
             max_length=self.config.records.max_length,
             tokenizer=self.tokenizer,
-            on_error=on_error,
         )
 
     def pretrainer(self, strategy: tf.distribute.Strategy | None = None) -> Pretrainer:

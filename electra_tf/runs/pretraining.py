@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import os
 import shutil
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -20,11 +19,7 @@ from electra_tf.runs import dry_run
 from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.storage.mirror import temporary_folder
 from electra_tf.text.pipeline import training_batches
-from electra_tf.text.record_set import (
-    RecordSet,
-    replace_bad_records,
-    reraise_bad_records,
-)
+from electra_tf.text.record_set import RecordSet, reraise_bad_records
 from electra_tf.text.records import records_lock
 from electra_tf.training.backup import Backup
 from electra_tf.training.checkpoint import (
@@ -52,8 +47,6 @@ from electra_tf.training.strategy import is_chief
 from electra_tf.training.watchdog import Watchdog, no_limit
 from electra_tf.training.workers import WorkerSync, reraise_worker_errors
 
-_INTACT = "intact_records"  # of a run directory: copies of files with bad records
-
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -80,15 +73,6 @@ class Run:
         is_locked = is_chief(self.devices)
         with run_lock(self.model_dir) if is_locked else contextlib.nullcontext():
             return self._train()
-
-    def readable_records(
-        self, log: Callable[[str], None] = lambda line: None
-    ) -> RecordSet:
-        """Return the records; with `input.on_error: skip` bad ones are empty."""
-        if self.experiment.config.input.on_error != "skip":
-            return self.record_set
-        folder = os.path.join(self.model_dir, _INTACT)
-        return replace_bad_records(self.record_set, folder, log)
 
     def describe(self) -> str:
         """Describe the run: time, memory, passes and sizes; write nothing."""
@@ -180,11 +164,6 @@ class Run:
             first_step = newest.step if newest else 0
             with expect("the start of the other workers"):
                 workers.check(first_step, lock_token(self.model_dir))
-            if experiment.config.input.on_error == "skip":
-                if chief:
-                    self.readable_records(notes.append)
-                workers.all_gather(0)  # the chief has written the copies
-                record_set = self.readable_records()
             stack.enter_context(reraise_bad_records(record_set))
             notes.append(self._load_weights(pretrainer, newest, source, record_set))
             outputs = None

@@ -1,4 +1,4 @@
-"""Open records, wherever they are, check them, and locate or replace bad ones.
+"""Open records, wherever they are, check them, and locate bad ones.
 
 tf.data reads the records. Its error for a bad record names neither file nor record, so
 `reraise_bad_records` searches for it.
@@ -7,28 +7,21 @@ tf.data reads the records. Its error for a bad record names neither file nor rec
 import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 import pathlib
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
 from electra_tf import durable_files
 from electra_tf.errors import InputError
-from electra_tf.storage.mirror import cache_folder
 from electra_tf.text import records
 from electra_tf.text.record_folder import half_written, local_records, record_files
-from electra_tf.text.records import FEATURES, Manifest, Shard, frame, read_frames
+from electra_tf.text.records import FEATURES, Manifest, Shard, read_frames
 from electra_tf.text.tokenizer import WordPieceTokenizer
 
-BAD = "bad_records.jsonl"
-_INDEX, _COUNTS = "index.json", "record_counts.json"
 _BLOCK = 1 << 16  # bytes
-_MAX_SHARE, _ALWAYS = 0.01, 10  # bad records of a data set, at most
 _COPY_AGAIN = "copy the folder again, or build the records again with --overwrite"
 
 
@@ -57,7 +50,6 @@ def open_records(
     tokenizer: WordPieceTokenizer | None,
     vocabulary_size: int = 0,
     verify: bool = False,
-    on_error: Literal["stop", "skip"] = "stop",
 ) -> RecordSet:
     """Find records and check that they match the model.
 
@@ -72,8 +64,6 @@ def open_records(
             0 means the size in the manifest.
         verify: Compare the files of a manifest with its checksums, which reads them
             completely. Their sizes are always compared.
-        on_error: `skip` accepts files that are truncated or corrupt, for
-            `replace_bad_records`.
 
     Returns:
         The files and their counts. Files without a manifest are read once, to count
@@ -89,14 +79,13 @@ def open_records(
         records = electra_tf.open_records("records", max_length=32, tokenizer=None)
         print(f"{records.total:,} records")
     """
-    data, is_strict = local_records(data), on_error == "stop"
+    data = local_records(data)
     size = len(tokenizer.vocabulary) if tokenizer else vocabulary_size
     manifest = _read_manifest(data, max_length, tokenizer)
     if manifest is not None:
         paths = tuple(os.path.join(data, shard.file) for shard in manifest.shards)
         for path, shard in zip(paths, manifest.shards, strict=True):
-            if is_strict or verify or not os.path.exists(path):
-                _check_shard(path, shard, verify)
+            _check_shard(path, shard, verify)
         counts = tuple(shard.records for shard in manifest.shards)
         size = size or manifest.tokenizer["vocabulary_size"]
         return RecordSet(paths, counts, max_length, size, manifest)
@@ -104,7 +93,7 @@ def open_records(
         raise InputError(
             f"{data} has no manifest, so tokenizer or vocabulary_size must be set"
         )
-    return _count(data, max_length, tokenizer, size, is_strict)
+    return _count(data, max_length, tokenizer, size)
 
 
 def _count(
@@ -112,13 +101,12 @@ def _count(
     max_length: int,
     tokenizer: WordPieceTokenizer | None,
     size: int,
-    is_strict: bool,
 ) -> RecordSet:
     """Find and count records without a manifest, and check the first one."""
     paths = tuple(record_files(data))
     for folder in dict.fromkeys(map(os.path.dirname, paths)):
         _read_manifest(folder, max_length, tokenizer)  # globs of records with one
-    counts = _counts(paths) if is_strict else tuple(map(_count_records, paths))
+    counts = tuple(map(_count_records, paths))
     record_set = RecordSet(paths, counts, max_length, size)
     if not record_set.total:
         found = f"0 records in {len(paths)} files" if paths else "no file"
@@ -126,10 +114,9 @@ def _count(
             f"{data!r} must be a folder of TFRecord files or globs of such files, but "
             f"matches {found}; electra-tf build_records builds records"
         )
-    if is_strict:
-        path = next(p for p, n in zip(paths, counts, strict=True) if n)
-        if defect := _payload_defect(next(read_frames(path)).payload, record_set):
-            raise _record_error(path, 0, 0, defect)
+    path = next(p for p, n in zip(paths, counts, strict=True) if n)
+    if defect := _payload_defect(next(read_frames(path)).payload, record_set):
+        raise _record_error(path, 0, 0, defect)
     return record_set
 
 
@@ -183,31 +170,13 @@ def identity_of_files(paths: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _counts(paths: Sequence[str]) -> tuple[int, ...]:
-    """Return the numbers of records; only files that have changed are read again."""
-    known: dict[str, list[int]] = {}
-    # There may be no cache yet, or no home that can be written.
-    with contextlib.suppress(OSError, ValueError):
-        known = json.loads((cache_folder() / _COUNTS).read_bytes())
-    before, counts = dict(known), []
-    for path in map(os.path.abspath, paths):
-        state = [os.path.getsize(path), os.stat(path).st_mtime_ns]
-        if known.get(path, [])[:2] != state:
-            known[path] = [*state, _count_records(path, is_strict=True)]
-        counts.append(known[path][2])
-    if known != before:
-        with contextlib.suppress(OSError):
-            durable_files.write(cache_folder() / _COUNTS, json.dumps(known))
-    return tuple(counts)
-
-
-def _count_records(path: str, is_strict: bool = False) -> int:
-    """Return the number of records, up to the first that hides what follows it."""
+def _count_records(path: str) -> int:
+    """Return the number of records; raise an InputError at a broken one."""
     count = 0
-    for record, found in enumerate(read_frames(path)):
-        if is_strict and found.defect:
-            raise _record_error(path, record, found.offset, found.defect)
-        count += found.is_complete
+    for found in read_frames(path):
+        if found.defect:
+            raise _record_error(path, count, found.offset, found.defect)
+        count += 1
     return count
 
 
@@ -259,79 +228,3 @@ def reraise_bad_records(record_set: RecordSet) -> Iterator[None]:
                 if defect:
                     raise _record_error(path, record, found.offset, defect) from None
         raise
-
-
-def replace_bad_records(
-    record_set: RecordSet, folder: str, log: Callable[[str], None]
-) -> RecordSet:
-    """Copy files with bad records, each bad record replaced by an empty one.
-
-    An empty record has no token, so it has no weight in any loss. Numbers and order of
-    all other records stay the same, and with them the batches of a resumed run. The
-    copies of a folder that exists are used.
-    """
-    index = pathlib.Path(folder, _INDEX)
-    if not index.exists():
-        log(f"searching {len(record_set.paths):,} files for bad records")
-        partial = pathlib.Path(f"{folder}.unfinished")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        _write_copies(record_set, partial)
-        durable_files.publish(partial, folder)
-    copies = json.loads(index.read_text(encoding="utf-8"))
-    bad = sum(number for _, number in copies.values())
-    log(f"{bad:,} of {record_set.total:,} records are bad; empty records replace them")
-    if bad:
-        log(f"the bad records are listed in {os.path.join(folder, BAD)}")
-    paths = tuple(
-        os.path.join(folder, copies[path][0]) if path in copies else path
-        for path in record_set.paths
-    )
-    return dataclasses.replace(record_set, paths=paths)
-
-
-def _write_copies(record_set: RecordSet, folder: pathlib.Path) -> None:
-    """Write copies of the files with bad records, their list and their index."""
-    copies, total = {}, 0
-    empty = frame(records.empty_record(record_set.max_length))
-    with open(folder / BAD, "w", encoding="utf-8") as report:
-        for number, path in enumerate(record_set.paths):
-            bad = _bad_records(record_set, number)
-            total += len(bad)
-            if total > max(_ALWAYS, _MAX_SHARE * record_set.total):
-                raise InputError(
-                    f"At most {_MAX_SHARE:.0%} of the records may be bad with "
-                    f"input.on_error=skip, not {total:,} of {record_set.total:,} up to "
-                    f"{path}: {next(iter(bad.values()))[1]}"
-                )
-            if not bad:
-                continue
-            for record, (offset, defect) in bad.items():
-                line = {"file": path, "record": record, "byte": offset, "why": defect}
-                report.write(json.dumps(line, ensure_ascii=False) + "\n")
-            copy = folder / f"{number:05d}-{os.path.basename(path)}"
-            copies[path] = copy.name, len(bad)
-            with open(copy, "wb") as file:
-                frames = read_frames(path)
-                for record in range(record_set.counts[number]):
-                    found = next(frames, None)
-                    file.write(empty if record in bad else frame(found.payload))
-    (folder / _INDEX).write_text(json.dumps(copies), encoding="utf-8")
-
-
-def _bad_records(record_set: RecordSet, number: int) -> dict[int, tuple[int, str]]:
-    """Return offset and defect of each bad record of a file."""
-    path, count = record_set.paths[number], record_set.counts[number]
-    manifest = record_set.manifest
-    if manifest is not None:
-        with contextlib.suppress(InputError):
-            _check_shard(path, manifest.shards[number], verify=True)
-            return {}
-    bad, record, offset = {}, -1, 0
-    for record, (offset, payload, defect, _) in enumerate(read_frames(path)):
-        defect = defect or _payload_defect(payload, record_set)
-        # Without a manifest, a broken last record is not counted, but must not be read.
-        if defect and (record < count or manifest is None):
-            bad[record] = offset, defect
-    lost = "missing: the file ends, or a corrupt length hides it"
-    return bad | dict.fromkeys(range(record + 1, count), (offset, lost))

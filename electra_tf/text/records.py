@@ -102,11 +102,6 @@ def _field(number: int, content: bytes) -> bytes:
     return bytes([*head, size]) + content
 
 
-def empty_record(length: int) -> bytes:
-    """Return the payload of a record without tokens."""
-    return _field(1, b"".join(_entry(name, bytes(length)) for name in FEATURES))
-
-
 def frame(payload: bytes) -> bytes:
     """Return the payload framed for a TFRecord file, with its checksums."""
     length = struct.pack("<Q", len(payload))
@@ -120,8 +115,6 @@ class Frame(NamedTuple):
     payload: bytes | None
     """None for a corrupt record."""
     defect: str = ""
-    is_complete: bool = True
-    """False if the next record cannot be found."""
 
 
 def read_frames(path: str) -> Iterator[Frame]:
@@ -132,11 +125,11 @@ def read_frames(path: str) -> Iterator[Frame]:
             header = file.read(_HEADER)
             if len(header) < _HEADER or masked_crc(header[:8]) != header[8:]:
                 defect = "its length is corrupt; what follows is lost"
-                yield Frame(offset, None, defect, is_complete=False)
+                yield Frame(offset, None, defect)
                 return
             (length,) = struct.unpack("<Q", header[:8])
             if length + 4 > size - file.tell():
-                yield Frame(offset, None, "the file ends within it", is_complete=False)
+                yield Frame(offset, None, "the file ends within it")
                 return
             payload, checksum = file.read(length), file.read(4)
             if masked_crc(payload) == checksum:

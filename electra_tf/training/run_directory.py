@@ -23,7 +23,7 @@ _LOCK = ".lock"
 _NUM_TOKENS = 2**50
 # Settings that may change on resume, because the weights do not depend on them.
 RESUME_SAFE_FIELDS = {
-    *("corpus", "vocabulary", "evaluation", "input.on_error"),
+    *("corpus", "vocabulary", "evaluation"),
     *("records.order", "records.seed", "records.shards", "records.deduplicate"),
     *("training.log_every", "training.save_every", "training.keep"),
     *("training.keep_at", "training.evaluate_every"),

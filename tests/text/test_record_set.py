@@ -1,13 +1,10 @@
-"""Records are opened, checked, counted and locked; bad ones are found and replaced."""
+"""Records are opened, checked, counted and locked; bad ones are found."""
 
 import contextlib
 import itertools
-import json
-import os
 import shutil
 import uuid
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -15,13 +12,8 @@ from electra_tf.config.data import InputConfig, TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
 from electra_tf.text.pipeline import evaluation_batches, training_batches
-from electra_tf.text.record_set import (
-    BAD,
-    open_records,
-    replace_bad_records,
-    reraise_bad_records,
-)
-from electra_tf.text.records import FEATURES, MANIFEST, frame, records_lock
+from electra_tf.text.record_set import open_records, reraise_bad_records
+from electra_tf.text.records import FEATURES, records_lock
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 
@@ -218,67 +210,6 @@ def test_the_error_of_a_bad_row_names_file_and_record(tmp_path, words):
     with pytest.raises(InputError, match=words) as error:
         read_all(record_set, "evaluation")
     assert "b.tfrecord: record 1, at byte" in str(error.value)
-
-
-def rows(record_set):
-    batches = evaluation_batches(record_set, 10)
-    ids, masks = zip(*((b.input_ids_BL, b.input_mask_BL) for b in batches), strict=True)
-    total = record_set.total
-    return np.concatenate(ids)[:total], np.concatenate(masks)[:total]
-
-
-@pytest.mark.parametrize("has_manifest", [True, False])
-def test_bad_records_become_empty_and_all_others_stay(copy, tmp_path, has_manifest):
-    whole = open_any(copy)
-    before, _ = rows(whole)
-    paths = [shard(copy, n) for n in range(4)]
-    counts = whole.counts
-    flip(paths[0], offsets(paths[0])[4] + 20)  # the payload of record 4
-    flip(paths[1], offsets(paths[1])[-3])  # the length of the last record but one
-    paths[2].write_bytes(paths[2].read_bytes()[:-1])  # truncated
-    payloads = list(tf.data.TFRecordDataset(str(paths[3])).as_numpy_iterator())
-    write(paths[3], {name: [1] * 31 + [1000] for name in FEATURES})
-    (payloads[2],) = tf.data.TFRecordDataset(str(paths[3])).as_numpy_iterator()
-    paths[3].write_bytes(b"".join(map(frame, payloads)))
-    lost = {0: [4], 1: [counts[1] - 2, counts[1] - 1], 2: [counts[2] - 1], 3: [2]}
-    if not has_manifest:
-        (copy / MANIFEST).unlink()
-        lost[1].pop()  # a record that nothing announces is not missed
-    with pytest.raises(InputError):
-        open_any(copy)
-    record_set, lines = open_any(copy, on_error="skip"), []
-    folder = str(tmp_path / "intact")
-    intact = replace_bad_records(record_set, folder, lines.append)
-    found = {}
-    with open(os.path.join(folder, BAD)) as file:
-        for line in map(json.loads, file):
-            number = record_set.paths.index(line["file"])
-            found.setdefault(number, []).append(line["record"])
-    assert found == lost
-    bad = sum(map(len, lost.values()))
-    assert f"{bad} of {intact.total:,} records are bad" in lines[1]
-    if has_manifest:
-        ids, masks = rows(intact)
-        empty = [sum(counts[:n]) + i for n, records in lost.items() for i in records]
-        assert intact.counts == counts
-        assert not masks[empty].any()
-        assert not ids[empty].any()
-        kept = np.setdiff1d(np.arange(whole.total), empty)
-        np.testing.assert_array_equal(ids[kept], before[kept])
-    read_all(intact)
-    # A resumed run uses the copies that exist.
-    assert replace_bad_records(record_set, folder, lines.append) == intact
-    assert sum("searching" in line for line in lines) == 1
-
-
-def test_too_many_bad_records_are_an_error(copy, tmp_path):
-    for number in range(5):
-        path = shard(copy, number)
-        path.write_bytes(path.read_bytes()[:-2000])
-    record_set = open_any(copy, on_error="skip")
-    with pytest.raises(InputError, match="1%"):
-        replace_bad_records(record_set, str(tmp_path / "intact"), lambda line: None)
-    assert not (tmp_path / "intact").exists()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from electra_tf.text.records import (
     FEATURES,
     Manifest,
     RecordEncoder,
-    empty_record,
     frame,
     read_frames,
 )
@@ -59,7 +58,6 @@ def test_records_have_the_layout_of_the_original(
     mask = [int(number > 0) for number in ids]
     expected = dict(zip(FEATURES, (ids, mask, segments), strict=True))
     assert features(payload_of(vocabulary, 8, first, second)) == expected
-    assert features(empty_record(8)) == {name: [0] * 8 for name in FEATURES}
 
 
 def test_payloads_equal_those_of_protobuf():
