@@ -35,7 +35,6 @@ VARIANTS = {
     "muon": (
         [
             "objective.temperature_schedule=[[0.0, 2.0], [0.5, 1.0]]",
-            "objective.discriminator_weight_schedule=[[0.0, 0.0], [1.0, 1.0]]",
             "optimizer.name=muon",
             "training.remat=true",
         ],
@@ -88,11 +87,10 @@ def test_every_kind_of_run_resumes_to_the_same_bits(
         assert steps == [2, 3, 4, 5, 6]
 
 
-def test_schedules_and_muon_are_those_of_the_settings(variant):
+def test_temperature_and_muon_are_those_of_the_settings(variant):
     logs = [log for log in read_metrics(str(variant("muon"))) if log["kind"] == "train"]
-    # The mean over two steps: (0 + 1/6) / 2 of 50, and so on.
-    expected = [50 * (n - 1.5) / 6 for n in (2, 4, 6)]
-    assert [log["discriminator_weight"] for log in logs] == pytest.approx(expected)
+    # The mean over two steps: (2 + 5/3) / 2, (4/3 + 1) / 2, (1 + 1) / 2.
+    assert [log["temperature"] for log in logs] == pytest.approx([11 / 6, 7 / 6, 1])
     slots = open_checkpoint(str(variant("muon"))).slots()
     name = "electra/discriminator/encoder/layer_0/attention/query/kernel"
     assert f"m/{name}" in slots

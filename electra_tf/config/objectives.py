@@ -74,13 +74,10 @@ _SAMPLING = (
     *_NO_NETWORK,
 )
 _ONE_CLASS = "the discriminator would learn to answer `replaced` everywhere"
-_NO_DISCRIMINATOR = "there is no discriminator"
 _REPLACE_MLM = ObjectiveFacts(
     head="masked_lm",
     weights=("generator_weight", "main_weight"),
-    unused=dict.fromkeys(
-        ("discriminator_weight", "discriminator_weight_schedule"), _NO_DISCRIMINATOR
-    ),
+    unused={"discriminator_weight": "there is no discriminator"},
     own=("main_weight",),
     sharing=("none", "embeddings", "all"),
 )
@@ -129,10 +126,7 @@ FACTS: Mapping[str, ObjectiveFacts] = {
         head="masked_lm",
         generator=False,
         weights=("generator_weight",),
-        unused={
-            **dict.fromkeys(_SAMPLING, "nothing is sampled"),
-            "discriminator_weight_schedule": _NO_DISCRIMINATOR,
-        },
+        unused=dict.fromkeys(_SAMPLING, "nothing is sampled"),
     ),
 }
 """Facts of every objective by its name in `objective.name`."""

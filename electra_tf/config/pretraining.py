@@ -76,12 +76,6 @@ class ObjectiveConfig:
     (`adversarial`)."""
     discriminator_weight: Weight = 50.0
     """Weight of the replaced-token loss, the paper's lambda."""
-    discriminator_weight_schedule: Schedule = ()
-    """Factors of `discriminator_weight` at shares of training, linear in between:
-    `[[0.0, 0.0], [0.1, 1.0]]` raises it from 0 over the first tenth. Adam and Muon
-    do not see a constant factor of the gradient, so a small one does not delay the
-    discriminator, as `discriminator_start` does: it acts on shared tables and clipping
-    alone."""
     sampler: Literal["inverse_cdf", "gumbel"] = "inverse_cdf"
     """Sampling algorithm; the distribution is the same. `inverse_cdf` draws two random
     numbers per token, `gumbel` (the original) one per entry of the vocabulary."""

@@ -123,12 +123,10 @@ NAME=mlm objective.temperature=2.0 | `temperature` must be.*`name: mlm`
 NAME=mlm objective.uniform_generator=true | `uniform_generator` must be.*`name: mlm`
 NAME=mlm objective.generator_weight=0.0 | `name: mlm` must have a weight above 0
 NAME=mlm objective.discriminator_start=5 | discriminator_start
-NAME=mlm objective.discriminator_weight_schedule=[[0.0,1.0]] | .*_schedule` must.*mlm
 NAME=replace_mlm objective.discriminator_weight=3.0 | `discriminator_weight` must
 NAME=replace_mlm model.sharing=gdes | model.sharing must be
 NAME=replace_mlm FREEZE | model.sharing must be none with.*freeze_generator: true`
 NAME=all_tokens_mlm model.sharing=gdes | model.sharing must be
-NAME=all_tokens_mlm objective.discriminator_weight_schedule=[[0.0,1.0]] | .*_schedule`
 NAME=electra_15 objective.disallow_correct=true | `disallow_correct` must.*electra_15
 NAME=electra_15 UNIFORM | `uniform_generator` must.*`name: electra_15`
 NAME=adversarial objective.disallow_correct=true | disallow_correct

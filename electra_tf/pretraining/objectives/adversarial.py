@@ -54,12 +54,12 @@ class AdversarialObjective(ElectraObjective):
             masked,
             corrupted,
             # Samples are drawn from the tempered distribution, and scored under it.
-            gen_logits_BMV / self._scheduled("temperature", progress),
+            gen_logits_BMV / self._temperature(progress),
             states_BMD,
             disc_logits_BL,
         )
-        disc = self.discriminator_losses(disc_logits_BL, masked, corrupted, progress)
-        metrics = sampled.metrics | self._schedules(progress)
+        disc = self.discriminator_losses(disc_logits_BL, masked, corrupted)
+        metrics = sampled.metrics | self._scheduled(progress)
         return policy | disc | Losses({}, {}, metrics)
 
     def _policy_losses(

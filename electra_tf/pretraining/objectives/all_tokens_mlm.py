@@ -5,7 +5,7 @@ import tensorflow as tf
 from electra_tf.batch import CorruptedBatch, MaskedBatch
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.pretraining.losses import WeightedSum
-from electra_tf.pretraining.objectives.common import Losses, Progress, encoder_inputs
+from electra_tf.pretraining.objectives.common import Losses, encoder_inputs
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
 
@@ -33,7 +33,6 @@ class AllTokensMLMObjective(ElectraObjective):
         masked: MaskedBatch,
         corrupted: CorruptedBatch,
         layer_ops: FusedLayerOps,
-        progress: Progress,
     ) -> Losses:
         """Predict or copy every real token."""
         network, ids_BL = self.model.main, corrupted.corrupted_ids_BL

@@ -1,8 +1,7 @@
 """Types and functions that all objectives share."""
 
 import contextlib
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import keras
@@ -19,7 +18,7 @@ from electra_tf.pretraining.masking import Masker, SpecialTokens
 from electra_tf.pretraining.metrics import masked_lm_metrics
 
 Progress = tf.Tensor | float
-"""Completed share of training, for schedules."""
+"""Completed share of training, for the schedule of the temperature."""
 
 
 class Objective:
@@ -54,7 +53,7 @@ class Losses(NamedTuple):
 
     parts: dict[str, WeightedSum]
     """Losses by name, as sums over this replica's rows."""
-    factors: dict[str, float | tf.Tensor]
+    factors: dict[str, float]
     """Weight of each loss in the total loss."""
     metrics: dict[str, WeightedSum]
     """Metrics by name. The names are those of the released ELECTRA code."""
@@ -86,22 +85,6 @@ def masked_lm_losses(
     loss = masked_lm_loss(predictions, masked.weights_BM)
     metrics = masked_lm_metrics(predictions, masked, loss, name)
     return Losses({name: loss}, {name: weight}, metrics)
-
-
-def scheduled(
-    value: float, points: Sequence[tuple[float, float]], progress: Progress
-) -> tf.Tensor | float:
-    """Multiply a setting by the factor of its schedule at a share of training.
-
-    Between its points the factor is linear, outside constant; without points it is 1.
-    """
-    if not points:
-        return value
-    factor = tf.constant(points[0][1])
-    for (start, first), (end, last) in itertools.pairwise(points):
-        passed = tf.clip_by_value((progress - start) / (end - start), 0.0, 1.0)
-        factor += (last - first) * passed
-    return value * factor
 
 
 def uses_jit(xla: str) -> bool:

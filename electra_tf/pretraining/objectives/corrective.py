@@ -7,7 +7,6 @@ from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.model.electra import gather
 from electra_tf.pretraining.objectives.common import (
     Losses,
-    Progress,
     encoder_inputs,
     masked_lm_losses,
 )
@@ -33,16 +32,13 @@ class CorrectiveObjective(ElectraObjective):
         masked: MaskedBatch,
         corrupted: CorruptedBatch,
         layer_ops: FusedLayerOps,
-        progress: Progress,
     ) -> Losses:
         """Run the discriminator's encoder once, and both heads on its states."""
         network = self.model.discriminator
         x_BLD = network.encoder(
             corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
         )
-        detected = self.discriminator_losses(
-            network.head(x_BLD), masked, corrupted, progress
-        )
+        detected = self.discriminator_losses(network.head(x_BLD), masked, corrupted)
         logits_BMV = self.model.corrector(
             gather(x_BLD, masked.positions_BM),
             network.encoder.embeddings.word_embeddings,

@@ -1,5 +1,7 @@
 """Replaced-token detection with a masked-LM generator (ELECTRA paper, section 2)."""
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 
@@ -27,7 +29,6 @@ from electra_tf.pretraining.objectives.common import (
     Progress,
     encoder_inputs,
     masked_lm_losses,
-    scheduled,
 )
 from electra_tf.pretraining.sampling import corrupt, sample_gumbel, sample_inverse_cdf
 
@@ -79,35 +80,30 @@ class ElectraObjective(Objective):
         # its distribution replace them.
         corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
         # 2. The discriminator classifies every token as original or replaced.
-        main = self.main_losses(masked, corrupted, layer_ops, progress)
-        return generated | main | Losses({}, {}, self._schedules(progress))
+        main = self.main_losses(masked, corrupted, layer_ops)
+        return generated | main | Losses({}, {}, self._scheduled(progress))
 
     def main_losses(
         self,
         masked: MaskedBatch,
         corrupted: CorruptedBatch,
         layer_ops: FusedLayerOps,
-        progress: Progress,
     ) -> Losses:
         """Run the main network, the discriminator, on the generator's samples."""
         logits_BL = self.model.discriminator(
             corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
         )
-        return self.discriminator_losses(logits_BL, masked, corrupted, progress)
+        return self.discriminator_losses(logits_BL, masked, corrupted)
 
     def discriminator_losses(
-        self,
-        logits_BL: tf.Tensor,
-        masked: MaskedBatch,
-        corrupted: CorruptedBatch,
-        progress: Progress,
+        self, logits_BL: tf.Tensor, masked: MaskedBatch, corrupted: CorruptedBatch
     ) -> Losses:
         """Return the loss and metrics of replaced-token detection."""
         counted_BL = self.discriminated(masked)
         loss = replaced_token_loss(logits_BL, corrupted.is_fake_BL, counted_BL)
         return Losses(
             {"disc": loss},
-            {"disc": self._scheduled("discriminator_weight", progress)},
+            {"disc": self.settings.discriminator_weight},
             discriminator_metrics(logits_BL, corrupted, counted_BL, loss),
         )
 
@@ -124,8 +120,8 @@ class ElectraObjective(Objective):
         """
         layer_ops = self.layer_ops(rng, False)
         corrupted, generated = generator._corrupt(masked, rng, layer_ops, progress)
-        inputs = masked, corrupted, layer_ops, progress
-        detected = ElectraObjective.main_losses(self, *inputs)  # no other head's loss
+        # No other head's loss.
+        detected = ElectraObjective.main_losses(self, masked, corrupted, layer_ops)
         return (generated | detected).metrics
 
     def detect(
@@ -187,18 +183,26 @@ class ElectraObjective(Objective):
     def _is_frozen(self) -> bool:
         return self.settings.freeze_generator
 
-    def _scheduled(self, name: str, progress: Progress) -> tf.Tensor | float:
-        """Return the value of a setting that may have a schedule."""
-        points = getattr(self.settings, f"{name}_schedule")
-        return scheduled(getattr(self.settings, name), points, progress)
+    def _temperature(self, progress: Progress) -> tf.Tensor | float:
+        """Return the sampling temperature at a share of training.
 
-    def _schedules(self, progress: Progress) -> dict[str, WeightedSum]:
-        """Return the settings with a schedule as metrics."""
-        return {
-            name: WeightedSum(self._scheduled(name, progress), tf.ones([]))
-            for name in ("discriminator_weight", "temperature")
-            if getattr(self.settings, f"{name}_schedule")
-        }
+        Between its schedule's points the factor is linear, outside constant.
+        """
+        value, points = self.settings.temperature, self.settings.temperature_schedule
+        if not points:
+            return value
+        factor = tf.constant(points[0][1])
+        for (start, first), (end, last) in itertools.pairwise(points):
+            passed = tf.clip_by_value((progress - start) / (end - start), 0.0, 1.0)
+            factor += (last - first) * passed
+        return value * factor
+
+    def _scheduled(self, progress: Progress) -> dict[str, WeightedSum]:
+        """Return the temperature as a metric, if it has a schedule."""
+        if not self.settings.temperature_schedule:
+            return {}
+        value = self._temperature(progress)
+        return {"temperature": WeightedSum(value, tf.ones([]))}
 
     def sample_replacements(
         self,
@@ -215,7 +219,7 @@ class ElectraObjective(Objective):
         """
         rows, positions, size = logits_BMV.shape
         settings = {
-            "temperature": self._scheduled("temperature", progress),
+            "temperature": self._temperature(progress),
             "disallow_correct": self.settings.disallow_correct,
         }
         if self.settings.sampler == "gumbel":

@@ -81,9 +81,9 @@ class ElectricObjective(ElectraObjective):
         generated = Losses(
             {"cloze": cloze_loss},
             {"cloze": self.settings.generator_weight},
-            {**sampled.metrics, "cloze_loss": cloze_loss, **self._schedules(progress)},
+            {**sampled.metrics, "cloze_loss": cloze_loss, **self._scheduled(progress)},
         )
-        return generated | self.discriminator_losses(logits_BL, masked, noisy, progress)
+        return generated | self.discriminator_losses(logits_BL, masked, noisy)
 
     def _drawn_logits(self, masked: MaskedBatch, hidden_XE: tf.Tensor) -> tf.Tensor:
         """Return the logits at the drawn positions, without gradient."""

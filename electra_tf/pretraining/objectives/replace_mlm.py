@@ -6,7 +6,6 @@ from electra_tf.batch import CorruptedBatch, MaskedBatch
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.pretraining.objectives.common import (
     Losses,
-    Progress,
     encoder_inputs,
     masked_lm_losses,
 )
@@ -30,7 +29,6 @@ class ReplaceMLMObjective(ElectraObjective):
         masked: MaskedBatch,
         corrupted: CorruptedBatch,
         layer_ops: FusedLayerOps,
-        progress: Progress,
     ) -> Losses:
         """Predict the original tokens at the masked positions."""
         logits_BMV = self.model.main(

@@ -34,9 +34,9 @@ def test_losses_labels_and_gradients_equal_the_original(fixture, monkeypatch):
     )
     read, discriminator_losses = [], objective.discriminator_losses
 
-    def keep_input(logits_BL, masked, noisy, progress):
+    def keep_input(logits_BL, masked, noisy):
         read.append(noisy)
-        return discriminator_losses(logits_BL, masked, noisy, progress)
+        return discriminator_losses(logits_BL, masked, noisy)
 
     monkeypatch.setattr(objective, "discriminator_losses", keep_input)
     variables = [v.value for v in fixture.variables.values()]
