@@ -333,7 +333,6 @@ fi
         ("install test", ".venv-test"),
         ("install docs,test", ".venv-test"),
         ("test -m slow", ".venv-test"),
-        ("serve_check", ".venv-test"),
         ("device_compile", ".venv-test"),
         ("device_train", ".venv-test"),
         ("quickstart", ".venv"),
@@ -362,13 +361,3 @@ def run_with_stub(folder, program, *arguments):
         text=True,
         check=True,
     ).stdout
-
-
-def test_planted_defects_are_edits_of_texts_that_occur_once(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    planted = importlib.import_module("planted_defects")
-    assert list(planted.check_texts(planted.DEFECTS)) == []
-    moved = planted.DEFECTS[0]._replace(old="no such text", tests="no_such.py")
-    (text, tests) = planted.check_texts([moved])
-    assert "no such text" in text
-    assert "no_such.py" in tests
