@@ -1,4 +1,4 @@
-"""Evaluate a checkpoint, or score a fine-tuned model or predictions.
+"""Evaluate a checkpoint, or score a fine-tuned model.
 
 electra-tf evaluate --checkpoint=run --data=heldout
 
@@ -9,11 +9,6 @@ electra-tf evaluate --checkpoint=run --data=heldout --generator=other
 Score a fine-tuned model on labelled data of its task:
 
 electra-tf evaluate --model=sst2 --data=dev.tsv
-
-Score the predictions of any system by the official rules:
-
-electra-tf evaluate --task=squad2 --data=dev-v2.0.json \\
-    --predictions=predictions.json --na_prob=null_odds.json
 """
 
 import json
@@ -22,8 +17,6 @@ from typing import Any
 from electra_tf import cli, model_names
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
-from electra_tf.tasks import registry
-from electra_tf.tasks.data.files import print_note
 
 FLAGS = cli.Flags()
 FLAGS.strings(
@@ -42,8 +35,6 @@ FLAGS.strings(
     "are scored. Default: that of training.",
     generator="With --checkpoint: another run with the same vocabulary, whose "
     "generator fills the masked positions. Default: the generator of --checkpoint.",
-    predictions="File of predictions.",
-    na_prob="For squad2: no-answer odds, a JSON object by question id.",
     output="File for the JSON report.",
     report="With --model: HTML file with scores of classes and the worst mistakes.",
     save_predictions="With --model: CSV file for the texts with labels, predictions "
@@ -62,7 +53,6 @@ FLAGS.lists(
     "training.",
 )
 FLAGS.counts(batches="With --checkpoint: batches to evaluate, at most. Default: all.")
-FLAGS.choice(registry.TASK_NAMES, task="Task of --predictions.")
 cli.define_device_flags(FLAGS)
 
 _COLUMNS = (
@@ -76,29 +66,19 @@ _COLUMNS = (
 # The flags of each mode, besides --data and --output. The mode is itself a flag.
 _MODES = {
     "model": (*_COLUMNS, "on_error", "save_predictions", "report"),
-    "task": ("predictions", "na_prob"),
     "checkpoint": ("batches", "generator", "strategy", "tpu", "cpu_replicas"),
 }
 
 
 def main() -> None:
-    """Print a table of scores, then the scores as JSON; with --task the JSON alone."""
+    """Print a table of scores, then the scores as JSON."""
     mode = _mode()
-    cli.check_paths(FLAGS, "data", "predictions", "na_prob")
+    cli.check_paths(FLAGS, "data")
     for flag in ("report", "save_predictions", "output"):
         cli.check_output(flag, FLAGS[flag].value)
     for flag in ("model", "checkpoint", "generator"):
         model_names.check_exists(FLAGS[flag].value)
-    is_task = mode == "task"
-    if not is_task:
-        report = _score_model(mode)
-    else:
-        files = map(local_path, (FLAGS.data, FLAGS.predictions, FLAGS.na_prob))
-        task = registry.named(FLAGS.task)
-        if FLAGS.na_prob and FLAGS.task not in task.names_with_odds:
-            raise InputError(f"--na_prob has no effect on --task={FLAGS.task}")
-        report = task.score_file(FLAGS.task, *files, print_note)
-    text = json.dumps(report, indent=2 if is_task else None, allow_nan=is_task)
+    text = json.dumps(_score_model(mode), allow_nan=False)
     print(text)
     if FLAGS.output:
         with staged(FLAGS.output) as output, open(output, "w", encoding="utf-8") as f:
@@ -143,8 +123,7 @@ def _score_model(mode: str) -> dict[str, Any]:
 def _mode() -> str:
     """Return the mode that the flags select; raise an error for flags of another."""
     mode = next((name for name in _MODES if FLAGS[name].value), "checkpoint")
-    needed = {"task": "predictions"}.get(mode, mode)
-    cli.require(FLAGS, needed, "data")
+    cli.require(FLAGS, mode, "data")
     for name in (*_MODES, *(flag for flags_ in _MODES.values() for flag in flags_)):
         if FLAGS[name].present and name not in (mode, *_MODES[mode]):
             known = ", ".join(f"--{flag}" for flag in _MODES[mode])

@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import pytest
 from conftest import GOLDEN, failure
 
 
@@ -41,31 +40,6 @@ def test_metrics_equal_those_of_training(here, pretrained, folder, tmp_path):
     assert printed["records"] == sum(s["records"] for s in manifest["shards"])
 
 
-def test_predictions_are_scored(here, tmp_path):
-    (tmp_path / "dev.tsv").write_text("sentence\tlabel\na\t1\nb\t0\nc\t0\n")
-    (tmp_path / "predictions.tsv").write_text("index\tprediction\n0\t1\n1\t1\n2\t0\n")
-    given = ["--task=sst2", f"--data={tmp_path}/dev.tsv"]
-    output = tmp_path / "scores.json"
-    result = here(
-        "evaluate",
-        *given,
-        f"--predictions={tmp_path}/predictions.tsv",
-        f"--output={output}",
-    )
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout) == {"accuracy": pytest.approx(200 / 3)}
-    assert json.loads(output.read_text()) == json.loads(result.stdout)
-    assert "--predictions" in failure(here("evaluate", *given))
-    assert "--task must not" in failure(here("evaluate", *given, "--model=y"))
-    message = failure(here("evaluate", *given, "--predictions=x", "--checkpoint=y"))
-    assert "--checkpoint must not be used with --task" in message
-    message = failure(here("evaluate", "--model=m", "--data=d", "--na_prob=x"))
-    assert "--na_prob must not be used with --model" in message
-    files = [f"--predictions={tmp_path}/predictions.tsv", f"--na_prob={output}"]
-    message = failure(here("evaluate", *given, *files))
-    assert "--na_prob has no effect on --task=sst2" in message
-
-
 def test_a_flag_names_the_spans_of_characters(here, tmp_path):
     row = {"text": "the file", "entities": [], "ner": [[4, 99, "PER"]]}
     (tmp_path / "dev.json").write_text(json.dumps([row | {"ner": [[0, 3, "X"]]}, row]))
@@ -76,3 +50,5 @@ def test_a_flag_names_the_spans_of_characters(here, tmp_path):
     message = failure(here("evaluate", *given, "--spans_column=ner"))
     assert "4:99 is no span of 8 characters" in message
     assert "--on_error=report" in message
+    message = failure(here("evaluate", *given, "--batches=2"))
+    assert "--batches must not be used with --model" in message

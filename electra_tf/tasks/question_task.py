@@ -3,14 +3,12 @@
 import dataclasses
 import functools
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data import squad_json
-from electra_tf.tasks.data.files import Notify, read_text
 from electra_tf.tasks.data.splits import (
     Split,
     find_labelled,
@@ -23,7 +21,7 @@ from electra_tf.tasks.data.table import READERS, Table, read
 from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.score import AnswerScorer
 from electra_tf.tasks.spans import QAPrediction
-from electra_tf.tasks.squad_metrics import has_gold, score_v1, score_v2
+from electra_tf.tasks.squad_metrics import has_gold
 from electra_tf.tasks.task import Item, Task, check_count
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.data_errors import DataErrorLog
@@ -38,7 +36,7 @@ class QuestionTask(Task):
 
     models = (QuestionAnswerer,)
     published: ClassVar = {n: {"epochs": 2, "max_length": 512} for n in PUBLISHED}
-    names_with_odds = ("squad2",)
+
     length_setting = "max_query_length"
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
@@ -90,22 +88,6 @@ class QuestionTask(Task):
                 f"stored with the model, {model.null_threshold:.6g}"
             )
         return Labelled(name, splits, AnswerScorer(allows_null))
-
-    def score_file(
-        self, name: str, data: str, predictions: str, more: str | None, notify: Notify
-    ) -> dict[str, Any]:
-        """Score a JSON object of answers by question; `more`: null odds of SQuAD 2."""
-        if os.path.isdir(data):
-            files = find_labelled(data, _ENDINGS, PUBLISHED[name])
-            data = files.get("dev") or next(iter(files.values()))
-            notify(f"labels: {data}")
-        log = DataErrorLog("stop")
-        questions = squad_json.read_squad(data, log, squad_json.OFFSET_ERRORS)
-        answers = _read_by_id(predictions)
-        if name == "squad1":
-            return score_v1(questions, answers, notify)
-        odds = _read_by_id(more) if more else None
-        return score_v2(questions, answers, odds, warn=notify)
 
     def inputs(
         self, model: QuestionAnswerer, path: str | None, reading: Reading
@@ -218,18 +200,3 @@ def _split_by_article(
         "train": [q for index, q in enumerate(questions) if index not in dev],
         "dev": [q for index, q in enumerate(questions) if index in dev],
     }
-
-
-def _read_by_id(path: str) -> Mapping[str, Any]:
-    text = read_text(path, DataErrorLog("stop"))
-    try:
-        values = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"{path} must be JSON: {error}") from error
-    if not isinstance(values, dict):
-        kind = type(values).__name__
-        raise InputError(
-            f"{path} must be one JSON object, with a value for each question's id, and "
-            f"is a {kind}"
-        )
-    return values

@@ -1,4 +1,4 @@
-"""Scores of predictions: of a model in trials and in `evaluate`, or of a file.
+"""Scores of predictions of a model, in trials and in `evaluate`.
 
 There is a scorer for labels and numbers, one for tags and one for answers. Predictions
 have the same form wherever they come from: labels, numbers, lists of tags, `Answers`.
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import format_list
 from electra_tf.tasks import class_report, metrics
 from electra_tf.tasks.class_report import ClassReport
 from electra_tf.tasks.data.schemes import OUTSIDE, conlleval_spans, is_span_scheme
@@ -171,20 +171,6 @@ class LabelScorer(Scorer):
             rows = zip(lines, ["place", *places], strict=True)
             lines = [f"{line}\t{place}" for line, place in rows]
         _write_lines(f"{path}.tsv", lines)
-
-    def parse(self, words: Sequence[str], places: Sequence[str]) -> list[Any]:
-        """Convert the words of a file to labels or numbers."""
-        values = []
-        for place, word in zip(places, words, strict=True):
-            try:
-                values.append(float(word) if self.labels is None else word)
-                self._numbers(values[-1:])
-            except (KeyError, ValueError) as error:
-                known = format_list(self.labels) if self.labels else "numbers"
-                raise InputError(
-                    f"{place}: a label must be one of {known}, not {word!r}"
-                ) from error
-        return values
 
     def _numbers(self, values: Sequence[Any]) -> np.ndarray:
         if self.labels is None:

@@ -1,20 +1,16 @@
 """Official scores of SQuAD 1.1 and 2.0, equal to the scripts in every digit."""
 
 import collections
-import math
 import re
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from electra_tf.errors import InputError
-from electra_tf.tasks.data.files import print_note
 from electra_tf.tasks.data.squad_json import Question
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
-_SHOWN = 3  # ids per message
 
 
 def normalize(text: str) -> str:
@@ -44,12 +40,8 @@ def f1(gold: str, predicted: str, empty_agrees: bool = True) -> float:
 def score_v1(
     questions: Sequence[Question],
     predictions: Mapping[str, str],
-    warn: Callable[[str], None] = print_note,
 ) -> dict[str, float]:
     """Compute the scores of SQuAD 1.1; a missing prediction scores 0."""
-    _require_gold(questions, allows_null=False)
-    if missing := _missing_ids(questions, predictions, warn):
-        warn(f"{_some(missing, 'question')} without a prediction; each scores 0")
     sums = [0.0, 0.0]
     for question in questions:
         if question.id in predictions:
@@ -66,23 +58,9 @@ def score_v2(
     predictions: Mapping[str, str],
     na_probs: Mapping[str, float] | None = None,
     na_threshold: float = 1.0,
-    warn: Callable[[str], None] = print_note,
 ) -> dict[str, float]:
     """Compute the scores of SQuAD 2.0, as evaluate-v2.0.py does."""
-    _require_gold(questions, allows_null=True)
-    if missing := _missing_ids(questions, predictions, warn):
-        raise InputError(
-            f"{_some(missing, 'question')} of {len(questions)} without a prediction; "
-            'predict the whole file, with "" for no answer'
-        )
     odds = dict.fromkeys(predictions, 0.0) if na_probs is None else na_probs
-    numbers = {key for key, v in odds.items() if isinstance(v, int | float)}
-    numbers -= {key for key in numbers if math.isnan(odds[key])}
-    if without := [q.id for q in questions if q.id not in numbers]:
-        raise InputError(
-            f"{_some(without, 'question')} of {len(questions)} without a number in "
-            "na_probs, the null_odds.json that is written with predictions"
-        )
     by_id = {q.id: q for q in questions}
     scores_N2 = np.array([_score(q, predictions[q.id]) for q in by_id.values()])
     has_answer_N = np.array([bool(q.answers) for q in by_id.values()])
@@ -107,16 +85,6 @@ def score_v2(
 def has_gold(question: Question, allows_null: bool) -> bool:
     """Return whether a question can be scored; `allows_null`: by SQuAD 2.0's rules."""
     return bool(question.answers) or (allows_null and question.impossible)
-
-
-def _require_gold(questions: Sequence[Question], allows_null: bool) -> None:
-    """Raise an error for a question without gold answers."""
-    without = [one.id for one in questions if not has_gold(one, allows_null)]
-    if without:
-        raise InputError(
-            f"{_some(without, 'question')} of {len(questions)} without gold answers; "
-            "is_impossible needs --task=squad2"
-        )
 
 
 def _score(question: Question, predicted: str) -> list[float]:
@@ -151,28 +119,3 @@ def _best_thresholds(
         result[f"best_{name}"] = 100.0 * float(sums_M[best]) / len(ids)
         result[f"best_{name}_thresh"] = thresholds[best]
     return result
-
-
-def _missing_ids(
-    questions: Sequence[Question],
-    predictions: Mapping[str, str],
-    warn: Callable[[str], None],
-) -> list[str]:
-    """Return the ids without a prediction; warn of predictions without a question."""
-    ids = dict.fromkeys(question.id for question in questions)
-    invalid = [key for key in ids if not isinstance(predictions.get(key, ""), str)]
-    if invalid:
-        raise InputError(
-            f"{_some(invalid, 'prediction')} that must be strings, such as "
-            f"{predictions[invalid[0]]!r:.50}"
-        )
-    if surplus := [key for key in predictions if key not in ids]:
-        warn(f"{_some(surplus, 'prediction')} without a question; not scored")
-    return [key for key in ids if key not in predictions]
-
-
-def _some(ids: Sequence[str], noun: str) -> str:
-    """Return the number of ids and the first few."""
-    more = ", ..." if len(ids) > _SHOWN else ""
-    shown = f" ({', '.join(ids[:_SHOWN])}{more})" if ids else ""
-    return f"{len(ids)} {noun}{'' if len(ids) == 1 else 's'}{shown}"

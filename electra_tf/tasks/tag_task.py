@@ -4,8 +4,6 @@ import collections
 import dataclasses
 import functools
 import itertools
-import os
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -30,7 +28,6 @@ from electra_tf.tasks.token_classifier import (
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.delimited import Lines
 from electra_tf.text.files import inner_suffix
-from electra_tf.text.rows import JSON_SUFFIXES
 
 _ENDINGS = (".txt", *conll.COLUMN_SUFFIXES, "", *READERS)
 _HEAD_LINES = 100  # by which columns of words are recognised
@@ -95,41 +92,6 @@ class TagTask(Task):
             for split, part in _read_tagged(files, reading, model.tags).items()
         }
         return Labelled(name or "tagging", found, TagScorer(model.tags))
-
-    def score_file(
-        self, name: str, data: str, predictions: str, more: str | None, notify: Notify
-    ) -> dict[str, Any]:
-        """Score columns of words and predicted tags."""
-        if os.path.isdir(data):
-            files = splits.find_labelled(data, _ENDINGS)
-            stem = pathlib.Path(predictions).name.split(".")[0]
-            data = files.get(stem) or next(iter(files.values()))
-            notify(f"labels: {data}")
-        log = DataErrorLog("stop")
-        for path in (data, predictions):
-            if inner_suffix(path) in JSON_SUFFIXES:
-                raise InputError(
-                    f"{path} must be columns, a word and its tag on each line, not JSON"
-                )
-        sides = [
-            conll.read_conll(path, 0, -1, log, notify) for path in (data, predictions)
-        ]
-        gold, predicted = (
-            conll.with_usual_tags({"": s}, notify=notify)[""] for s in sides
-        )
-        for expected, sentence in itertools.zip_longest(gold, predicted):
-            if None in (expected, sentence):
-                counts = f"{len(gold)} and {len(predicted)} sentences"
-                raise InputError(f"{data} and {predictions} have {counts}")
-            if expected.words != sentence.words:
-                place = f"{expected.source}:{expected.line}"
-                raise InputError(
-                    f"{sentence.source}:{sentence.line} must have the same words as "
-                    f"{place}"
-                )
-        split = Split(gold, [sentence.tags for sentence in gold])
-        scorer = TagScorer(tag for tags in split.targets for tag in tags)
-        return scorer.all_scores(split, [sentence.tags for sentence in predicted])
 
     def inputs(
         self, model: TokenClassifier, path: str | None, reading: Reading

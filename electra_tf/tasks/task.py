@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
-from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.splits import texts_of
 from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.examples import EncodedExamples
@@ -68,7 +67,6 @@ class Task:
     length_setting = "max_length"  # of `DataConfig`, for truncated inputs
     published: ClassVar[Mapping[str, Mapping[str, int]]] = {}
     """Epochs and max_length of the original by value of --task."""
-    names_with_odds: tuple[str, ...] = ()  # values of --task whose scores use --na_prob
 
     # Data.
 
@@ -104,14 +102,6 @@ class Task:
         """Read a file, or dev and test of a folder, for a model of a task's name."""
         kind = type(model).__name__
         raise InputError(f"a {kind} is scored in Python, as it is a class of your own")
-
-    def score_file(
-        self, name: str, data: str, predictions: str, more: str | None, notify: Notify
-    ) -> dict[str, Any]:
-        """Score a file of predictions of any system by the official metrics."""
-        raise InputError(
-            f"--predictions must be of GLUE, SQuAD or tags, and --task={name} is none"
-        )
 
     def stored_columns(self, name: str | None, model: "TextModel") -> DataConfig:
         """Return settings with the columns that a model was trained with."""

@@ -1,21 +1,16 @@
 """Classes and scores of texts and pairs: the tasks of GLUE, and any table."""
 
-import collections
 import dataclasses
-import pathlib
-from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from electra_tf.config.finetuning import DataConfig
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError
 from electra_tf.tasks import text_data
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue, splits
-from electra_tf.tasks.data.files import Notify, read_text
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.data.table import READERS, Table
+from electra_tf.tasks.data.table import READERS
 from electra_tf.tasks.labels import SEPARATOR
-from electra_tf.tasks.score import LabelScorer
 from electra_tf.tasks.task import Task, check_count, probability_cells
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.data_errors import DataErrorLog
@@ -94,30 +89,6 @@ class _TextTask(Task):
                 columns = dataclasses.replace(columns, separator=separator)
             found = _read_tables(data, columns, reading)
         return Labelled(name, found, text_data.text_scorer(columns, names, limits))
-
-    def score_file(
-        self, name: str, data: str, predictions: str, more: str | None, notify: Notify
-    ) -> dict[str, float]:
-        """Score predictions in GLUE's format."""
-        if name not in glue.TASKS:
-            return super().score_file(name, data, predictions, more, notify)
-        data = _find_dev(name, data, predictions, notify)
-        errors = DataErrorLog("stop")
-        task, table = glue.TASKS[name], glue.read(data, name, errors)
-        table.require((task.label,))
-        predicted = _read_predictions(predictions, errors)
-        aligned = _align_rows(table, predicted, predictions)
-        if len(aligned) < len(table):
-            notify(
-                f"{len(aligned):,} of {len(table):,} rows have a prediction and are "
-                "scored"
-            )
-        scorer = LabelScorer(task.metrics, task.labels)
-        places = list(map(aligned.place, range(len(aligned))))
-        gold = scorer.parse(aligned.texts(task.label), places)
-        split, words = Split(places, gold), predicted["prediction"]
-        places = [f"row {n} of {predictions}" for n in range(1, len(words) + 1)]
-        return scorer.all_scores(split, scorer.parse(words, places))
 
 
 class ClassificationTask(_TextTask):
@@ -237,72 +208,3 @@ def _read_tables(
 
 
 # Files of predictions in GLUE's format.
-
-
-def _find_dev(
-    task: str, data: str, predictions: str, log: Callable[[str], None]
-) -> str:
-    """Return the labelled file of GLUE that a file of predictions belongs to."""
-    if not glue.is_whole(data):
-        return data
-    stems = glue.TASKS[task].dev
-    stem = pathlib.Path(predictions).name.split(".")[0]
-    files = {stem: glue.require(data, task, stem)} if stem in stems else {}
-    if not files and stems:
-        files = glue.dev_files(data, task)
-    if len(files) != 1:
-        found = f"{data!r} has {format_list(files)}"
-        raise InputError(
-            f"--data must be {task}'s labelled file, or a folder with one dev file, "
-            "and " + (found if stems else f"{task} has no published labels")
-        )
-    [path] = files.values()
-    log(f"labels: {path}")
-    return path
-
-
-def _read_predictions(path: str, errors: DataErrorLog) -> dict[str, Sequence[str]]:
-    """Return predictions in GLUE's format by column; without a header: words alone."""
-    lines = read_text(path, errors).rstrip("\r\n ").split("\n")
-    rows = [[cell.strip() for cell in line.split("\t")] for line in lines]
-    if "prediction" in lines[0].split(",")[1:] and "\t" not in lines[0]:
-        raise InputError(f"{path} must be separated by tabs, and has commas")
-    names = rows.pop(0) if "prediction" in rows[0] else ["prediction"]
-    first = len(lines) - len(rows) + 1
-    for number, row in enumerate(rows, first):
-        if len(row) != len(names):
-            raise InputError(
-                f"{path}:{number} must have the columns {format_list(names)}, "
-                f"separated by tabs, and is {format_list(row)}"
-            )
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return dict(zip(names, columns, strict=True))
-
-
-def _align_rows(table: Table, predicted: dict[str, Sequence[str]], path: str) -> Table:
-    """Return the rows that predictions are for, by `place`, index or order."""
-    numbers, name = range(len(table)), "place" if "place" in predicted else "index"
-    words = predicted.get(name)
-    if words is None:
-        if (count := len(predicted["prediction"])) != len(table):
-            raise InputError(
-                f"{path} must have a prediction for each row of {table.source}, and "
-                f"there are {len(table)} rows and {count} predictions"
-            )
-        return table
-    words = [word.rpartition(":")[2] for word in words]
-    lines = table.lines if name == "place" else numbers
-    by_key = {str(line): number for line, number in zip(lines, numbers, strict=True)}
-    required = set(words) if name == "place" else by_key.keys()
-    counts = collections.Counter(words)
-    errors = {
-        "unknown": [word for word in counts if word not in by_key],
-        "more than once": [word for word, count in counts.items() if count > 1],
-        "missing": [word for word in required if word not in counts],
-    }
-    if wrong := [f"{k}: {', '.join(v[:10])}" for k, v in errors.items() if v]:
-        raise InputError(
-            f"{path} must have one prediction for each {name} of {table.source}, and "
-            f"there are {'; '.join(wrong)}"
-        )
-    return table.take([by_key[word] for word in words])
