@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,12 @@ from electra_tf.interop.keras_networks import load_networks
 from electra_tf.model.electra import ElectraPair, MaskedLMPair
 from electra_tf.pretraining.objectives.all_tokens_mlm import log_mixture
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
+from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
+from electra_tf.tasks.data.files import STANDARD_INPUT, opened
 from electra_tf.tasks.tokenizer import Tokenizer
+from electra_tf.text.delimited import Lines
+from electra_tf.text.files import ENCODING_REMEDY, inner_suffix
+from electra_tf.text.rows import JSON_SUFFIXES, begins_json
 from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.text.warnings import UnknownCounter
 
@@ -32,6 +38,7 @@ RULES: dict[Scoring, str] = {
     "not normalised",
 }
 """Rules of scoring with their descriptions."""
+_OTHER = (".csv", ".tsv", ".html", ".htm", ".xml", *JSON_SUFFIXES, *COLUMN_SUFFIXES)
 _LENGTHS = 16  # batches have a multiple of this number of positions
 
 
@@ -161,6 +168,41 @@ class TextScorer:
                 scores = scores * counted_BL
             sums_B = scores.astype(np.float64).sum(1)
             yield [i for i, _ in batch], sums_B[: len(batch)]
+
+
+def score_lines(
+    scorer: TextScorer, source: str | None, form: str = "text"
+) -> Iterator[str]:
+    """Score each line of a file; yield a line for each."""
+    kind = inner_suffix(source) if source else ""
+    if kind in _OTHER:
+        raise InputError(f"--input {source!r} must be lines of text, not a {kind} file")
+    iterator = _lines(source)
+    while lines := list(itertools.islice(iterator, scorer.window)):
+        places, texts = zip(*lines, strict=True)
+        scores = scorer.score(texts, places.__getitem__)
+        for text, (score, tokens) in zip(texts, scores, strict=True):
+            if form == "text":
+                yield f"{score:.4f}\t{text}"
+            else:
+                values = {"text": text, "score": score, "tokens": tokens}
+                yield json.dumps(values | {"rule": scorer.rule}, ensure_ascii=False)
+
+
+def _lines(source: str | None) -> Iterator[tuple[str, str]]:
+    """Yield place and text of each line."""
+    with opened(source) as file:
+        lines = Lines(file)
+        for number, text in enumerate(lines, 1):
+            place = f"{source or STANDARD_INPUT}, line {number}"
+            if invalid := lines.invalid(text):
+                raise InputError(f"{place} must be UTF-8: {invalid}; {ENCODING_REMEDY}")
+            if number == 1 and begins_json(text):
+                raise InputError(
+                    f"{place} begins JSON, and --input must be lines of text: "
+                    f"{text!r:.60}"
+                )
+            yield place, text.rstrip("\r\n")
 
 
 def _token_scores(model: Any, rule: Scoring, mask: int) -> Callable[..., tf.Tensor]:

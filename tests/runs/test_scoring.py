@@ -138,21 +138,6 @@ def test_the_command_prints_rule_and_scores(checkpoints, score, tmp_path):
     assert [row["tokens"] for row in rows] == [s.tokens for s in expected]
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.5])
-def test_nbest_lists_are_re_ranked(checkpoints, score, weight):
-    scorer = TextScorer.from_preset(checkpoints("electra")[0])
-    scores = [s.score for s in scorer.score(TEXTS)]
-    rows = [("a", 0, -1.0), ("b", 1, 0.0), ("a", 2, -2.5), ("a", 3, 3.0)]
-    text = "".join(f"{name}\t{TEXTS[i]}\t{first}\n" for name, i, first in rows)
-    result = score("--nbest", f"--weight={weight}", text=text)
-    assert result.returncode == 0, result.stderr
-    totals = {i: first + weight * scores[i] for _, i, first in rows}
-    best = max((0, 2, 3), key=totals.__getitem__)
-    lines = [line.split("\t") for line in result.stdout.splitlines()]
-    assert [line[:2] for line in lines] == [["a", TEXTS[best]], ["b", TEXTS[1]]]
-    assert float(lines[0][2]) == pytest.approx(totals[best], abs=1e-3)
-
-
 @pytest.mark.parametrize(
     ("flags", "text", "words"),
     [
@@ -161,10 +146,6 @@ def test_nbest_lists_are_re_ranked(checkpoints, score, weight):
         ([], '["a", "b"]', "JSON"),
         ([], '{"text": "a"}', "JSON"),
         ([], "[\n", "JSON"),
-        (["--nbest"], "no tab\n", "must be id, tab, text"),
-        (["--nbest"], "a\tb\tc\n", "must be id, tab, text"),
-        (["--weight=2"], "a\n", "must be used with --nbest"),
-        (["--nbest", "--weight=nan"], "a\tb\n", "--weight must be a finite number"),
         (["--input=/nowhere"], "", "does not exist"),
         *(
             ([f"--input=/new{suffix}"], "", f"/new{suffix}")

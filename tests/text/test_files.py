@@ -7,12 +7,13 @@ import lzma
 import os
 import tarfile
 import zipfile
+from unittest import mock
 
 import pytest
 
 from electra_tf.config.data import CorpusConfig
 from electra_tf.errors import InputError
-from electra_tf.runs.nbest import rerank
+from electra_tf.runs.scoring import score_lines
 from electra_tf.tasks.data.conll import read_conll
 from electra_tf.tasks.data.squad_json import read_squad
 from electra_tf.tasks.data.table import read
@@ -119,7 +120,7 @@ READERS = {
     "a.jsonl": lambda path: read(path, stop()),
     "train-v1.1.json": lambda path: read_squad(path, stop()),
     "train.txt": lambda path: read_conll(path, 0, -1, stop()),
-    "nbest.txt": lambda path: list(rerank(None, path, 1.0)),
+    "lines.txt": lambda path: list(score_lines(mock.Mock(window=9), path)),
     "vocab.txt": Vocabulary.read,
     "b.bin": open_compressed,
 }
