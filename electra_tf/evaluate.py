@@ -2,10 +2,6 @@
 
 electra-tf evaluate --checkpoint=run --data=heldout
 
-Score its discriminator on the samples of another run's generator:
-
-electra-tf evaluate --checkpoint=run --data=heldout --generator=other
-
 Score a fine-tuned model on labelled data of its task:
 
 electra-tf evaluate --model=sst2 --data=dev.tsv
@@ -33,8 +29,6 @@ FLAGS.strings(
     "--label_column. Default: that of training.",
     split_column="With --model: column of a table with names of splits; dev and test "
     "are scored. Default: that of training.",
-    generator="With --checkpoint: another run with the same vocabulary, whose "
-    "generator fills the masked positions. Default: the generator of --checkpoint.",
     output="File for the JSON report.",
     report="With --model: HTML file with scores of classes and the worst mistakes.",
     save_predictions="With --model: CSV file for the texts with labels, predictions "
@@ -66,7 +60,7 @@ _COLUMNS = (
 # The flags of each mode, besides --data and --output. The mode is itself a flag.
 _MODES = {
     "model": (*_COLUMNS, "on_error", "save_predictions", "report"),
-    "checkpoint": ("batches", "generator", "strategy", "tpu", "cpu_replicas"),
+    "checkpoint": ("batches", "strategy", "tpu", "cpu_replicas"),
 }
 
 
@@ -76,7 +70,7 @@ def main() -> None:
     cli.check_paths(FLAGS, "data")
     for flag in ("report", "save_predictions", "output"):
         cli.check_output(flag, FLAGS[flag].value)
-    for flag in ("model", "checkpoint", "generator"):
+    for flag in ("model", "checkpoint"):
         model_names.check_exists(FLAGS[flag].value)
     text = json.dumps(_score_model(mode), allow_nan=False)
     print(text)
@@ -96,9 +90,7 @@ def _score_model(mode: str) -> dict[str, Any]:
         from electra_tf.training import strategy
     if mode == "checkpoint":  # its records are fetched where they are opened
         devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
-        return evaluate_checkpoint(
-            FLAGS.checkpoint, FLAGS.data, FLAGS.batches, devices, FLAGS.generator
-        )
+        return evaluate_checkpoint(FLAGS.checkpoint, FLAGS.data, FLAGS.batches, devices)
     data, source = local_path(FLAGS.data), sources.open_source(FLAGS.model)
     model = load(source)
     columns = {name: FLAGS[name].value for name in _COLUMNS}

@@ -210,7 +210,6 @@ class Pretrainer(keras.Model):
         batch: Batch,
         number: tf.Tensor | int = 0,
         as_ratios: bool = True,
-        generator: "Pretrainer | None" = None,
     ) -> dict[str, Any]:
         """Compute the metrics of one batch, without dropout and without an update.
 
@@ -219,23 +218,14 @@ class Pretrainer(keras.Model):
             number: Index of the batch in the evaluation. With `evaluation.seed` it
                 selects the random numbers, so every evaluation masks a batch alike.
             as_ratios: See `train_step`.
-            generator: Another run, whose generator fills the masked positions; None:
-                this one.
 
         Returns:
-            Metrics by name as `train_step` returns them, without those of the update;
-            with `generator` those of generator and discriminator alone.
+            Metrics by name as `train_step` returns them, without those of the update.
         """
         seed = self.config.evaluation.seed
         rng = make_rng(seed, EVALUATION, number, _first_row(batch))
         masked = self.objective.mask(batch, rng)
-        if generator is None:
-            losses = self.objective.losses(masked, rng, False, self._progress())
-            metrics = losses.metrics
-        else:
-            metrics = self.objective.metrics_with_generator(
-                generator.objective, masked, rng, generator._progress()
-            )
+        metrics = self.objective.losses(masked, rng, False, self._progress()).metrics
         return metrics_lib.metric_ratios(metrics) if as_ratios else metrics
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:

@@ -24,13 +24,9 @@ def evaluate_checkpoint(
     data: str,
     max_batches: int | None,
     devices: tf.distribute.Strategy,
-    generator: str | None = None,
 ) -> dict[str, Any]:
     """Compute the metrics and print a table."""
     run = _open(path, devices, data)
-    other = None if generator is None else _open(generator, devices)
-    if other is not None:
-        _check_generator(run, other)
     experiment = run.experiment
     record_set = experiment.open(data)
     if manifest := record_set.manifest:
@@ -40,9 +36,8 @@ def evaluate_checkpoint(
         for line in unknown.lines(data):
             print(line, file=sys.stderr)
     with reraise_bad_records(record_set):
-        theirs = other and other.pretrainer
         evaluation = experiment.evaluation(
-            run.pretrainer, devices, record_set, max_batches, theirs
+            run.pretrainer, devices, record_set, max_batches
         )
         batches = evaluation.count
         print(f"compiling, then evaluating {batches:,} batches", file=sys.stderr)
@@ -52,9 +47,6 @@ def evaluate_checkpoint(
     rows = min(record_set.total, experiment.config.input.batch_size * batches)
     print(f"{run.name}, step {run.step:,}, on {rows:,} records")
     report = {"checkpoint": run.name, "step": run.step, "records": rows}
-    if other is not None:
-        print(f"replacements by {other.name}, step {other.step:,}")
-        report |= {"generator": other.name, "generator_step": other.step}
     for metric, value in values.items():
         number = f"{value:>10.5f}" if math.isfinite(value) else "-"
         print(f"  {metric:<28}{number}")
@@ -70,7 +62,7 @@ class _Run(NamedTuple):
     pretrainer: Pretrainer
 
 
-def _open(path: str, devices: tf.distribute.Strategy, data: str | None = None) -> _Run:
+def _open(path: str, devices: tf.distribute.Strategy, data: str) -> _Run:
     """Read a checkpoint; one of another library gets the length of the records."""
     source = sources.open_pretrained(path)
     run, own = source.run, source.own_checkpoint
@@ -89,7 +81,7 @@ def _open(path: str, devices: tf.distribute.Strategy, data: str | None = None) -
             f"{source.path!r} is a discriminator alone, without the generator that "
             "fills the masked positions; pass both: DISCRIMINATOR,GENERATOR"
         )
-    if data is not None and own is None:
+    if own is None:
         length = record_length(data) or config.records.max_length
         if length > config.model.max_positions:
             raise InputError(
@@ -106,36 +98,3 @@ def _open(path: str, devices: tf.distribute.Strategy, data: str | None = None) -
     pretrainer.optimizer.iterations.assign(run.step)
     pretrainer.begin(run.step)
     return _Run(name, run.step, experiment, pretrainer)
-
-
-def _check_generator(run: _Run, other: _Run) -> None:
-    """Raise an error if a generator cannot fill positions for a discriminator."""
-    ours, theirs = run.experiment.config, other.experiment.config
-    facts = ours.objective.facts
-    if facts.head != "replaced_token" or facts.towers > 1 or run.pretrainer.stage == 1:
-        raise InputError(
-            "--checkpoint must have a trained discriminator of replaced tokens with "
-            f"--generator, not {run.name}: objective.name: {ours.objective.name}, step "
-            f"{run.step:,}"
-        )
-    facts = theirs.objective.facts
-    if not facts.generator or facts.towers > 1:
-        raise InputError(
-            f"--generator must have a generator of masked tokens, not {other.name}: "
-            f"objective.name: {theirs.objective.name}"
-        )
-    tokens, others = (
-        one.experiment.tokenizer.vocabulary.tokens for one in (run, other)
-    )
-    if tokens != others:
-        raise InputError(
-            f"--generator must have the vocabulary of --checkpoint: {other.name} has "
-            f"{len(others):,} entries, {run.name} {len(tokens):,}, and "
-            f"{len(set(tokens) & set(others)):,} are in both"
-        )
-    length, limit = ours.records.max_length, theirs.model.max_positions
-    if length > limit:
-        raise InputError(
-            f"--generator must have the {length} positions of the records, not "
-            f"model.max_positions: {limit} as {other.name}"
-        )

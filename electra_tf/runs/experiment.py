@@ -134,13 +134,12 @@ class Experiment:
         strategy: tf.distribute.Strategy,
         record_set: RecordSet,
         max_batches: int | None,
-        generator: Pretrainer | None = None,
     ) -> Evaluation:
         """Create an evaluation on held-out records."""
         size, total = self.config.input.batch_size, record_set.total
         return Evaluation(
             strategy,
-            lambda batch, number: pretrainer.test_step(batch, number, False, generator),
+            lambda batch, number: pretrainer.test_step(batch, number, False),
             lambda host, hosts: evaluation_batches(
                 record_set, size, host=host, hosts=hosts
             ),

@@ -107,23 +107,6 @@ class ElectraObjective(Objective):
             discriminator_metrics(logits_BL, corrupted, counted_BL, loss),
         )
 
-    def metrics_with_generator(
-        self,
-        generator: "ElectraObjective",
-        masked: MaskedBatch,
-        rng: RngStream,
-        progress: Progress,
-    ) -> dict[str, WeightedSum]:
-        """Return the discriminator's metrics on samples of another run's generator.
-
-        It samples by the settings of its own objective and at its own `progress`.
-        """
-        layer_ops = self.layer_ops(rng, False)
-        corrupted, generated = generator._corrupt(masked, rng, layer_ops, progress)
-        # No other head's loss.
-        detected = ElectraObjective.main_losses(self, masked, corrupted, layer_ops)
-        return (generated | detected).metrics
-
     def detect(
         self, masked: MaskedBatch, rng: RngStream
     ) -> tuple[CorruptedBatch, tf.Tensor]:
