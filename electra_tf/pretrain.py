@@ -48,8 +48,6 @@ FLAGS.strings(
     "when the command ends.",
 )
 FLAGS.switches(
-    fallback="If the newest checkpoint is damaged, rename it and resume from the one "
-    "before.",
     dry_run="Print time, memory, passes over the records and sizes, then exit.",
 )
 cli.define_device_flags(FLAGS)
@@ -93,7 +91,7 @@ def _pretrain() -> None:
     experiment = experiment.with_counts(record_set)
     if FLAGS.evaluation_data:
         evaluation_records = experiment.open(FLAGS.evaluation_data)
-    given = FLAGS.init_checkpoint, FLAGS.fallback, FLAGS.backup
+    given = FLAGS.init_checkpoint, FLAGS.backup
     run = Run(
         experiment, devices, record_set, FLAGS.model_dir, evaluation_records, *given
     )

@@ -92,7 +92,9 @@ class HealthCheck:
         self._logs.append(log)
         if len(self._logs) < AVERAGE_LOGS:
             return None
-        loss, accuracy = (sum(of) / AVERAGE_LOGS for of in zip(*self._logs, strict=True))
+        loss, accuracy = (
+            sum(of) / AVERAGE_LOGS for of in zip(*self._logs, strict=True)
+        )
         if loss < (1 - STALL_GAIN) * self._gained:
             self._gained, self._gained_at = loss, max(step, self._gained_at)
         is_guessing = (

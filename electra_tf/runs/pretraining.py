@@ -26,7 +26,6 @@ from electra_tf.training.checkpoint import (
     CHECKPOINTS,
     Checkpoint,
     CheckpointManager,
-    newest_intact,
     newest_path,
     open_checkpoint,
     restore,
@@ -59,7 +58,6 @@ class Run:
     """Folder; None: a run that is only described."""
     evaluation_records: RecordSet | None = None
     init_checkpoint: str | None = None
-    fallback: bool = False
     backup: str | None = None
     """URL for copies of the checkpoints."""
 
@@ -84,7 +82,7 @@ class Run:
                     folder = stack.enter_context(temporary_folder())
                 Backup(self.backup, folder).restore()
                 run = dataclasses.replace(self, model_dir=folder)
-            newest, _ = run._open_newest()
+            newest = run._open_newest()
             _, source = run.check(newest)
 
             def load_weights(pretrainer: Pretrainer) -> str | None:
@@ -132,12 +130,10 @@ class Run:
             check_resumable(newest, config, metadata)
         return metadata, source
 
-    def _open_newest(self) -> tuple[Checkpoint | None, dict[str, InputError]]:
-        """Return the checkpoint to resume from, and errors of damaged newer ones."""
-        folder = self.model_dir
-        if not folder or not saved_steps(os.path.join(folder, CHECKPOINTS)):
-            return None, {}
-        return newest_intact(folder) if self.fallback else (open_checkpoint(folder), {})
+    def _open_newest(self) -> Checkpoint | None:
+        """Return the checkpoint to resume from, if there is one."""
+        path = self.model_dir and newest_path(os.path.join(self.model_dir, CHECKPOINTS))
+        return open_checkpoint(path) if path else None
 
     def _train(self) -> tuple[int, str]:
         experiment, chief = self.experiment, is_chief(self.devices)
@@ -146,11 +142,8 @@ class Run:
             stack.enter_context(reraise_worker_errors())
             workers = WorkerSync(self.devices)
             checkpoints, backup, notes = self._open_checkpoints(workers)
-            newest, damaged = self._open_newest()
+            newest = self._open_newest()
             metadata, source = self.check(newest)
-            for path, error in damaged.items() if chief else ():
-                aside = checkpoints.set_aside(path, "damaged")
-                notes.append(f"{error} Set aside as {aside}")
             notes += backup.update() if backup else []
             for parent in sorted({os.path.dirname(path) for path in record_set.paths}):
                 stack.enter_context(records_lock(parent))
@@ -169,7 +162,7 @@ class Run:
             outputs = None
             if chief:
                 notes += self._explain_changed_steps(newest)
-                notes += [*experiment.config_warnings(), *checkpoints.clean()]
+                notes += experiment.config_warnings()
                 logger = stack.enter_context(self._open_logger(first_step, notes))
                 health = self._health_check().check
                 files = experiment.files()
@@ -197,10 +190,12 @@ class Run:
         """Fill an empty run directory; return its writer, the backup, and a log."""
         settings, notes = self.experiment.config.training, []
         folder = os.path.join(self.model_dir, CHECKPOINTS)
-        is_writer = self.backup and is_chief(self.devices)
-        backup = Backup(self.backup, self.model_dir) if is_writer else None
-        if backup is not None:
-            notes += CheckpointManager(folder).clean() + backup.restore()
+        backup = None
+        if is_chief(self.devices):
+            CheckpointManager(folder).clean()
+            if self.backup:
+                backup = Backup(self.backup, self.model_dir)
+                notes += backup.restore()
         if self.backup:
             workers.all_gather(0)  # the chief has restored the run directory
         # Milestones of an earlier training.steps are kept too.

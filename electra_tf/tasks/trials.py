@@ -124,8 +124,8 @@ class TrialCheckpoint(keras.callbacks.Callback):
 
     def resume(self, model: keras.Model) -> int:
         """Restore an interrupted trial, and return its number of finished epochs."""
-        for line in (*self._newest.clean(), *self._best.clean()):
-            self._log(line)
+        self._newest.clean()
+        self._best.clean()
         checkpoint = self._newest.newest()
         if checkpoint is None:
             return 0

@@ -16,7 +16,6 @@ a complete checkpoint or none.
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -40,7 +39,6 @@ CHECKPOINT_FILES = (MANIFEST, CONFIG, WEIGHTS, SLOTS)
 """Files of a checkpoint that stand for it as a path."""
 CHECKPOINTS = "checkpoints"  # subfolder of a run directory
 _NAME = re.compile(r"step_(\d+)")
-_REMEDY = "copy it again, or resume from an earlier checkpoint with pretrain --fallback"
 _FORMAT = 1
 _UNFINISHED, _DELETED = ".unfinished", ".deleted"
 # In the order of the format's files, whose large items come first and are so aligned.
@@ -86,7 +84,7 @@ class Checkpoint:
         try:
             return safetensors.numpy.load_file(path)
         except (OSError, safetensors.SafetensorError) as error:
-            raise InputError(f"{path} is damaged: {error}; {_REMEDY}") from error
+            raise _damaged(self.path, name, error) from error
 
 
 def open_checkpoint(path: str) -> Checkpoint:
@@ -111,20 +109,8 @@ def open_checkpoint(path: str) -> Checkpoint:
             damage = "another checksum"
         else:
             continue
-        raise InputError(f"{file} is damaged: {damage}; {_REMEDY}")
+        raise _damaged(path, name, damage)
     return Checkpoint(path, manifest["step"], manifest["details"])
-
-
-def newest_intact(folder: str) -> tuple[Checkpoint, dict[str, InputError]]:
-    """Open the newest intact checkpoint; return errors of newer ones by their paths."""
-    paths, damaged = saved_steps(os.path.join(folder, CHECKPOINTS)), {}
-    for step in sorted(paths, reverse=True):
-        try:
-            return open_checkpoint(paths[step]), damaged
-        except InputError as error:
-            damaged[paths[step]] = error
-    errors = " ".join(map(str, damaged.values()))
-    raise InputError(f"{folder} has no checkpoint that is intact: {errors[:1000]}")
 
 
 def saved_steps(folder: str) -> dict[int, str]:
@@ -176,13 +162,20 @@ def parse_manifest(content: bytes, path: str) -> dict[str, Any]:
         if number == _FORMAT and checksum not in (None, _checksum(manifest)):
             raise ValueError("another checksum than that of its content")
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as e:
-        raise InputError(f"{path}/{MANIFEST} is damaged: {e!r:.300}; {_REMEDY}") from e
+        raise _damaged(path, MANIFEST, f"{e!r:.300}") from e
     if number != _FORMAT:
         raise InputError(
             f"{path} has the checkpoint format {number}, which only another version of "
             "electra_tf reads"
         )
     return manifest
+
+
+def _damaged(folder: str | os.PathLike, name: str, reason: Any) -> InputError:
+    return InputError(
+        f"{folder}/{name} is damaged: {reason}; copy the folder {folder} again, or "
+        "delete it to resume from the checkpoint before it"
+    )
 
 
 class CheckpointManager:
@@ -203,27 +196,18 @@ class CheckpointManager:
         self.folder, self._keep, self._permanent = folder, keep, permanent
         self._remedy, self._backup = remedy, backup
 
-    def clean(self) -> list[str]:
+    def clean(self) -> None:
         """Delete unfinished and partly deleted checkpoints of a killed run.
 
-        Other folders named as a checkpoint are renamed, and a line for each is
-        returned: they may hold weights that somebody needs.
+        Raises:
+            InputError: Another folder named as a checkpoint has no manifest; it may
+                hold weights that somebody needs.
         """
-        lines = []
         for path in sorted(pathlib.Path(self.folder).glob("step_*")):
             if path.name.endswith((_UNFINISHED, _DELETED)):
                 _delete(path)
             elif _NAME.fullmatch(path.name) and not (path / MANIFEST).exists():
-                aside = self.set_aside(path, "without_manifest")
-                lines.append(f"{path} has no {MANIFEST}; it is now {aside}")
-        return lines
-
-    def set_aside(self, path: str | os.PathLike, kind: str) -> str:
-        """Rename a folder that is no checkpoint to resume from."""
-        names = (f"{os.fspath(path)}.{kind}{n or ''}" for n in itertools.count())
-        aside = next(name for name in names if not os.path.lexists(name))
-        os.rename(path, aside)
-        return aside
+                raise _damaged(path, MANIFEST, "no such file")
 
     def newest(self) -> Checkpoint | None:
         """Return the checkpoint to resume from, or None."""

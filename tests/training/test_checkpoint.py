@@ -20,7 +20,6 @@ from electra_tf.training.checkpoint import (
     CheckpointManager,
     VariableArray,
     assign,
-    newest_intact,
     open_checkpoint,
     restore,
     safetensors_parts,
@@ -184,34 +183,19 @@ def test_a_kill_during_a_deletion_leaves_no_checkpoint(
             save(checkpoints, 3)
     assert "step_00000001" not in names(folder)
     assert checkpoints.newest().step == 3
-    assert checkpoints.clean() == []
+    checkpoints.clean()
     assert names(folder) == ["step_00000002", "step_00000003"]
 
 
-def test_folders_without_a_manifest_are_renamed_and_reported(checkpoints, folder):
+def test_a_folder_without_a_manifest_is_an_error_and_stays(checkpoints, folder):
     save(checkpoints, 1)
-    for number in range(2):
-        (folder / "step_00000005").mkdir()
-        (folder / "step_00000005" / "weights.safetensors").write_bytes(b"precious")
-        (line,) = checkpoints.clean()
-        aside = f"step_00000005.without_manifest{number or ''}"
-        assert line.endswith(aside)
-        assert "no checkpoint.json" in line
-        assert (folder / aside / "weights.safetensors").read_bytes() == b"precious"
-    assert checkpoints.clean() == []
+    path = folder / "step_00000005"
+    path.mkdir()
+    (path / "weights.safetensors").write_bytes(b"precious")
+    with pytest.raises(InputError, match=r"step_00000005/checkpoint\.json"):
+        checkpoints.clean()
+    assert (path / "weights.safetensors").read_bytes() == b"precious"
     assert list(saved_steps(str(folder))) == [1]
-
-
-def test_the_newest_intact_checkpoint(checkpoints, folder):
-    save(checkpoints, 1)
-    save(checkpoints, 2)
-    (folder / "step_00000002" / "vocab.txt").write_text("x")
-    newest, damaged = newest_intact(str(folder.parent))
-    assert newest.step == 1
-    assert list(damaged) == [str(folder / "step_00000002")]
-    (folder / "step_00000001" / "checkpoint.json").write_text("{}")
-    with pytest.raises(InputError, match="no checkpoint that is intact"):
-        newest_intact(str(folder.parent))
 
 
 def test_a_save_copies_one_variable_at_a_time(checkpoints):
