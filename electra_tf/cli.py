@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from absl import flags
 
 from electra_tf import backend, durable_files
-from electra_tf.config import loader, old_names
+from electra_tf.config import loader
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import check_new, local_path
 from electra_tf.storage.objects import is_url
@@ -380,29 +380,13 @@ def _unknown_flag(
     root = flag_values["set"].root if "set" in flag_values else None
     unknown = f"Unknown flag --{error.flagname}"
 
-    def remedy(text: str | None, setting: str | None) -> str:
-        if text:
-            return f"pass {shlex.quote(f'--{text}={value}')}"
-        return f"set it with --set {shlex.quote(f'{setting}={value}')}"
-
     if value in loader.installed():
-        return f"{unknown}; {remedy('config', None)}"
+        return f"{unknown}; pass {shlex.quote(f'--config={value}')}"
     if name in flag_values:
-        return f"{unknown}; {remedy(name, None)}"
+        return f"{unknown}; pass {shlex.quote(f'--{name}={value}')}"
     if setting := root and loader.setting_named(name, root):
-        return f"{unknown}; {remedy(None, setting)}"
-    found = old_names.find(name, root, flag_values)
-    if found is None:
-        hint = _near(name, flag_values, "--")
-        return unknown + (hint or "; --help describes all flags")
-    row, ours = found
-    answer = row.answer(f"--{name}", ours)
-    if ours is None:
-        return f"{answer}; leave it out"
-    if ours.is_command:
-        return f"{answer}; run {ours.text}"
-    value = value if ours.value is None else ours.value
-    return f"{answer}; {remedy(ours.flag, ours.text)}"
+        return f"{unknown}; set it with --set {shlex.quote(f'{setting}={value}')}"
+    return unknown + (_near(name, flag_values, "--") or "; --help describes all flags")
 
 
 class Terminated(KeyboardInterrupt):

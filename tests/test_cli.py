@@ -139,29 +139,17 @@ def test_a_reader_that_ends_early_is_no_error():
     ("command", "argument", "remedy"),
     [
         ("finetune", "--epochs=2", "set it with --set training.epochs=2"),
-        ("finetune", "--lr=1e-4", "set it with --set optimizer.learning_rate=1e-4"),
+        ("finetune", "--learning_rate=1", "with --set optimizer.learning_rate=1"),
         ("finetune", "--max_length=64", "set it with --set data.max_length=64"),
-        ("finetune", "--output_dir=my run", "pass '--output=my run'"),
-        ("finetune", "--model=bert", "pass --checkpoint=bert"),
+        ("finetune", "--text-columns=a b", "pass '--text_columns=a b'"),
         ("finetune", "--model=finetune_small", "pass --config=finetune_small"),
-        ("finetune", "--text-columns=a", "pass --text_columns=a"),
-        ("finetune", "--fp16", "set it with --set training.precision=mixed_bfloat16"),
         ("pretrain", "--seed=3", "set it with --set training.seed=3"),
-        ("pretrain", "--epochs=3", "set it with --set training.steps=VALUE"),
-        ("predict", "--checkpoint=m", "pass --model=m"),
         ("export", "--epochs=3", "--help describes all flags"),
-        ("pretrain", "--use_tpu", "on this machine, `local`; pass --tpu=local"),
-        ("pretrain", "--num_train_steps=9", "set it with --set training.steps=9"),
         ("pretrain", "--model_size=base", "pass --config=base"),
-        ("pretrain", "--save_total_limit=2", "set it with --set training.keep=2"),
-        ("build_records", "--max-seq-length=64", "pass --max_length=64"),
-        ("build_records", "--no-lower-case", "--set tokenization.lower_case=false"),
-        ("finetune", "--load_best_model_at_end", "pass --keep=best"),
-        ("finetune", "--do_predict", "run electra-tf predict"),
-        ("finetune", "--use_tfrecords_if_existing=false", "seconds; leave it out"),
+        ("build_records", "--max-length=64", "pass --max_length=64"),
     ],
 )
-def test_flags_of_other_programs_get_the_right_name(here, command, argument, remedy):
+def test_unknown_flags_get_the_name_of_ours(here, command, argument, remedy):
     result = here(command, argument)
     assert result.returncode == 1
     assert result.stderr.strip().endswith(f" {remedy}.")

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import pydantic
 import yaml
 
-from electra_tf.config import old_names
 from electra_tf.config.ended_settings import drop_ended
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
@@ -387,8 +386,5 @@ def _describe(item: Mapping[str, Any], root: type) -> str:
     known = list(section.__dataclass_fields__)
     near = difflib.get_close_matches(name, known, n=1)
     guess = ".".join([*path, *near]) if near else setting_named(name, root)
-    found = old_names.find(name, root)
     hint = f"did you mean `{guess}`?" if guess else f"known: {', '.join(known)}"
-    if found and getattr(found[1], "text", "") != guess:
-        hint = found[0].answer(name, found[1])
     return f"unknown key `{dotted}`: {hint}"
