@@ -165,7 +165,7 @@ class Source:
         model, trained, own = self.pretrained, (None, None), self.own_checkpoint
         tokenizer, weights = model.require_tokenizer(), model.main.encoder_weights
         if own:
-            identity = self.weights_hash()
+            identity = hashlib.sha256(own.read(WEIGHTS)).hexdigest()
             # Weights that came from elsewhere may have seen more.
             if not any(map(own.metadata.get, ("init_checkpoint", "source"))):
                 config = own.config()
@@ -186,17 +186,6 @@ class Source:
         if self.own_checkpoint:
             return checkpoint.read_run(self.own_checkpoint)
         return checkpoint.as_run(self.pretrained)
-
-    def weights_hash(self) -> str:
-        """Return a hash of all weights, independent of their path."""
-        if self.own_checkpoint:
-            return hashlib.sha256(self.own_checkpoint.read(WEIGHTS)).hexdigest()
-        digest = hashlib.sha256()
-        for network in self.pretrained.networks:
-            for name, array in sorted(network.weights.items()):
-                digest.update(f"{network.role}/{name} {array.shape}\n".encode())
-                digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
 
     @functools.cached_property
     def own_checkpoint(self) -> Checkpoint | None:

@@ -86,7 +86,7 @@ class Run:
             _, source = run.check(newest)
 
             def load_weights(pretrainer: Pretrainer) -> str | None:
-                if newest is not None or source is None:
+                if source is None:
                     return None
                 return run._load_weights(pretrainer, None, source, self.record_set)
 
@@ -105,7 +105,8 @@ class Run:
             newest: The checkpoint to resume from, if there is one.
 
         Returns:
-            The metadata of the run's checkpoints, and the model of `init_checkpoint`.
+            The metadata of the run's checkpoints, and the model of `init_checkpoint`,
+            which only a new run reads.
         """
         config = self.experiment.config
         training_batches(self.record_set, config.input)
@@ -115,20 +116,15 @@ class Run:
                 "With objective.freeze_generator a run must start from a generator; "
                 "pass --init_checkpoint=GENERATOR or DISCRIMINATOR,GENERATOR"
             )
+        fingerprint = data_fingerprint(self.record_set, self.experiment.tokenizer)
+        if newest is not None:
+            metadata = {**newest.metadata, **fingerprint}
+            check_resumable(newest, config, metadata)
+            return metadata, None
         source = None
         if self.init_checkpoint:
-            try:
-                source = sources.open_source(self.init_checkpoint)
-            except InputError:
-                if newest is None:  # a run that is resumed does without
-                    raise
-        metadata = {
-            **data_fingerprint(self.record_set, self.experiment.tokenizer),
-            **_init_metadata(newest, source),
-        }
-        if newest is not None:
-            check_resumable(newest, config, metadata)
-        return metadata, source
+            source = sources.open_source(self.init_checkpoint)
+        return {**fingerprint, "init_checkpoint": self.init_checkpoint}, source
 
     def _open_newest(self) -> Checkpoint | None:
         """Return the checkpoint to resume from, if there is one."""
@@ -227,8 +223,9 @@ class Run:
             done = f"all {steps:,} steps are completed; set a greater training.steps to"
             if newest.step == steps:
                 return f"{done} train on"
+            unread = "; --init_checkpoint is not read" if self.init_checkpoint else ""
             place = f"step {newest.step:,} of {steps:,}"
-            return f"resuming after {place}, from {newest.path}"
+            return f"resuming after {place}, from {newest.path}{unread}"
         if source is not None:
             return warm_start.load_weights(
                 pretrainer, source.pretrained, source.own_checkpoint, config, tokenizer
@@ -302,25 +299,3 @@ def _check_space(pretrainer: Pretrainer, folder: str) -> None:
             f"The disk of --model_dir {folder}, with {free / 1e6:,.0f} MB free, must "
             f"have room for a checkpoint of {needed / 1e6:,.0f} MB"
         )
-
-
-def _init_metadata(
-    newest: Checkpoint | None, source: sources.Source | None
-) -> dict[str, Any]:
-    """Return path and hash of a run's initial weights, for its checkpoints.
-
-    A resumed run keeps its stored values if the source has the stored path or hash, or
-    is missing. The checkpoint at the stored path may have changed.
-    """
-    stored = dict.fromkeys(("init_checkpoint", "begun_from"))
-    if newest is not None:
-        stored = {key: newest.metadata.get(key) for key in stored}
-    if source is None:
-        return stored
-    path = ",".join(map(os.path.abspath, source.path.split(",")))
-    if newest is not None and path == stored["init_checkpoint"]:
-        return stored
-    digest = source.weights_hash()
-    if digest == stored["begun_from"]:
-        return stored
-    return {"init_checkpoint": path, "begun_from": digest}

@@ -339,12 +339,3 @@ def test_words_over_unused_entries_start_as_the_mean_of_their_pieces():
     assert extended["y"] is table
     with pytest.raises(InputError, match="keep_whole"):
         check_vocabulary(new, WordPieceTokenizer(new.vocabulary), "source")
-
-
-def test_the_hash_depends_on_the_weights_alone(public):
-    halves = f"{public / 'discriminator'},{public / 'generator'}"
-    both, pair, one = (
-        sources.open_source(path).weights_hash()
-        for path in (public / "all", halves, public / "discriminator")
-    )
-    assert both == pair != one
