@@ -29,7 +29,6 @@ TIME_DEPENDENT = {
     "time",
     "tokens_per_second",
     "flops_per_second",
-    "share_of_peak",
     "input_share",
     "seconds_left",
 }

@@ -41,7 +41,6 @@ from electra_tf.training.run_directory import (
     permanent_steps,
     run_lock,
 )
-from electra_tf.training.speed import measure_peak_flops
 from electra_tf.training.strategy import is_chief
 from electra_tf.training.watchdog import Watchdog, no_limit
 from electra_tf.training.workers import WorkerSync, reraise_worker_errors
@@ -172,7 +171,6 @@ class Run:
                 functools.partial(training_batches, record_set, config.input),
                 metrics.compute_metrics,
                 experiment.step_flops,
-                measure_peak_flops(self.devices, config.training.precision),
                 evaluate,
                 outputs,
                 expect,

@@ -72,7 +72,6 @@ class TrainingLoop:
     """Function of `first_batch`, `host` and `hosts`."""
     compute_metrics: Callable[[Metrics], dict[str, float]]
     step_flops: float
-    peak_flops: float
     evaluate: Callable[[], Metrics] | None
     outputs: ChiefOutputs | None
     expect: Callable[..., contextlib.AbstractContextManager] = no_limit
@@ -208,7 +207,7 @@ class TrainingLoop:
         rows, last = batches.rows_at(step - 1), self.config.training.steps
         left = batches.rows_until(last) - batches.rows_until(step)
         flops = self.step_flops * rows / batches.batch_size
-        values |= window.speed_metrics(tokens, left / rows, flops, self.peak_flops)
+        values |= window.speed_metrics(tokens, left / rows, flops)
         self.outputs.metric_logger.train(step, values)
         for warning in self.outputs.health(step, values):
             self.outputs.metric_logger.log(f"health: {warning}")

@@ -26,10 +26,9 @@ _PROGRESS_FORMATS = {
     "learning_rate": ("learning_rate {}", ".2e"),
     "gradient_norm": ("gradient_norm {}", ".2f"),
     "tokens_per_second": ("{} tokens/s", ",.0f"),
-    "share_of_peak": ("{} of matmul speed", ".1%"),
 }
 # Left out on a terminal, whose lines are short.
-_HIDDEN = {"learning_rate", "gradient_norm", "share_of_peak", "seconds_left"}
+_HIDDEN = {"learning_rate", "gradient_norm", "seconds_left"}
 
 
 class MetricLogger:

@@ -1,15 +1,11 @@
-"""Measure the speed of training: steps and waiting since the last log, and the peak."""
+"""Measure the speed of training: steps and waiting since the last log."""
 
 import math
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
-import tensorflow as tf
-
-from electra_tf.training.strategy import runs_on_cpu
 
 _SECONDS_PER_CALL = 2.0  # steps run in calls of this duration, which delays signals
 _MAX_STEPS_PER_CALL = 1000
@@ -80,17 +76,13 @@ class MetricWindow:
         self._seconds_per_step = self._seconds / self._timed_steps
 
     def speed_metrics(
-        self, tokens: float, steps_left: float, step_flops: float, peak_flops: float
+        self, tokens: float, steps_left: float, step_flops: float
     ) -> dict[str, float]:
-        """Return speeds and the time left; NaN if no step was timed.
-
-        `peak_flops` are the FLOP/s of large matmuls.
-        """
+        """Return speeds and the time left; NaN if no step was timed."""
         seconds = self._seconds / self._timed_steps if self._timed_steps else math.nan
         return {
             "tokens_per_second": tokens / seconds,
             "flops_per_second": step_flops / seconds,
-            "share_of_peak": step_flops / seconds / peak_flops,
             "input_share": self._waited / (seconds * self._timed_steps),
             "seconds_left": seconds * steps_left,
         }
@@ -108,32 +100,3 @@ def add_metrics(sums: Mapping[str, Any], metrics: Mapping[str, Any]) -> Metrics:
         name: (sums[name][0] + total, sums[name][1] + weight)
         for name, (total, weight) in metrics.items()
     }
-
-
-def measure_peak_flops(strategy: tf.distribute.Strategy, precision: str) -> float:
-    """Measure the FLOP/s of large matmuls on all replicas, the best of three."""
-    size, count = (1024, 8) if runs_on_cpu(strategy) else (8192, 10)
-    dtype = tf.bfloat16 if precision == "mixed_bfloat16" else tf.float32
-
-    def make_operand() -> tf.Tensor:
-        return tf.cast(tf.random.stateless_normal([size, size], [0, 1]), dtype)
-
-    def multiply(left: tf.Tensor) -> tf.Tensor:
-        right = left
-        for _ in tf.range(count):
-            right = tf.matmul(left, right) / size
-        return tf.reduce_sum(tf.cast(right, tf.float32))
-
-    @tf.function
-    def run(operand) -> tf.Tensor:
-        result = strategy.run(multiply, args=(operand,))
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, result, axis=None)
-
-    operand = tf.function(lambda: strategy.run(make_operand))()
-    run(operand)
-    seconds = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        run(operand).numpy()
-        seconds.append(time.perf_counter() - begin)
-    return 2 * size**3 * count * strategy.num_replicas_in_sync / min(seconds)

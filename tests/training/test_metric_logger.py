@@ -26,7 +26,6 @@ VALUES = {
     "learning_rate": 5e-4,
     "gradient_norm": 1.5,
     "tokens_per_second": 12345.4,
-    "share_of_peak": 0.4321,
     "seconds_left": 751.0,
 }
 
@@ -152,12 +151,12 @@ def test_without_a_terminal_each_log_is_a_plain_line(tmp_path, capsys):
     assert err.splitlines() == [
         "compiling",
         "step 1,000/20,000  loss 24.31  masked_lm_accuracy 0.123  disc_auc 0.713  "
-        "learning_rate 5.00e-04  gradient_norm 1.50  12,345 tokens/s  43.2% of matmul "
-        "speed  00:12:31 left",
+        "learning_rate 5.00e-04  gradient_norm 1.50  12,345 tokens/s  00:12:31 "
+        "left",
         "a word",
         "evaluation at step 1,000  masked_lm_loss 6.8882  disc_precision -",
         "step 2,000/20,000  loss -  masked_lm_accuracy -  disc_auc -  "
-        "learning_rate -  gradient_norm -  - tokens/s  - of matmul speed  - left",
+        "learning_rate -  gradient_norm -  - tokens/s  - left",
         "step 3,000/20,000  loss 2.00  100:00:01 left",
     ]
 

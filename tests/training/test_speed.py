@@ -13,18 +13,17 @@ def test_calls_take_two_seconds_once_a_step_is_timed():
     assert window.steps_per_call == 1
     window.add(metrics, 1, 60.0, 1.0)  # the first call traces and compiles
     assert window.steps_per_call == 1
-    speeds = window.speed_metrics(5.0, 10, 7, 100.0)
+    speeds = window.speed_metrics(5.0, 10, 7)
     assert all(map(math.isnan, speeds.values()))
     window.add(metrics, 1, 0.25, 0.05)
     assert window.steps_per_call == 8
     window.add(metrics, 3, 1.75, 0.15)
     assert window.steps_per_call == 4  # 4 steps in 2 seconds
     assert window.metrics["tokens"] == (15.0, 3.0)
-    assert window.speed_metrics(5.0, 10, 7, 100.0) == pytest.approx(
+    assert window.speed_metrics(5.0, 10, 7) == pytest.approx(
         {
             "tokens_per_second": 10.0,
             "flops_per_second": 14.0,
-            "share_of_peak": 0.14,
             "input_share": 0.1,
             "seconds_left": 5.0,
         }

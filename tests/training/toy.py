@@ -101,7 +101,6 @@ def train(toy, folder, evaluate, writes=True, **changes):
             batches,
             scalar_metrics,
             100,
-            1e9,
             evaluate,
             outputs,
         ).run()
