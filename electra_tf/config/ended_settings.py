@@ -6,6 +6,7 @@ from typing import Any
 from electra_tf.errors import InputError
 
 _DEFAULTS: Mapping[str, Any] = {
+    "Electra.corrector": False,  # an argument of the layer, not a setting
     "objective.discriminator_weight_schedule": [],
     "optimizer.generator_learning_rate": None,
     "records.duplicate_similarity": 0.8,

@@ -37,8 +37,6 @@ class ObjectiveFacts:
     """Values of `model.sharing` that make sense."""
     generator_loss: Literal["masked_lm", "reward"] = "masked_lm"
     """What the generator learns from."""
-    corrector: bool = False
-    """Whether the discriminator has a masked-LM head beside its own."""
     softmax: Literal["masked", "all"] = "masked"
     """Positions at which a main network with a masked-LM head predicts tokens."""
     towers: Literal[1, 2] = 1
@@ -107,11 +105,6 @@ FACTS: Mapping[str, ObjectiveFacts] = {
         own=("first_stage",),
         sharing=("none", "gdes"),
         stages=2,
-    ),
-    "corrective": ObjectiveFacts(
-        weights=("generator_weight", "discriminator_weight", "main_weight"),
-        own=("main_weight", *_START),
-        corrector=True,
     ),
     "electric": ObjectiveFacts(
         unused={

@@ -67,10 +67,9 @@ class ObjectiveConfig:
     main network predicts the original tokens where a generator replaced them.
     `all_tokens_mlm`: it predicts or copies every token. `adversarial`: the
     generator learns to mislead the discriminator. `two_stage`: first the generator,
-    then a discriminator that begins with its weights. `corrective`: `electra` whose
-    discriminator also predicts the original tokens at the masked positions.
-    `electric`: an energy-based cloze model with a two-tower generator. `mlm`: BERT's
-    masked language modelling, with one encoder of the discriminator's size."""
+    then a discriminator that begins with its weights. `electric`: an energy-based cloze
+    model with a two-tower generator. `mlm`: BERT's masked language modelling, with one
+    encoder of the discriminator's size."""
     generator_weight: Weight = 1.0
     """Weight of the generator's loss: masked-LM, or that of the policy
     (`adversarial`)."""
@@ -100,8 +99,8 @@ class ObjectiveConfig:
     """Keep the generator of `--init_checkpoint` as it is; only the discriminator
     learns."""
     main_weight: Weight = 1.0
-    """Weight of the main network's masked-LM loss of `replace_mlm`, `all_tokens_mlm`
-    and `corrective`."""
+    """Weight of the main network's masked-LM loss of `replace_mlm` and
+    `all_tokens_mlm`."""
     entropy_weight: Weight = 0.0
     """Weight of the entropy of the generator's distribution, which `adversarial` then
     maximises too."""

@@ -37,7 +37,6 @@ _NOT_CONVERTED = {
     "masked_lm_pair/generator/": "the generator of the main network's input",
     "electra/cloze/": "other libraries have no generator of two towers; without it the "
     "target's logits, which are energies, are no logits of `replaced`",
-    "electra/corrector/": "other libraries have no masked-LM head on a discriminator",
     "masked_lm_pair/gate/kernel": "other libraries have no copy gate",
     "electra/baseline/kernel": "it predicts the reward of an adversarial generator",
 }

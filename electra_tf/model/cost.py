@@ -42,8 +42,6 @@ def step_flops(config: PretrainingConfig, rows: int | None = None) -> int:
         forward += masked_lm_flops(main, length if facts.softmax == "all" else masked)
     else:
         forward += discriminator_flops(main, length)
-    if facts.corrector:
-        forward += masked_lm_flops(main, masked)
     if not config.objective.has_generator:
         return 3 * rows * forward
     generator = config.model.generator

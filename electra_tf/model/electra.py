@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from electra_tf.config.ended_settings import drop_ended
 from electra_tf.config.model import ModelConfig
 from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.errors import InputError, check_type
@@ -23,7 +24,6 @@ from electra_tf.model.two_towers import TwoTowerGenerator
 
 # Each part has its own seed, so changing one part keeps the others' initial values.
 _DISCRIMINATOR, _GENERATOR, _DISCRIMINATOR_HEAD, _GENERATOR_HEAD = range(4)
-_CORRECTOR = 4  # also the number of the next seed's discriminator, of other shapes
 
 
 class MaskedLM(keras.layers.Layer):
@@ -157,7 +157,6 @@ class ElectraPair(keras.layers.Layer):
         trainable: bool = True,
         baseline: bool = False,
         two_towers: bool = False,
-        corrector: bool = False,
     ):
         super().__init__(name=name, dtype="float32")
         self._policy = keras_layers.policy_config(dtype)
@@ -172,7 +171,7 @@ class ElectraPair(keras.layers.Layer):
             encoder, _part_seed(seed, _DISCRIMINATOR_HEAD), dtype
         )
         self.generator = masked_lm
-        self.cloze = self.corrector = self.baseline = None
+        self.cloze = self.baseline = None
         if two_towers:
             shared = settings.sharing == "embeddings"
             self.cloze = TwoTowerGenerator(
@@ -181,11 +180,6 @@ class ElectraPair(keras.layers.Layer):
                 _part_seed(seed, _GENERATOR_HEAD),
                 encoder.embeddings if shared else None,
                 dtype,
-            )
-        if corrector:
-            shape = settings.encoder
-            self.corrector = MaskedLMHead(
-                shape, shape.embedding, _part_seed(seed, _CORRECTOR), dtype, "corrector"
             )
         if baseline:
             self.baseline = _vector("baseline")
@@ -202,12 +196,12 @@ class ElectraPair(keras.layers.Layer):
     @property
     def layers(self) -> list[keras.layers.Layer]:
         """Return the parts that exist, the generator first."""
-        parts = self.generator, self.cloze, self.discriminator, self.corrector
-        return [part for part in (*parts, self.baseline) if part is not None]
+        parts = self.generator, self.cloze, self.discriminator, self.baseline
+        return [part for part in parts if part is not None]
 
     def build(self, input_shape: Any = None) -> None:
         """Create all weights. Shared weights have the discriminator's names."""
-        _build(self.discriminator, self.generator, self.cloze, self.corrector)
+        _build(self.discriminator, self.generator, self.cloze)
         if self.baseline is not None:
             self.baseline.build((None, None, self.generator.encoder.shape.width))
 
@@ -232,13 +226,14 @@ class ElectraPair(keras.layers.Layer):
             "generator": self.generator is not None,
             "baseline": self.baseline is not None,
             "two_towers": self.cloze is not None,
-            "corrector": self.corrector is not None,
             "dtype": self._policy,
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "ElectraPair":
         """Create a model with the same shapes and initial values."""
+        config = dict(config)
+        drop_ended({"Electra": config}, "the saved model")
         return keras_layers.build_layer(cls, config, settings=ModelConfig)
 
 
@@ -322,7 +317,6 @@ def pretraining_model(
         dtype=dtype,
         baseline=facts.generator_loss == "reward",
         two_towers=facts.towers == 2,
-        corrector=facts.corrector,
     )
 
 

@@ -35,10 +35,9 @@ class MaskedLMHead(keras.layers.Layer):
         embedding: int,
         seed: int,
         dtype: Any = None,
-        name: str = "head",
         width: int | None = None,
     ):
-        super().__init__(name=name, dtype="float32")
+        super().__init__(name="head", dtype="float32")
         seeds = InitializerFactory(seed, shape.initializer_range)
         self._width, self._spare_rows = width or shape.width, shape.spare_rows
         self._vocabulary_size = shape.vocabulary_size

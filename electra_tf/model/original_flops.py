@@ -81,9 +81,6 @@ def training_flops(
     else:
         together = steps * (1 - config.generator_share)
         total = _PASSES * rows * together * discriminator_flops(main, length)
-        if facts.corrector:
-            corrected = softmax_flops(main, length, softmax_share)
-            total += _PASSES * rows * together * corrected
     if not objective.has_generator:
         return total
     generator = config.model.generator

@@ -201,7 +201,6 @@ class Electra(ElectraPair):
             adversarial generator (paper, appendix F).
         two_towers: Whether the generator has two towers (Electric). It is then the
             attribute `cloze`, and `generator` is None.
-        corrector: Whether the discriminator has a masked-LM head beside its own.
 
     Example:
         import electra_tf

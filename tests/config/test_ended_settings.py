@@ -2,7 +2,9 @@
 
 import pytest
 
+import electra_tf
 from electra_tf.config import loader
+from electra_tf.config.model import ModelConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 
@@ -37,8 +39,24 @@ def test_an_ended_setting_at_another_value_is_an_error(read, tmp_path):
         read(stored("0.5"), tmp_path)
 
 
+@READERS
+def test_an_ended_objective_is_an_error(read, tmp_path):
+    words = f"{tmp_path}.*`objective.name` must.*'mlm'.*not 'corrective'"
+    with pytest.raises(InputError, match=words):
+        read("objective: {name: corrective}", tmp_path)
+
+
 def test_an_ended_setting_is_unknown_in_a_file_of_the_user(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(stored("null"))
     with pytest.raises(InputError, match=r"unknown key.*generator_learning_rate"):
         loader.load_config(path)
+
+
+def test_an_ended_argument_of_a_saved_layer_is_ignored_at_its_former_default():
+    settings = ModelConfig(vocabulary_size=50, width=16, embedding=8, heads=2, depth=1)
+    config = electra_tf.Electra(settings).get_config()
+    loaded = electra_tf.Electra.from_config({**config, "corrector": False})
+    assert loaded.get_config() == config
+    with pytest.raises(InputError, match=r"`Electra.corrector`.*not True"):
+        electra_tf.Electra.from_config({**config, "corrector": True})

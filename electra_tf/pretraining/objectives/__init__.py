@@ -16,7 +16,6 @@ Its networks and settings are listed in `config/objectives.py`.
 
 from electra_tf.pretraining.objectives.adversarial import AdversarialObjective
 from electra_tf.pretraining.objectives.all_tokens_mlm import AllTokensMLMObjective
-from electra_tf.pretraining.objectives.corrective import CorrectiveObjective
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.objectives.electra_15 import Electra15Objective
 from electra_tf.pretraining.objectives.electric import ElectricObjective
@@ -31,7 +30,6 @@ OBJECTIVES = {
     "replace_mlm": ReplaceMLMObjective,
     "all_tokens_mlm": AllTokensMLMObjective,
     "two_stage": TwoStageObjective,
-    "corrective": CorrectiveObjective,
     "electric": ElectricObjective,
     "mlm": MaskedLMObjective,
 }

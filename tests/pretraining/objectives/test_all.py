@@ -29,11 +29,6 @@ NAMES = pytest.mark.parametrize("name", FACTS)
 TRAINS = {
     "electra": {"masked_lm": ["generator/"], "disc": ["discriminator/"]},
     "electra_15": {"masked_lm": ["generator/"], "disc": ["discriminator/"]},
-    "corrective": {
-        "masked_lm": ["generator/"],
-        "disc": ["discriminator/"],
-        "main_lm": ["discriminator/encoder/", "corrector/"],
-    },
     "adversarial": {
         "policy": ["generator/"],
         "baseline": ["baseline/"],
@@ -145,9 +140,7 @@ def test_shared_weights_alone_are_trained_by_both_losses(name, sharing):
         assert paths == paths_of(objective, [*TRAINS[name][part], *shared]), part
 
 
-@pytest.mark.parametrize(
-    "name", ["electra_15", "corrective", "replace_mlm", "all_tokens_mlm"]
-)
+@pytest.mark.parametrize("name", ["electra_15", "replace_mlm", "all_tokens_mlm"])
 def test_the_main_network_reads_the_samples_of_electra(built, name):
     """One seed gives equal generators."""
     masked = built["electra"].mask(TEXT, rng())

@@ -11,7 +11,6 @@ from pretraining.objectives.example import TEXT
 # Weights of the losses by objective; the last loss is compared with NumPy.
 WEIGHTS = {
     "mlm": {"masked_lm": 3.0},
-    "corrective": {"masked_lm": 1.0, "disc": 50.0, "main_lm": 3.0},
     "replace_mlm": {"masked_lm": 1.0, "main_lm": 3.0},
     "all_tokens_mlm": {"masked_lm": 1.0, "main_lm": 3.0},
 }
@@ -21,9 +20,6 @@ def log_probabilities(objective, ids_BL, masked):
     """Return log-probabilities [B, L, V] of the main network's masked-LM head."""
     model = objective.model
     inputs = ids_BL, masked.segment_ids_BL, masked.input_mask_BL
-    if hasattr(model, "corrector"):
-        table_VE = model.encoder.embeddings.word_embeddings
-        return log_softmax(model.corrector(model.encoder(*inputs), table_VE))
     positions = np.tile(np.arange(ids_BL.shape[1]), (len(ids_BL), 1))
     network = getattr(model, "main", model)
     return log_softmax(network(*inputs, positions))
