@@ -12,7 +12,10 @@ section = functools.partial(
     frozen=True,
     kw_only=True,
     config=pydantic.ConfigDict(
-        extra="forbid", strict=True, use_attribute_docstrings=True
+        extra="forbid",
+        strict=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
     ),
 )
 

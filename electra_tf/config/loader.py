@@ -11,7 +11,7 @@ import os
 import pathlib
 import re
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pydantic
 import yaml
@@ -228,10 +228,12 @@ def _check_kind(tree: Mapping[str, Any], path: object, root: type) -> None:
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-    """Loader with the floats and booleans of YAML 1.2 that rejects duplicate keys.
+    """Loader with the core schema of YAML 1.2 that rejects duplicate keys.
 
-    1e-4 is a number; on, off, yes and no are strings.
+    010 is ten and 1e-4 a number; 1:30, 1_000, dates, on, off, yes and no are strings.
     """
+
+    yaml_implicit_resolvers: ClassVar = {}
 
     def construct_mapping(self, node, deep=False):
         keys = set()
@@ -244,25 +246,28 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             keys.add(key)
         return super().construct_mapping(node, deep)
 
+    def construct_integer(self, node):
+        is_prefixed = node.value[1:2] in ("o", "x")
+        return int(node.value, 0 if is_prefixed else 10)
+
 
 class _Dumper(yaml.SafeDumper):
     """Dumper that quotes strings that `_Loader` would read as another type."""
 
 
-_BOOL = "tag:yaml.org,2002:bool"
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in known if tag != _BOOL]
-    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+_CORE_SCHEMA = {
+    "null": "~|null|Null|NULL|",
+    "bool": "true|True|TRUE|false|False|FALSE",
+    "int": "[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
+    "float": r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
 }
-_Loader.add_implicit_resolver(
-    _BOOL, re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
 for _class in (_Loader, _Dumper):
-    _class.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
-        list("-+.0123456789"),
-    )
+    for _tag, _pattern in _CORE_SCHEMA.items():
+        _class.add_implicit_resolver(
+            f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), None
+        )
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_integer)
 
 
 def _parse(text: str, source: str) -> Any:

@@ -170,6 +170,8 @@ def test_contradictory_settings_are_an_error(case):
         ("data.on_error=ignore", "stop.*report"),
         ("model.weights=pretraind", "pretrained.*random"),
         ("optimizer.learning_rate=.nan", "optimizer.learning_rate"),
+        ("optimizer.clip_norm=.inf", "optimizer.clip_norm.* finite"),
+        ("training.epochs=1_0", "training.epochs"),
         ("optimizer.layer_rule=none", "original.*exact"),
         ("training.epochs=2.5", "training.epochs"),
         ("training.seed=-1", "training.seed"),
