@@ -37,16 +37,31 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: str = "w", **options: Any) -> Iterator[IO]:
-    """Open a new version of a file, which appears if the block succeeds."""
-    partial = f"{os.fspath(path)}{PARTIAL}"
+    """Open a new version of a file, which appears if the block succeeds.
+
+    The target of a link is replaced, not the link. A device or a pipe is written to.
+    """
     if "b" not in mode:
         options = {"encoding": "utf-8", **options}
+    if is_stream(path):
+        with open(path, mode, **options) as file:
+            yield file
+        return
+    path = os.path.realpath(path)
+    partial = f"{path}{PARTIAL}"
     try:
         with open(partial, mode, **options) as file:
             yield file
         publish(partial, path)
     finally:
         pathlib.Path(partial).unlink(missing_ok=True)
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path is a device, a pipe or an open file of this process."""
+    is_other = os.path.exists(path) and not os.path.isfile(path)
+    is_open_file = os.path.abspath(path).startswith(("/dev/", "/proc/"))
+    return (is_other or is_open_file) and not os.path.isdir(path)
 
 
 def write(path: Path, content: str | bytes) -> None:

@@ -56,6 +56,36 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, calls):
     assert os.listdir(tmp_path) == ["file.txt"]
 
 
+def test_the_target_of_a_link_is_replaced(tmp_path):
+    target, link = tmp_path / "inner" / "target", tmp_path / "link"
+    target.parent.mkdir()
+    target.write_text("old\n")
+    link.symlink_to(target)
+    durable_files.write(link, "new\n")
+    assert link.is_symlink()
+    assert target.read_text() == "new\n"
+    assert os.listdir(target.parent) == ["target"]
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    durable_files.write(pipe, "text\n")
+    assert os.read(reader, 10) == b"text\n"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_an_open_file_is_written_to():
+    read, write = os.pipe()
+    durable_files.write(f"/dev/fd/{write}", "text\n")
+    assert os.read(read, 10) == b"text\n"
+    os.close(read)
+    os.close(write)
+
+
 def test_an_appended_line_is_on_disk(tmp_path, calls):
     path = tmp_path / "lines"
     for number in range(2):
