@@ -2,6 +2,7 @@
 
 import contextlib
 import faulthandler
+import importlib.util
 import json
 import os
 import pathlib
@@ -10,11 +11,19 @@ import tempfile
 from collections.abc import Iterator
 
 _VARIABLE = "KERAS_BACKEND"
+_LEGACY = "TF_USE_LEGACY_KERAS"
 _FILE = "keras.json"
 
 
 def check() -> None:
     """Check the backend of Keras, whether or not Keras is imported yet."""
+    is_legacy = os.environ.get(_LEGACY) in ("1", "true", "True")
+    if is_legacy and importlib.util.find_spec("tf_keras") is None:
+        raise ImportError(
+            f"TensorFlow needs the package tf_keras with {_LEGACY}="
+            f"{os.environ[_LEGACY]}; run `unset {_LEGACY}`",
+            name="tf_keras",
+        )
     imported = getattr(sys.modules.get("keras"), "config", None)
     variable = os.environ.get(_VARIABLE)
     stored, path = _stored_backend()
@@ -73,7 +82,8 @@ def held_back_stderr() -> Iterator[None]:
 def _stored_backend() -> tuple[str, pathlib.Path]:
     """Return the backend in the settings file of Keras, and the file."""
     home = os.environ.get("KERAS_HOME")
-    folder = pathlib.Path(home) if home else pathlib.Path.home() / ".keras"
+    # It stays "~" without HOME and without an entry in the table of users.
+    folder = pathlib.Path(home or os.path.expanduser("~/.keras"))
     try:
         text = (folder / _FILE).read_text(encoding="utf-8")
         return json.loads(text)["backend"], folder / _FILE

@@ -35,6 +35,7 @@ cli.define_config_flags(FLAGS, _SETTINGS)
 def main() -> None:
     """Build the records and print their statistics."""
     cli.require(FLAGS, "input", "vocab", "output")
+    cli.check_replaced_folder(FLAGS, "output")
     is_beam = cli.uses_beam(FLAGS, "workers")
     if is_beam:
         from electra_tf.text import beam  # needs an extra

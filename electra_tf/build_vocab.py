@@ -9,7 +9,6 @@ import time
 
 from electra_tf import cli
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.errors import InputError
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.text import vocab_training, warnings
 from electra_tf.text.corpus import CorpusReader
@@ -42,18 +41,13 @@ def main() -> None:
     if not FLAGS.overwrite:
         check_new(FLAGS.output, "--output", "pass --overwrite, or another --output")
     with staged(FLAGS.output) as output:
-        output = pathlib.Path(output)
-        try:
-            output.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"--output must be writable: {error}") from error
-        _build(settings, output)
+        _build(settings, pathlib.Path(output))
 
 
 def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     error_file = output.with_name(f"{output.name}.problems.txt")
     for path in (output, settings_path(output), error_file):
-        cli.check_output("output", str(path), FLAGS.overwrite)
+        cli.check_output(FLAGS, "output", path)
     log = DataErrorLog(settings.corpus.on_error, error_file)
     heldout = FLAGS.heldout and CorpusReader(FLAGS.heldout, settings.corpus, log)
     if settings.corpus.on_error == "stop":

@@ -9,9 +9,11 @@ import contextlib
 import difflib
 import gc
 import glob
+import io
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
@@ -51,6 +53,12 @@ TEXT_SETTINGS = {
     "keep_whole": "tokenization.keep_whole",
 }
 """Settings of the commands that read a corpus, by flag."""
+
+
+_DATA_FLAGS = "data", "evaluation_data", "input", "heldout"
+_OUTPUT_FLAGS = "output", "report", "save_predictions"
+_STDIN, _STDOUT = "/dev/stdin", "/dev/stdout"
+_REPORT = b'name="generator" content="electra_tf"'
 
 
 class Flags(flags.FlagValues):
@@ -221,7 +229,7 @@ def is_given(
 
 def write_lines(lines: Iterable[str], output: str | None) -> None:
     """Write lines to a file, which appears when it is complete, or to stdout."""
-    if output is None:
+    if output is None or output == _STDOUT:
         for line in lines:
             print(line)
         return
@@ -261,24 +269,96 @@ def check_paths(flag_values: flags.FlagValues, *names: str) -> None:
                 raise InputError(f"--{name}: {path!r} does not exist")
 
 
-def check_output(flag: str, path: str | None, overwrite: bool = True) -> None:
-    """Raise an InputError for a flag whose file cannot be written, or replaced."""
-    if path is None or is_url(path):
-        if not overwrite:
-            check_new(path, f"--{flag}", "pass another, or --overwrite")
+def check_output(
+    flag_values: flags.FlagValues, flag: str, path: str | os.PathLike | None = None
+) -> None:
+    """Raise an InputError for a file that a command must not write.
+
+    It must be no file that another flag names, and new without `--overwrite`, unless it
+    is a report of this package. Its folder is created.
+
+    Args:
+        flag_values: All flags of the command.
+        flag: Name of the flag with the file.
+        path: The file, if it is derived from the value of the flag.
+    """
+    path = os.fspath(path or flag_values[flag].value or "")
+    _check_is_no_input(flag_values, flag, path)
+    remedy = "pass another"
+    if "overwrite" in flag_values:
+        remedy = None if flag_values.overwrite else "pass another, or --overwrite"
+    if is_url(path):
+        if remedy:
+            check_new(path, f"--{flag}", remedy)
+        return
+    if not path or durable_files.is_stream(path):
         return
     if os.path.isdir(path):
         reason = "is a folder"
-    elif os.path.exists(path) and not overwrite:
-        reason = "exists; pass another, or --overwrite"
+    elif os.path.exists(path) and remedy and not _is_report(path):
+        reason = f"exists; {remedy}"
     else:
-        folder = os.path.dirname(path) or "."
-        try:
-            with tempfile.TemporaryFile(dir=folder):
-                return
-        except OSError as error:
-            reason = f"cannot be written in {folder!r}: {error.strerror or error}"
-    raise InputError(f"--{flag} must be a file to write: {path!r} {reason}")
+        reason = _why_not_writable(path)
+    if reason:
+        raise InputError(f"--{flag} must be a file to write: {path!r} {reason}")
+
+
+def check_replaced_folder(flag_values: flags.FlagValues, flag: str) -> None:
+    """Raise an InputError if a folder that is replaced has files of other flags."""
+    _check_is_no_input(flag_values, flag, flag_values[flag].value, is_folder=True)
+
+
+def _check_is_no_input(
+    flag_values: flags.FlagValues, flag: str, path: str, is_folder: bool = False
+) -> None:
+    output = os.path.realpath(path)
+    for name, source in _named_files(flag_values) if path else ():
+        other = os.path.realpath(source)
+        is_same = other == output or (is_folder and other.startswith(f"{output}/"))
+        # A folder of data is read file by file.
+        is_part = name in _DATA_FLAGS and other == os.path.dirname(output)
+        if name != flag and (is_same or (is_part and os.path.isfile(output))):
+            raise InputError(
+                f"--{flag} must be no input, but --{name} names {source!r}; pass "
+                "another path"
+            )
+
+
+def _named_files(flag_values: flags.FlagValues) -> Iterator[tuple[str, str]]:
+    """Yield the existing files and folders that flags name, with names of the flags."""
+    for name in flag_values:
+        for item in _items(flag_values[name]):
+            for path in [item] if os.path.exists(item) else glob.glob(item):
+                yield name, path
+
+
+def _items(flag: flags.Flag) -> list[str]:
+    """Return the strings of a flag of paths, or none."""
+    if isinstance(flag, flags.EnumFlag | flags.MultiFlag) or not flag.value:
+        return []
+    value = flag.value
+    if isinstance(value, str):
+        value = [value] if os.path.exists(value) else value.split(",")
+    return value if isinstance(value, list) else []
+
+
+def _why_not_writable(path: str) -> str | None:
+    """Try to write beside a file, in a folder that is created if it is missing."""
+    folder = os.path.dirname(path) or "."
+    try:
+        os.makedirs(folder, exist_ok=True)
+        partial = f"{path}{durable_files.PARTIAL}"
+        with open(partial, "ab"):
+            os.remove(partial)
+    except OSError as error:
+        return f"cannot be written in {folder!r}: {error.strerror or error}"
+    return None
+
+
+def _is_report(path: str) -> bool:
+    """Return whether a file is a report of this package, which no command reads."""
+    with open(path, "rb") as file:
+        return _REPORT in file.read(1000)
 
 
 @contextlib.contextmanager
@@ -306,7 +386,9 @@ _KINDS = {
 }
 
 
-def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> None:
+def run(
+    main: Callable[[], None], flag_values: flags.FlagValues, usage: str | None
+) -> None:
     """Parse the command line into `flag_values` and call `main`.
 
     An `InputError`, an `OSError` or an invalid flag ends the process with status 1.
@@ -315,17 +397,15 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
         # Drop absl's headings, which are names of modules.
         lines = flag_values.get_help().splitlines()
         text = "\n".join(line for line in lines if line.startswith(" "))
-        print(f"{usage.strip()}\n\n{text}")
+        print(f"{(usage or '').strip()}\n\n{text}")  # none with python -OO
         return
     signal.signal(signal.SIGTERM, _raise_terminated)
     warnings.formatwarning = _format_warning
+    _escape_unencodable()
     try:
-        if rest := flag_values(sys.argv)[1:]:
-            raise InputError(
-                f"{' '.join(rest)!r} must be written as --flag=value, in quotes if the "
-                "value has spaces or shell wildcards"
-            )
-        main()
+        with contextlib.ExitStack() as stack:
+            _parse_arguments(flag_values, stack)
+            main()
     except flags.Error as error:
         message = _invalid_value(str(error))
         if isinstance(error, flags.UnrecognizedFlagError):
@@ -340,6 +420,53 @@ def run(main: Callable[[], None], flag_values: flags.FlagValues, usage: str) -> 
         sys.exit(f"error: {InputError(f'A file cannot be read or written: {error}')}")
     except KeyboardInterrupt:
         sys.exit("interrupted; nothing was overwritten")
+
+
+def _escape_unencodable() -> None:
+    """Escape characters that the encoding of standard output does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _parse_arguments(
+    flag_values: flags.FlagValues, stack: contextlib.ExitStack
+) -> None:
+    if rest := flag_values(sys.argv)[1:]:
+        raise InputError(
+            f"{' '.join(rest)!r} must be written as --flag=value, in quotes if the "
+            "value has spaces or shell wildcards"
+        )
+    for name in flag_values:
+        _expand_paths(flag_values[name], stack)
+
+
+def _expand_paths(flag: flags.Flag, stack: contextlib.ExitStack) -> None:
+    """Replace ~, - and pipes in the paths of a flag, as no shell does after `=`."""
+    items = _items(flag)
+    paths = [_expand_path(flag, item, stack) for item in items]
+    if paths != items:
+        flag.value = paths if isinstance(flag.value, list) else ",".join(paths)
+        if flag.name == "input" and flag.value == _STDIN:
+            flag.value = None  # of a single file: the default, line by line
+
+
+def _expand_path(flag: flags.Flag, path: str, stack: contextlib.ExitStack) -> str:
+    if re.match("~[^/]*/", path):
+        return os.path.expanduser(path)
+    if flag.name in _OUTPUT_FLAGS and path == "-":
+        return _STDOUT
+    if flag.name not in _DATA_FLAGS:
+        return path
+    path = _STDIN if path == "-" else path
+    is_lines = path == _STDIN and not isinstance(flag.value, list)
+    if (is_lines and flag.name == "input") or not durable_files.is_stream(path):
+        return path
+    # A reader may need the start of a file twice.
+    copy = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), "input")
+    with open(path, "rb") as source, open(copy, "wb") as target:
+        shutil.copyfileobj(source, target)
+    return copy
 
 
 def _invalid_value(error: str) -> str:

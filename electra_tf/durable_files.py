@@ -59,9 +59,10 @@ def replacing(path: Path, mode: str = "w", **options: Any) -> Iterator[IO]:
 
 def is_stream(path: Path) -> bool:
     """Return whether a path is a device, a pipe or an open file of this process."""
-    is_other = os.path.exists(path) and not os.path.isfile(path)
+    if os.path.isdir(path) or not os.path.exists(path):
+        return False
     is_open_file = os.path.abspath(path).startswith(("/dev/", "/proc/"))
-    return (is_other or is_open_file) and not os.path.isdir(path)
+    return is_open_file or not os.path.isfile(path)
 
 
 def write(path: Path, content: str | bytes) -> None:

@@ -34,6 +34,7 @@ FLAGS.strings(
     save_predictions="With --model: CSV file for the texts with labels, predictions "
     "and probabilities.",
 )
+FLAGS.switches(overwrite="Replace the files of the three flags above.")
 FLAGS.choice(
     ("stop", "report"),
     "stop",
@@ -69,14 +70,14 @@ def main() -> None:
     mode = _mode()
     cli.check_paths(FLAGS, "data")
     for flag in ("report", "save_predictions", "output"):
-        cli.check_output(flag, FLAGS[flag].value)
+        cli.check_output(FLAGS, flag)
     for flag in ("model", "checkpoint"):
         model_names.check_exists(FLAGS[flag].value)
     text = json.dumps(_score_model(mode), allow_nan=False)
     print(text)
     if FLAGS.output:
-        with staged(FLAGS.output) as output, open(output, "w", encoding="utf-8") as f:
-            f.write(text + "\n")
+        with staged(FLAGS.output) as output:
+            cli.write_lines([text], output)
 
 
 def _score_model(mode: str) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def main() -> None:
 def _finetune() -> None:
     cli.require(FLAGS, "task", "data", "checkpoint", "output")
     cli.check_paths(FLAGS, "data")
-    cli.check_output("report", FLAGS.report)
+    cli.check_output(FLAGS, "report")
     model_names.check_exists(FLAGS.checkpoint)
     cli.resolve(FLAGS, _SETTINGS, root=FinetuningConfig)
     with cli.starting_tensorflow():

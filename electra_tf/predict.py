@@ -10,10 +10,7 @@ tokens (a list), or question and context. A table of predictions has the columns
 input first. Each line or record has the `id` of its input record.
 """
 
-import os
-
 from electra_tf import cli, model_names
-from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
 from electra_tf.tasks import predictions
 from electra_tf.tasks.data.files import check_input_file, print_note
@@ -21,8 +18,8 @@ from electra_tf.tasks.data.files import check_input_file, print_note
 FLAGS = cli.Flags()
 FLAGS.strings(
     model="Required: the --output of finetune.",
-    input="A file, also .gz or .xz. Default: standard input.",
-    output="A file. Default: standard output.",
+    input="A file, also .gz or .xz. Default: standard input, as with -.",
+    output="A file. Default: standard output, as with -.",
 )
 FLAGS.switches(overwrite="Replace the --output file.")
 FLAGS.lists(
@@ -38,9 +35,7 @@ def main() -> None:
     cli.require(FLAGS, "model")
     source = local_path(FLAGS.input)
     check_input_file(source)
-    if source and os.path.realpath(source) == os.path.realpath(FLAGS.output or ""):
-        raise InputError(f"--output {FLAGS.output!r} must be no --input file")
-    cli.check_output("output", FLAGS.output, FLAGS.overwrite)
+    cli.check_output(FLAGS, "output")
     with staged(FLAGS.output) as output:
         model_names.check_exists(FLAGS.model)
         with cli.starting_tensorflow():

@@ -68,7 +68,6 @@ def _pretrain() -> None:
     cli.require(FLAGS, "data", *([] if FLAGS.dry_run else ["model_dir"]))
     _check_folders()
     cli.check_paths(FLAGS, "data", "evaluation_data")
-    cli.check_output("report", FLAGS.report)
     if FLAGS.dry_run and FLAGS.report:
         raise InputError(
             "--report must not be used with --dry_run, which trains nothing"
@@ -76,6 +75,7 @@ def _pretrain() -> None:
     # A run that may be resumed does not read initial weights.
     if not (FLAGS.backup or os.path.exists(FLAGS.model_dir or "")):
         model_names.check_exists(FLAGS.init_checkpoint)
+    cli.check_output(FLAGS, "report")
     # Workers fetch records after they have found each other, as this may take hours.
     is_remote = any(map(is_url, FLAGS.data.split(",")))
     resolved = None if is_remote else _resolve()

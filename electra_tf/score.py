@@ -15,9 +15,10 @@ FLAGS = cli.Flags()
 FLAGS.strings(
     checkpoint="Required: a checkpoint or run of pretrain, a name of `electra-tf "
     "presets`, or a pre-trained model of another library.",
-    input="A file, also .gz or .xz. Default: standard input.",
-    output="A file, which is replaced. Default: standard output.",
+    input="A file, also .gz or .xz. Default: standard input, as with -.",
+    output="A file. Default: standard output, as with -.",
 )
+FLAGS.switches(overwrite="Replace the --output file.")
 FLAGS.choice(("text", "jsonl"), "text", format="Format of the output.")
 FLAGS.counts(32, batch_size="Rows that are computed together.")
 
@@ -26,7 +27,7 @@ def main() -> None:
     """Print the rule, then write the scores."""
     cli.require(FLAGS, "checkpoint")
     cli.check_paths(FLAGS, "input")
-    cli.check_output("output", FLAGS.output)
+    cli.check_output(FLAGS, "output")
     model_names.check_exists(FLAGS.checkpoint)
     source = local_path(FLAGS.input)
     with cli.starting_tensorflow():

@@ -235,12 +235,13 @@ def open_source(
         vocabulary: For a config, or for another library's model in place of its own.
         options: Facts about the head of a fine-tuned model that its files lack.
     """
-    path = _local_model(os.fspath(name))
+    names = os.fspath(name).split(",")
+    path = _local_model(",".join(map(os.path.expanduser, names)))
     check_exists(path)
     parts = split_pair(path)
     found = tuple(map(_format, parts))
     if vocabulary is not None:
-        vocabulary = os.fspath(vocabulary)
+        vocabulary = os.path.expanduser(os.fspath(vocabulary))
         if set(found) & {*formats.OURS}:
             raise InputError(
                 f"{path!r} has a vocabulary of its own; omit vocabulary={vocabulary!r}"

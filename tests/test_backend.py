@@ -44,6 +44,28 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_legacy_keras_without_its_package_is_one_line():
+    program = "import sys; sys.modules['tf_keras'] = None; import electra_tf.cli"
+    result = python("-c", program, TF_USE_LEGACY_KERAS="1")
+    assert "unset TF_USE_LEGACY_KERAS" in failure(result)
+
+
+HOMELESS = """
+import os, pwd
+for name in {"HOME", "KERAS_HOME", "XDG_CACHE_HOME"} & os.environ.keys():
+    del os.environ[name]
+pwd.getpwuid = {}.__getitem__
+from electra_tf import cli
+from electra_tf.storage import mirror
+print(mirror.cache_folder())
+"""
+
+
+def test_commands_start_for_a_user_without_a_home(tmp_path):
+    result = python("-c", HOMELESS, TMPDIR=str(tmp_path))
+    assert result.stdout.strip() == f"{tmp_path}/.cache/electra_tf", result.stderr
+
+
 @pytest.fixture
 def torch_home(home):
     (home / "keras.json").write_text(json.dumps({"backend": "torch"}))

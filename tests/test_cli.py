@@ -1,14 +1,18 @@
 import importlib
+import os
+import pathlib
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, python
 
 from electra_tf import cli
 from electra_tf.config import loader
 from electra_tf.errors import InputError
+from electra_tf.runs.html_report import write_page
 
 NAMES = {
     "max_length": "records.max_length",
@@ -55,27 +59,121 @@ def test_missing_flags_are_listed_together():
         cli.require(values, "max_length", "shards", "field")
 
 
+def output_flags(*arguments):
+    values = cli.Flags()
+    values.strings(output="", report="", data="")
+    values.lists(input="")
+    values.switches(overwrite="")
+    values(["command", *arguments])
+    return values
+
+
+def check(*arguments, flag="output"):
+    cli.check_output(output_flags(*arguments), flag)
+
+
 def test_an_output_that_cannot_be_written_or_replaced_is_named(tmp_path):
     existing = tmp_path / "existing.txt"
     existing.write_text("a\n")
-    cli.check_output("to", None, overwrite=False)
-    cli.check_output("to", str(tmp_path / "new.txt"), overwrite=False)
-    cli.check_output("to", str(existing))
-    for path, overwrite, words in (
-        (existing, False, "existing.txt' exists; .*--overwrite"),
-        (existing.as_uri(), False, "--overwrite"),
-        (tmp_path, True, "a folder"),
-        (tmp_path / "none" / "x", True, "cannot be written in .*none'"),
+    check()
+    check(f"--output={tmp_path}/new/folder/new.txt")
+    check(f"--output={existing}", "--overwrite")
+    check("--output=/dev/null")
+    assert {*map(str, tmp_path.rglob("*"))} == {
+        str(tmp_path / name) for name in ("existing.txt", "new", "new/folder")
+    }
+    for path, words in (
+        (existing, "existing.txt' exists; .*--overwrite"),
+        (existing.as_uri(), "--overwrite"),
+        (tmp_path, "a folder"),
+        (existing / "x", "cannot be written in .*existing.txt'"),
+        (tmp_path / ("x" * 250), "too long"),
+        ("/proc/new.html", r"'/proc/new\.html' cannot be written"),
     ):
-        with pytest.raises(InputError, match=f"(?s)--to .*{words}"):
-            cli.check_output("to", str(path), overwrite)
+        with pytest.raises(InputError, match=f"(?s)--output .*{words}"):
+            check(f"--output={path}")
 
 
-def test_an_output_must_be_in_a_folder_that_can_be_written_to():
-    with pytest.raises(
-        InputError, match=r"--report .*'/proc/new\.html' cannot be written"
+def test_an_output_must_be_no_input(tmp_path):
+    folder, link = tmp_path / "data", tmp_path / "link"
+    folder.mkdir()
+    table, other = folder / "table.csv", tmp_path / "other.csv"
+    for path in (table, other):
+        path.write_text("text\na\n")
+    link.symlink_to(table)
+    for output, *inputs in (
+        (table, f"--data={table}"),
+        (table, f"--data={folder}"),
+        (link, f"--data={table}"),
+        (table, f"--input={other},{folder}/*.csv"),
+        (table, f"--report={table}"),
     ):
-        cli.check_output("report", "/proc/new.html")
+        words = f"--output must be no input, but {inputs[0].split('=')[0]} "
+        with pytest.raises(InputError, match=words):
+            check(f"--output={output}", *inputs, "--overwrite")
+    check(f"--output={other}", f"--data={folder}", "--overwrite")
+
+
+def test_a_folder_with_an_input_is_not_replaced(tmp_path):
+    path = tmp_path / "corpus" / "text.txt"
+    path.parent.mkdir()
+    path.write_text("text\n")
+    for folder in (path.parent, tmp_path):
+        values = output_flags(f"--output={folder}", f"--input={path}")
+        with pytest.raises(InputError, match=r"--output .* --input names .*text\.txt"):
+            cli.check_replaced_folder(values, "output")
+    cli.check_replaced_folder(output_flags(f"--output={tmp_path}/new"), "output")
+
+
+def test_a_report_replaces_an_earlier_one_alone(tmp_path):
+    path = tmp_path / "report.html"
+    write_page(str(path), "title", [])
+    check(f"--report={path}", flag="report")
+    path.write_text("<html>another page</html>")
+    with pytest.raises(InputError, match="exists"):
+        check(f"--report={path}", flag="report")
+
+
+def test_paths_follow_the_conventions_of_the_shell(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    pipe, paths = tmp_path / "pipe", {}
+    os.mkfifo(pipe)
+    values = cli.Flags()
+    values.strings(output="", report="", input="", data="", text="")
+    values.lists(heldout="")
+
+    def read_pipe():
+        paths.update(values.flag_values_dict())
+        assert pathlib.Path(values.data).read_text() == "piped\n"
+
+    writer = os.open(pipe, os.O_RDWR)
+    os.write(writer, b"piped\n")
+    timer = threading.Timer(0.5, os.close, [writer])
+    timer.start()
+    given = "--output=-", "--report=~/r.html", "--input=-", f"--data={pipe}"
+    given = *given, "--text=~", "--heldout=a,~/b"
+    monkeypatch.setattr(sys, "argv", ["command", *given])
+    cli.run(read_pipe, values, "usage")
+    assert (paths["output"], paths["input"]) == ("/dev/stdout", None)
+    assert paths["report"] == f"{tmp_path}/r.html"
+    assert (paths["text"], paths["heldout"]) == ("~", ["a", f"{tmp_path}/b"])
+    assert not os.path.exists(paths["data"])  # the copy is temporary
+
+
+PRINT = """
+from electra_tf import cli
+cli.run(lambda: cli.write_lines(["caf\\xe9 \\u65e5"], None), cli.Flags(), "")
+"""
+
+
+def test_characters_that_standard_output_lacks_are_escaped():
+    result = python("-c", PRINT, PYTHONIOENCODING="ascii")
+    assert result.stdout == "caf\\xe9 \\u65e5\n", result.stderr
+
+
+def test_help_needs_no_docstrings():
+    result = python("-m", "electra_tf.predict", "--help", PYTHONOPTIMIZE="2")
+    assert "--model" in result.stdout, result.stderr
 
 
 def run(monkeypatch, error, *arguments):

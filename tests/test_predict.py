@@ -46,7 +46,7 @@ def test_invalid_input_is_an_error(here, model, tmp_path):
     assert "/latin:1: " in failure(here("predict", f"--model={model}", *given))
     given[1] = f"--output={tmp_path}/latin"
     message = failure(here("predict", f"--model={model}", *given))
-    assert "no --input file" in message
+    assert "--output must be no input" in message
     message = failure(here("predict", f"--model={model}", "--input=reviews.csv.gz"))
     assert "reviews.csv.gz" in message
     # No partial file is left.

@@ -47,7 +47,8 @@ svg circle { fill: var(--ink) }
 """
 _PAGE = """<!DOCTYPE html>
 <html><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy"
-content="default-src 'none'; style-src 'unsafe-inline'"><meta name="viewport"
+content="default-src 'none'; style-src 'unsafe-inline'"><meta
+name="generator" content="electra_tf"><meta name="viewport"
 content="width=device-width, initial-scale=1"><title>{title}</title>
 <style>{style}</style></head><body><h1>{title}</h1>
 {body}

@@ -26,7 +26,10 @@ class Expected(NamedTuple):
 
 def cache_folder(*names: str) -> pathlib.Path:
     """Create and return a folder of the cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    home = os.path.expanduser("~")
+    if home == "~":  # without HOME, of a user without an entry in the table of users
+        home = tempfile.gettempdir()
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
     path = pathlib.Path(base, "electra_tf", *names)
     path.mkdir(parents=True, exist_ok=True)
     return path

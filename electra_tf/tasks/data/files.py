@@ -54,6 +54,8 @@ def opened(path: str | None) -> Iterator[Any]:
             with files.open_compressed(path) as file:
                 yield file
             return
+        if sys.stdin is None:
+            raise InputError("--input must be set, as standard input is closed")
         stream = sys.stdin.buffer
         first = stream.readline()
         files.check_format(STANDARD_INPUT, first[: files.HEAD_BYTES])
