@@ -29,7 +29,6 @@ ENCODING_REMEDY = (
 )
 # First bytes and name; the first match counts.
 _FORMATS = (
-    (rb"\xff\xfe\0\0|\0\0\xfe\xff", "UTF-32 text"),
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text"),
     (rb"(?:[\t-~\xa0-\xff]\0){4}|(?:\0[\t-~\xa0-\xff]){4}", "UTF-16 text"),
     (rb"(?s:.{257})ustar", "a tar archive"),
@@ -38,11 +37,6 @@ _FORMATS = (
     (rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)", "a bzip2 file"),
     (rb"\x28\xb5\x2f\xfd", "a zstd file"),
     (rb"PK(?:\x03\x04|\x05\x06)", "a zip archive or an office document"),
-    (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of old Office"),
-    (rb"%PDF-", "a PDF document"),
-    (rb"\{\\rtf", "an RTF document"),
-    (rb"PAR1", "a Parquet file; name it .parquet, not compressed"),
-    (rb"[^\n\0]*\r[^\n\0]+\r[^\n\0]*\Z", "text whose lines end with carriage returns"),
 )
 # Formats of text whose markup, tags or times would be trained on: suffixes and first
 # bytes.
