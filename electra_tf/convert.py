@@ -7,7 +7,7 @@ import dataclasses
 
 from electra_tf import cli, model_names
 from electra_tf.interop import formats
-from electra_tf.interop.task_heads import MODEL, TASK_HEADS, HeadOptions
+from electra_tf.interop.task_heads import MODEL, HeadOptions
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.text.tokenizer_files import local_vocabulary
 from electra_tf.training.checkpoint import MANIFEST
@@ -25,8 +25,6 @@ FLAGS.strings(
     to="Required: the folder to write, which must not exist.",
     vocab="A vocabulary for a source without one, or in place of its own: a file of "
     "entries, a tokenizer.json, or a folder with one of them.",
-    task="Name of the task in a TensorFlow 1 checkpoint: of the head to read, if "
-    "there are several, or of the head to write.",
 )
 FLAGS.choice(formats.names(), "electra_tf", format="Format of the folder.")
 FLAGS.choice(
@@ -43,11 +41,6 @@ FLAGS.switches(
     drop_head="Convert the encoder of a fine-tuned model without its head.",
     pairs="Convert a classifier or regressor of pairs of texts: other libraries do not "
     "store which it is.",
-)
-FLAGS.choice(
-    [*TASK_HEADS],
-    head="Kind of a TensorFlow 1 checkpoint's head, if its task is none of the "
-    "released code.",
 )
 FLAGS.lists(
     [],
@@ -74,7 +67,7 @@ def main() -> None:
             sharing=FLAGS.sharing,
             force=FLAGS.force,
             drop_head=FLAGS.drop_head,
-            head=HeadOptions(FLAGS.task, FLAGS.head, tuple(FLAGS.labels), FLAGS.pairs),
+            head=HeadOptions(tuple(FLAGS.labels), FLAGS.pairs),
         )
     print(dataclasses.replace(report, target=FLAGS.to))
 

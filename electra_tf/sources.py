@@ -144,7 +144,6 @@ class Source:
         if self.kind in ("checkpoint", "config") or self._stored.head is None:
             return None
         head = renamed(self._stored.head, self.options.labels, self.path)
-        head = dataclasses.replace(head, name=self.options.task or head.name)
         if self.options.pairs:
             settings = {**head.settings, "pairs": True}
             head = dataclasses.replace(head, settings=settings)
@@ -182,7 +181,7 @@ class Source:
 
     @functools.cached_property
     def run(self) -> checkpoint.TrainedRun:
-        """A pre-trained model as a run; its slots are those of its networks alone."""
+        """A pre-trained model as a run; one of another library has no slots."""
         if self.own_checkpoint:
             return checkpoint.read_run(self.own_checkpoint)
         return checkpoint.as_run(self.pretrained)
@@ -199,7 +198,7 @@ class Source:
             raise _not_pretrained(self)
         models = [
             formats.module_of(format).read(
-                self.own_checkpoint or local_folder(part), self.vocabulary, self.options
+                self.own_checkpoint or local_folder(part), self.vocabulary
             )
             for format, part in zip(self.formats, split_pair(self.path), strict=True)
         ]

@@ -9,7 +9,6 @@ from conftest import GOLDEN
 
 from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.interop.tensor_bundle import write_bundle
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
@@ -107,7 +106,7 @@ def folders(tmp_path):
     (tmp_path / "model.h5").write_bytes(b"\x89HDF")
     (tmp_path / "served" / "1" / "saved_model.pb").touch()
     (tmp_path / "hf" / "pytorch_model.bin").touch()
-    write_bundle(str(tmp_path / "tf1" / "model.ckpt-10"), {"x": np.zeros(2)})
+    tiny.write_bundle(tmp_path / "tf1" / "model.ckpt-10", {"x": np.zeros(2)})
     return tmp_path
 
 

@@ -27,6 +27,7 @@ from electra_tf.config.pretraining import (
     ObjectiveConfig,
     PretrainingConfig,
 )
+from electra_tf.interop.network import Prefixes
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.objectives import OBJECTIVES
@@ -388,6 +389,33 @@ def huggingface(folder, change=None, source="discriminator", **config):
     stored = {name: value for name, value in stored.items() if value is not None}
     config_path.write_text(json.dumps(stored))
     return arrays
+
+
+def write_bundle(prefix, tensors):
+    """Write a checkpoint in the format of TensorFlow 1."""
+    names = list(tensors)
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tensors[name] for name in names],
+    )
+
+
+def tf1(folder, source, **more):
+    """Write the networks of a source, and more tensors, as the released code does."""
+    model = networks(source)
+    folder.mkdir(parents=True)
+    tensors = {"global_step": np.int64(0), **more}
+    for network in model.networks:
+        prefixes = Prefixes("electra/", "electra/")
+        if network is not model.main:
+            prefixes = Prefixes.of_generator("electra/", "generator/", model.sharing())
+        tensors |= network.to_format("tf1", prefixes).weights
+    write_bundle(folder / "model.ckpt-0", tensors)
+    (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
+    (folder / "vocab.txt").write_text(model.tokenizer.original_text)
+    return str(folder / "model.ckpt-0")
 
 
 def networks(path, vocabulary=None):

@@ -31,7 +31,6 @@ from electra_tf.training.checkpoint import (
 
 _DISCRIMINATOR, _GENERATOR = "electra/discriminator/", "electra/generator/"
 _BERT = "bert/"
-_SLOT = "{slot}/{name}"
 # Starts of the names of weights, and why they are not converted.
 _NOT_CONVERTED = {
     "masked_lm_pair/generator/": "the generator of the main network's input",
@@ -66,18 +65,17 @@ def read_run(checkpoint: Checkpoint) -> TrainedRun:
     return TrainedRun(config, tokenizer, weights, slots, checkpoint.step)
 
 
-def read(checkpoint: Checkpoint | str, *_: Any) -> PretrainedModel:
-    """Read the networks and optimizer slots of a checkpoint, opened or by its path."""
+def read(checkpoint: Checkpoint | str, _vocab: str | None = None) -> PretrainedModel:
+    """Read the networks of a checkpoint, opened or by its path."""
     if not isinstance(checkpoint, Checkpoint):
         checkpoint = open_checkpoint(checkpoint)
-    config, tokenizer, tensors, slots, _ = read_run(checkpoint)
+    config, tokenizer, tensors, *_ = read_run(checkpoint)
     shapes, tensors = plain_weights(config, checkpoint.step, tensors)
     details: Mapping[str, Any] = checkpoint.metadata.get("source", {})
     networks = [
         one.to_ours(
             config=details.get("configs", {}).get(one.role, {}),
             dtypes=details.get("dtypes", {}).get(one.role, {}),
-            slots={n: slots[s] for n, s in one.slot_names(_SLOT) if s in slots},
         )
         for one in _networks(shapes, tensors, checkpoint.path)
     ]
@@ -135,7 +133,6 @@ def as_run(model: PretrainedModel) -> TrainedRun:
     """Return a model's networks with the names, and the settings, of a run."""
     tokenizer, sharing = model.require_tokenizer(), model.sharing()
     weights: dict[str, np.ndarray] = {}
-    slots: dict[str, np.ndarray] = {}
     for network in model.networks:
         if network.role != "generator":
             prefixes = Prefixes(*[_DISCRIMINATOR] * 3)
@@ -145,12 +142,9 @@ def as_run(model: PretrainedModel) -> TrainedRun:
             prefixes = Prefixes.of_generator(
                 _DISCRIMINATOR, _GENERATOR, sharing, _GENERATOR
             )
-        target = network.to_format("electra_tf", prefixes)
-        weights |= target.weights
-        names = target.slot_names(_SLOT)
-        slots |= {s: network.slots[n] for n, s in names if n in network.slots}
+        weights |= network.to_format("electra_tf", prefixes).weights
     config = pretraining_config(model, sharing)
-    return TrainedRun(config, tokenizer, weights, slots, model.step)
+    return TrainedRun(config, tokenizer, weights, {}, model.step)
 
 
 def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfig:

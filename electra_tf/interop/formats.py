@@ -12,14 +12,14 @@ MODULES = {
     "model_garden": "electra_tf.interop.model_garden",
     "tf1": "electra_tf.interop.tf1",
 }
-"""Modules with `accepts(path)`, `read(path, vocab, options)` and, apart from
-`fine_tuned`, `write(model, path)`. They are asked in this order what a path is, as a
+"""Modules with `accepts(path)`, `read(path, vocab)` and, apart from `fine_tuned` and
+`tf1`, `write(model, path)`. They are asked in this order what a path is, as a
 folder of ours may also have files of another format."""
 
 
 def names() -> list[str]:
     """Return the formats that a model can be converted to, ours first."""
-    return ["electra_tf", *(name for name in MODULES if name not in OURS)]
+    return ["electra_tf", *(name for name in MODULES if name not in (*OURS, "tf1"))]
 
 
 def module_of(name: str) -> ModuleType:

@@ -115,7 +115,7 @@ def _find(path: str) -> tuple[str, str | None]:
     return folder, path if is_weights else find_weights(folder)
 
 
-def read(path: str, vocab: str | None = None, *_: Any) -> PretrainedModel:
+def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read a folder; a generator may lie in its subfolder `generator`."""
     path, weights = _find(path)
     network, family, left_out = _read_network(path, weights)

@@ -24,12 +24,7 @@ from electra_tf.errors import report_damage
 from electra_tf.interop.hdf5_file import is_stored_in
 from electra_tf.interop.network import COUNTS, Network
 from electra_tf.interop.pretrained import PretrainedModel
-from electra_tf.interop.task_heads import (
-    MODEL,
-    RELEASED_NAMES,
-    TaskHead,
-    kind_of,
-)
+from electra_tf.interop.task_heads import MODEL, TaskHead, kind_of
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.untrusted_files import read_json
@@ -103,25 +98,23 @@ def report_damaged_model(path: str) -> contextlib.AbstractContextManager[None]:
     )
 
 
-def read(path: str, *_: Any) -> PretrainedModel:
+def read(path: str, _vocab: str | None = None) -> PretrainedModel:
     """Read a fine-tuned model as a network, without the head of a user's own class."""
-    file, task = model_file(path), stored_task(path) or ""
+    file = model_file(path)
     with report_damaged_model(file):
         config = checked_config(file)
         network = _network(config)
         tokenizer = saved_tokenizer(config["config"])
         weights = dict(_weights(file, network.shapes))
-    head = network.head
-    if head is not None:
-        head = dataclasses.replace(head, name=RELEASED_NAMES.get(task, task))
     origin = _beside(path, ORIGIN)
     known = read_json(origin) if os.path.isfile(origin) else {}
-    network = dataclasses.replace(
-        network, weights=weights, head=head, source=path
-    ).to_ours(config=known.get("config", {}), dtypes=known.get("dtypes", {}))
+    network = dataclasses.replace(network, weights=weights, source=path)
+    network = network.to_ours(
+        config=known.get("config", {}), dtypes=known.get("dtypes", {})
+    )
     lost = {f"task_specific/{_class_name(config)}": "no head of this package"}
     return PretrainedModel.of_networks(
-        [network], tokenizer, path, left_out={} if head else lost
+        [network], tokenizer, path, left_out={} if network.head else lost
     )
 
 

@@ -51,7 +51,7 @@ def accepts(path: str) -> bool:
     return os.path.isfile(os.path.join(folder_of(path, _FILES), WEIGHTS))
 
 
-def read(path: str, vocab: str | None = None, *_: Any) -> PretrainedModel:
+def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read a folder of `ElectraBackbone.save_to_preset`."""
     path = folder_of(path, _FILES)
     file, config_file = os.path.join(path, WEIGHTS), os.path.join(path, CONFIG)

@@ -7,7 +7,10 @@ computes gelu by tanh.
 Source: tf-models-official networks/bert_encoder.py, and checkpoints it wrote.
 """
 
+import dataclasses
+import json
 import os
+import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,8 +18,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.model import EncoderConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, report_damage
 from electra_tf.interop import tf1
 from electra_tf.interop.network import Network, Prefixes, read_shape, table_shape
 from electra_tf.interop.pretrained import (
@@ -25,7 +29,10 @@ from electra_tf.interop.pretrained import (
     explain_left_out,
 )
 from electra_tf.interop.tensor_bundle import read_shapes
+from electra_tf.text.tokenizer import WordPieceTokenizer
+from electra_tf.untrusted_files import read_json
 
+_SETTINGS = "electra_tf.json"  # beside a checkpoint: the tokenizer's settings
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _PREFIXES = Prefixes("encoder/", "encoder/")
 _LAYER = "encoder/layer_with_weights-"
@@ -44,7 +51,7 @@ def accepts(path: str) -> bool:
     return prefix is not None and f"{_LAYER}0/embeddings{_VALUE}" in read_shapes(prefix)
 
 
-def read(path: str, vocab: str | None = None, *_: Any) -> PretrainedModel:
+def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read the item `encoder`; a pair's generator has a folder of its own."""
     prefix = tf1.find_prefix(path) or path
     tensors = tf1.read_checkpoint(prefix)
@@ -58,7 +65,7 @@ def read(path: str, vocab: str | None = None, *_: Any) -> PretrainedModel:
         tensors.keys() - network.names, _NOT_READ | pooler, prefix
     )
     folder = os.path.dirname(prefix)
-    tokenizer = choose_tokenizer(vocab, folder, tf1.read_tokenization(folder))
+    tokenizer = choose_tokenizer(vocab, folder, _read_tokenization(folder))
     return PretrainedModel.of_networks([ours], tokenizer, path, left_out=left_out)
 
 
@@ -89,6 +96,14 @@ def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfi
     return shape, layers[-1] + 1
 
 
+def _read_tokenization(folder: str) -> TokenizationConfig:
+    """Return the settings that `write` left, or else the defaults."""
+    path = os.path.join(folder, _SETTINGS)
+    with report_damage(path):
+        known = read_json(path)["tokenization"] if os.path.isfile(path) else {}
+        return TokenizationConfig(**TokenizationConfig.complete(known))
+
+
 def write(model: PretrainedModel, path: str) -> list[Network]:
     """Write each network's encoder, with an identity as pooler; read it again."""
     written = []
@@ -103,9 +118,19 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
             f"{_LAYER}{last}/bias{_VALUE}": np.zeros(shape.width, np.float32),
         }
         prefix = _tree(tensors).save(os.path.join(folder, "encoder.ckpt"))
-        tf1.write_settings(folder, model.tokenizer, {})
+        if model.tokenizer is not None:
+            _write_tokenizer(model.tokenizer, folder)
         written += [one.origin for one in read(prefix).networks]
     return written
+
+
+def _write_tokenizer(tokenizer: WordPieceTokenizer, folder: str) -> None:
+    vocabulary = tokenizer.original_text.encode()
+    pathlib.Path(folder, "vocab.txt").write_bytes(vocabulary)
+    settings = dataclasses.asdict(tokenizer.settings)
+    del settings["pad_id"]  # that of the file
+    text = json.dumps({"tokenization": settings}, indent=1)
+    pathlib.Path(folder, _SETTINGS).write_text(text)
 
 
 def _tree(tensors: Mapping[str, np.ndarray]) -> tf.train.Checkpoint:

@@ -223,18 +223,18 @@ MASKED_LM_HEAD = (
         "generator_lm_head.bias",
     ),
 )
-TEXT_HEAD = _dense("pooled units", "head/dense", "dense", None)
+TEXT_HEAD = _dense("pooled units", "head/dense", None, None)
 """On the vector of a text."""
-TOKEN_HEAD = _dense("width units", "head/dense", "dense", "classifier")
+TOKEN_HEAD = _dense("width units", "head/dense", None, "classifier")
 SPAN_HEAD = (
-    *_dense("width one", "head/start", "dense", "qa_outputs[0]"),
-    *_dense("end one", "head/end", "dense_1", "qa_outputs[1]"),
+    *_dense("width one", "head/start", None, "qa_outputs[0]"),
+    *_dense("end one", "head/end", None, "qa_outputs[1]"),
 )
 """Hugging Face stacks both: `[n]` is output n of `qa_outputs`."""
-END_HIDDEN = _dense("two_widths hidden", "head/end_hidden", "qa_hidden", None)
+END_HIDDEN = _dense("two_widths hidden", "head/end_hidden", None, None)
 ANSWERABLE = (
-    *_dense("two_widths hidden", "head/answerable_hidden", "dense_2", None),
-    *_dense("hidden one", "head/answerable", "dense_3", None),
+    *_dense("two_widths hidden", "head/answerable_hidden", None, None),
+    *_dense("hidden one", "head/answerable", None, None),
 )
 
 

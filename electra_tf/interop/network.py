@@ -78,8 +78,6 @@ class Network:
     """config.json of Hugging Face, whose keys a later conversion writes again."""
     dtypes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """By the origin's names, of the tensors if not all are float32."""
-    slots: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """Optimizer slots by path, `m/encoder/...` and `v/encoder/...`."""
 
     def __post_init__(self) -> None:
         if self.source:  # of a stranger: the sizes decide how many weights are listed
@@ -141,16 +139,10 @@ class Network:
             if (name := getattr(row, layout.column)) is not None:
                 yield row.electra_tf, row, self.prefixes.head + name
 
-    def slot_names(self, pattern: str) -> Iterator[tuple[str, str]]:
-        """Yield our names of slots, and the library's of `{name}` and `{slot}`."""
-        for ours, _, theirs in self.rows():
-            for slot in ("m", "v"):
-                yield f"{slot}/{ours}", pattern.format(name=theirs, slot=slot)
-
     def to_ours(self, **more: Any) -> "Network":
         """Convert to our names, and layouts in float32, with this one as `origin`.
 
-        `more`: what the source has beside weights: `config`, `dtypes`, `slots`.
+        `more`: what the source has beside weights: `config`, `dtypes`.
         """
         weights, problems, shapes = {}, [], self.shapes
         layout, heads = LAYOUTS[self.format], self.shape.heads
@@ -201,14 +193,13 @@ class Network:
 
     def with_rows_exchanged(self, number: int) -> "Network":
         """Return the network with a row exchanged with row 0 in all its tables."""
-        weights, slots = (exchange_rows(a, number) for a in (self.weights, self.slots))
-        return dataclasses.replace(self, weights=weights, slots=slots)
+        return dataclasses.replace(self, weights=exchange_rows(self.weights, number))
 
 
 def exchange_rows(
     arrays: Mapping[str, np.ndarray], number: int
 ) -> Mapping[str, np.ndarray]:
-    """Return weights or slots with a row exchanged with row 0 in tables and biases."""
+    """Return weights with a row exchanged with row 0 in tables and biases."""
     if not number:
         return arrays
     exchanged = dict(arrays)

@@ -1,12 +1,11 @@
 """Heads of fine-tuned models: their rows and shapes, and what weights do not say.
 
-Sources: google-research/electra finetune/{classification,qa,tagging}/*_tasks.py, whose
-heads have the scope `task_specific/NAME`; transformers modeling_electra.py.
+Source: transformers modeling_electra.py.
 """
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from electra_tf.config import finetuning
 from electra_tf.errors import InputError, format_list
@@ -24,7 +23,6 @@ from electra_tf.interop.names import (
 MODEL = "model.keras"  # in the output folder of finetune
 _SPAN_HIDDEN = 512  # width of a question answerer's hidden layers, as the original's
 _ARGUMENTS = ("settings", "name", "trainable")  # of every model
-_NO_VALUES: Mapping[str, Any] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,20 +33,11 @@ class HeadForm:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of `TaskHead`, and settings below `model`, which choose this form."""
     library: str = "electra"  # the model in transformers: `electra` or `bert`
-    arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Arguments of a model whose files do not have them."""
 
     def exists_in(self, format: str) -> bool:
         """Return whether a library has the same layers."""
         column = LAYOUTS[format].column
         return all(getattr(row, column) is not None for row in self.rows)
-
-
-class ReleasedTask(NamedTuple):
-    """A task of the released code, finetune/task_builder.py."""
-
-    labels: tuple[str, ...] = ()  # names of the classes in the order of the logits
-    arguments: Mapping[str, Any] = _NO_VALUES  # of models whose files lack them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +48,6 @@ class HeadKind:
     transformers: str  # end of the class's name, after `Electra` or `Bert`
     forms: tuple[HeadForm, ...]  # the first of a library is to be fine-tuned for it
     has_labels: bool = False  # whether outputs have names; False: one unit
-    needs_labels: bool = False
-    """True if the user must name outputs without names; False: they are numbered."""
     fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Fields of `TaskHead` by the names of settings below `model`."""
     arguments: tuple[str, ...] = ()  # of the class, which are stored beside names
@@ -73,8 +60,6 @@ class HeadKind:
     dropout_keys: tuple[str, ...] = ()  # keys of the head's dropout rate in config.json
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Other keys of config.json."""
-    released_tasks: Mapping[str, ReleasedTask] = dataclasses.field(default_factory=dict)
-    """Names of its tasks in TensorFlow 1 checkpoints of the released code."""
 
 
 def text_forms(pooler: str, output: str) -> tuple[HeadForm, ...]:
@@ -92,16 +77,12 @@ def _span_form(joint_prediction: bool, answerable: bool) -> HeadForm:
     return HeadForm(
         (*SPAN_HEAD, *hidden, *(ANSWERABLE if answerable else ())),
         {"joint_prediction": joint_prediction, "answerable": answerable},
-        # The original's `qa_na_threshold`.
-        arguments={"null_threshold": -2.75} if answerable else {},
     )
 
 
 TEXT_FIELDS = {"pooler": "pooler", "pooling": "pooling", "head_dropout": "dropout"}
 """`HeadKind.fields` of heads on the vector of a text."""
 _TEXT_FORMS = text_forms("classifier.dense", "classifier.out_proj")
-_BINARY = ReleasedTask(("0", "1"))
-_ENTAILMENT = ReleasedTask(("entailment", "not_entailment"))
 _SCORE = "LABEL_0"  # transformers' name of a single output
 
 TASK_HEADS: dict[str, HeadKind] = {
@@ -118,11 +99,6 @@ TASK_HEADS: dict[str, HeadKind] = {
         },
         other_problem_types=("regression",),
         dropout_keys=("classifier_dropout",),
-        released_tasks={
-            **dict.fromkeys(("cola", "mrpc", "sst", "qqp"), _BINARY),
-            **dict.fromkeys(("rte", "qnli"), _ENTAILMENT),
-            "mnli": ReleasedTask(("contradiction", "entailment", "neutral")),
-        },
     ),
     "regressor": HeadKind(
         "TextRegressor",
@@ -134,16 +110,13 @@ TASK_HEADS: dict[str, HeadKind] = {
         other_problem_types=("multi_label_classification",),
         dropout_keys=("classifier_dropout",),
         config={"id2label": {"0": _SCORE}, "label2id": {_SCORE: 0}},
-        released_tasks={"sts": ReleasedTask(arguments={"low": 0.0, "high": 5.0})},
     ),
     "token_classifier": HeadKind(
         "TokenClassifier",
         "ForTokenClassification",
         (HeadForm(TOKEN_HEAD),),
         has_labels=True,
-        needs_labels=True,  # the released code's ids depend on the training data
         arguments=("scheme",),
-        released_tasks={"chunk": ReleasedTask()},
     ),
     "choice_classifier": HeadKind(
         "ChoiceClassifier",
@@ -162,27 +135,11 @@ TASK_HEADS: dict[str, HeadKind] = {
     ),
 }  # fmt: skip
 """Heads by the kind of the model, `TextModel.kind`."""
-RELEASED_NAMES = {
-    "sst2": "sst",
-    "stsb": "sts",
-    "chunking": "chunk",
-    "squad1": "squadv1",
-    "squad2": "squad",
-}
-"""Names of tasks in the released code, by those of `--task`, where they differ."""
 
 
 def kind_of(model: str) -> str | None:
     """Return the kind of a class of this package; None: it is no model of a task."""
     return next((n for n, kind in TASK_HEADS.items() if kind.model == model), None)
-
-
-def released_task(name: str) -> tuple[str | None, ReleasedTask]:
-    """Return kind and facts of a task of the released code; None: no such task."""
-    for kind, facts in TASK_HEADS.items():
-        if name in facts.released_tasks:
-            return kind, facts.released_tasks[name]
-    return None, ReleasedTask()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +153,6 @@ class TaskHead:
     pooler: finetuning.Pooler = "none"  # hidden layer on the vector of a text
     pooling: finetuning.Pooling = "cls"  # vector of a text; other libraries have [CLS]
     dropout: float | None = None  # rate for the vector of a text; None: default
-    name: str = ""  # name of the task in a TensorFlow 1 checkpoint
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Of this package's model: `settings`, `scheme`, `pairs` and others."""
 
@@ -249,13 +205,8 @@ class TaskHead:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of this package's model, stored or by default."""
-        _, task = released_task(self.name)
-        return {
-            **self.form.arguments,
-            **task.arguments,
-            **_selected(self.settings, self.kind),
-        }
+        """Arguments of this package's model, as far as they are stored."""
+        return _selected(self.settings, self.kind)
 
 
 def _selected(arguments: Mapping[str, Any], kind: HeadKind) -> dict[str, Any]:
@@ -267,8 +218,6 @@ def _selected(arguments: Mapping[str, Any], kind: HeadKind) -> dict[str, Any]:
 class HeadOptions:
     """What a user says about the head of a source."""
 
-    task: str | None = None  # its task in a TensorFlow 1 checkpoint; None: the only one
-    kind: str | None = None  # its kind, if the released code has no task of that name
     labels: tuple[str, ...] = ()
     """Names of its classes or tags; empty: those of the source."""
     pairs: bool = False  # whether it takes pairs, which other files do not say

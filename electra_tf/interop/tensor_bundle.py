@@ -1,4 +1,4 @@
-"""Read and write the files of TensorFlow checkpoints.
+"""Read the files of TensorFlow checkpoints.
 
 A checkpoint is an index, a table of `BundleEntryProto` by name in LevelDB's format, and
 data files. TensorFlow ends the process at an index of negative sizes and allocates any
@@ -8,7 +8,7 @@ Sources: TensorFlow tensor_bundle.proto and core/lib/io/table_format.txt.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -54,17 +54,6 @@ def read_bundle(prefix: str) -> dict[str, np.ndarray]:
             values = data.view(tf.as_dtype(entry.dtype).as_numpy_dtype)
             tensors[name] = values.reshape(_shape(entry))
         return tensors
-
-
-def write_bundle(prefix: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Write a checkpoint."""
-    names = list(tensors)
-    tf.raw_ops.SaveV2(
-        prefix=prefix,
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[tensors[name] for name in names],
-    )
 
 
 def _entries(prefix: str) -> tuple[int, dict[str, BundleEntryProto]]:

@@ -106,7 +106,7 @@ def convert_checkpoint(
         source: A model of any format, an id of the Hugging Face hub, a URL, or two of
             them, `DISCRIMINATOR,GENERATOR`.
         target: A folder that does not exist.
-        format: `electra_tf`, `huggingface`, `keras_hub`, `model_garden` or `tf1`.
+        format: `electra_tf`, `huggingface`, `keras_hub` or `model_garden`.
         part: Which networks of a pair to convert.
         vocab: A vocabulary for a source without one, or in place of its own.
         sharing: `none` gives a pair's networks tables of their own; `auto` shares equal
@@ -197,15 +197,12 @@ def _reject_lost_heads(model: PretrainedModel, format: str) -> None:
 def _left_out(
     model: PretrainedModel, written: Sequence[Network], format: str
 ) -> dict[str, str]:
-    """Return the heads, slots and settings of a tokenizer that a target lacks."""
+    """Return the heads and settings of a tokenizer that a target lacks."""
     left_out = {
         f"the {network.role}'s head": f"{target.format} has no such head"
         for network, target in zip(model.networks, written, strict=True)
         if network.role != "encoder" and target.role == "encoder"
     }
-    slots = sum(len(network.slots) for network in model.networks)
-    if slots and format not in ("electra_tf", "tf1"):
-        left_out[f"{slots} optimizer slots"] = f"{format} does not store them"
     stored = model.head.settings if model.head else {}
     low, high = stored.get("low", 0.0), stored.get("high", 1.0)
     if format == "huggingface" and (low, high) != (0.0, 1.0):

@@ -114,8 +114,6 @@ _HEADS = {
         "discriminator_predictions/dense_1",
         "generator": "generator_predictions/dense generator_predictions/LayerNorm "
         "generator_predictions/output_bias",
-        "classifier": "dense",
-        "question_answerer": "dense qa_hidden dense_1 dense_2 dense_3",
     },
     "huggingface": {
         "discriminator": "discriminator_predictions.dense "

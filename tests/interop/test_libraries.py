@@ -16,6 +16,7 @@ import subprocess
 
 import numpy as np
 import pytest
+import tiny
 
 import electra_tf
 from electra_tf.runs.conversion import convert_checkpoint
@@ -383,7 +384,7 @@ def original():
 def test_graph_of_the_original(pair, original):
     name, (embedding, *sizes), models, folder = pair
     parts = f"{folder / 'discriminator'},{folder / 'generator'}"
-    convert_checkpoint(parts, folder / "tf1", "tf1")
+    tiny.tf1(folder / "tf1", parts)
     keys = ("hidden_size", "num_attention_heads", "intermediate_size")
     shapes = {
         half: dict(zip((*keys, "num_hidden_layers"), size, strict=True))

@@ -41,8 +41,8 @@ def models(tmp_path_factory):
     shutil.copytree(DISCRIMINATOR, parent / "huggingface")
     for name in ("keras_hub", "model_garden"):
         shutil.copytree(GOLDEN / name, parent / name)
-    for name in ("electra_tf", "tf1"):
-        convert_checkpoint(DISCRIMINATOR, parent / name, name)
+    tiny.tf1(parent / "tf1", DISCRIMINATOR)
+    convert_checkpoint(DISCRIMINATOR, parent / "electra_tf")
     (step,) = (parent / "electra_tf").iterdir()
     step.rename(parent / "step")
     shutil.copytree(DISCRIMINATOR, parent / "shards")

@@ -155,9 +155,12 @@ def test_pad_anywhere_survives_training_of_a_classifier(theirs, tmp_path):
     model.save(tmp_path / "model.keras")
     model = electra_tf.load_model(tmp_path / "model.keras")
     assert model.tokenizer.settings.pad_id == 4
-    convert_checkpoint(tmp_path / "model.keras", tmp_path / "tf1", "tf1")
+    target = tmp_path / "garden"
+    convert_checkpoint(
+        tmp_path / "model.keras", target, "model_garden", drop_head=True, force=True
+    )
     expected = (source / "vocab.txt").read_bytes()
-    assert (tmp_path / "tf1" / "vocab.txt").read_bytes() == expected
+    assert (target / "vocab.txt").read_bytes() == expected
 
 
 def test_a_vocabulary_alone_must_begin_with_pad(theirs):

@@ -1,4 +1,4 @@
-"""Heads of fine-tuned models between this package, transformers and TensorFlow 1."""
+"""Heads of fine-tuned models between this package and transformers."""
 
 import dataclasses
 import json
@@ -13,9 +13,6 @@ from conftest import failure
 import electra_tf
 from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.interop.task_heads import HeadOptions
-from electra_tf.interop.tensor_bundle import read_bundle, write_bundle
-from electra_tf.interop.tf1 import TF1_SETTINGS
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.exporting import load_exportable
 from electra_tf.serving.export_options import IDS
@@ -272,18 +269,12 @@ def finished(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("name", "format"),
-    [
-        *((n, "tf1") for n in ("classifier", "regressor", "spans")),
-        *((n, "huggingface") for n in ("tagger", "independent", "gelu_regressor")),
-    ],
-)
+@pytest.mark.parametrize("name", ["tagger", "independent", "gelu_regressor"])
 def test_models_of_this_package_return_with_weights_and_settings(
-    name, format, finished, tmp_path
+    name, finished, tmp_path
 ):
     file = finished / f"{name}.keras"
-    report = convert_checkpoint(file, tmp_path / "theirs", format)
+    report = convert_checkpoint(file, tmp_path / "theirs", "huggingface")
     assert prove(report)[0].largest < 1e-9
     convert_checkpoint(tmp_path / "theirs", tmp_path / "back")
     one, other = (electra_tf.load_model(p) for p in (file, tmp_path / "back"))
@@ -296,7 +287,7 @@ def test_models_of_this_package_return_with_weights_and_settings(
     assert {k: v for k, v in old.items() if k != "shape"} == {
         k: v for k, v in new.items() if k != "shape"
     }
-    if "regressor" in name and format == "huggingface":
+    if "regressor" in name:
         assert "score is 1 + 6 times" in str(report)
 
 
@@ -305,8 +296,6 @@ def test_models_of_this_package_return_with_weights_and_settings(
     [
         ("classifier", "huggingface", "model.pooler=gelu"),
         ("tanh", "huggingface", "model.pooler=gelu"),
-        ("gelu", "tf1", "model.pooler=none"),
-        ("mean", "tf1", "model.pooling=cls"),
         ("mean", "huggingface", "model.pooling=cls --set=model.pooler=gelu"),
         ("spans", "huggingface", "model.joint_prediction=false"),
         ("regressor", "keras_hub", "--drop_head"),
@@ -328,88 +317,14 @@ def test_heads_that_a_library_lacks_are_refused_unless_dropped(
         assert prove(report)[0].logits is None
 
 
-@pytest.fixture
-def tasks(finished, tmp_path):
-    """Return a function that writes heads of tasks as the released code names them."""
-
-    def write(model, *tasks):
-        convert_checkpoint(finished / f"{model}.keras", tmp_path / "tf1", "tf1")
-        prefix = str(tmp_path / "tf1" / "model.ckpt-0")
-        tensors = read_bundle(prefix)
-        heads = {n: a for n, a in tensors.items() if n.startswith("task_specific/")}
-        others = {n: a for n, a in tensors.items() if n not in heads}
-        for task in tasks:
-            others |= {
-                "/".join(["task_specific", task, *name.split("/")[2:]]): array
-                for name, array in heads.items()
-            }
-        write_bundle(prefix, others)
-        settings = json.loads((tmp_path / "tf1" / TF1_SETTINGS).read_text())
-        settings.pop("task")
-        (tmp_path / "tf1" / TF1_SETTINGS).write_text(json.dumps(settings))
-        return str(tmp_path / "tf1")
-
-    return write
-
-
-@pytest.mark.parametrize(
-    ("model", "task", "options", "role", "labels"),
-    [
-        ("classifier", "rte", {}, "classifier", ("entailment", "not_entailment")),
-        (
-            "classifier", "own", {"kind": "classifier", "labels": ("a", "b")},
-            "classifier", ("a", "b"),
-        ),
-        ("regressor", "sts", {}, "regressor", ()),
-        (
-            "tagger", "chunk", {"labels": tuple("abcde")},
-            "token_classifier", tuple("abcde"),
-        ),
-        ("spans", "squad", {}, "question_answerer", ()),
-        ("independent", "newsqa", {}, "question_answerer", ()),
-    ],
-)  # fmt: skip
-def test_heads_of_the_released_code_are_known_by_their_task(
-    model, task, options, role, labels, finished, tasks, tmp_path
-):
-    path = tasks(model, task)
-    convert_checkpoint(path, tmp_path / "ours", head=HeadOptions(**options))
-    read = electra_tf.load_model(tmp_path / "ours")
-    network = sources.open_source(
-        path, options=HeadOptions(**options)
-    ).fine_tuned.networks[0]
-    assert (network.role, network.head.labels) == (role, labels)
-    original = electra_tf.load_model(finished / f"{model}.keras")
-    for before, after in zip(original.head.weights, read.head.weights, strict=True):
-        np.testing.assert_array_equal(before, after)
-    if task == "sts":
-        assert (read.low, read.high) == (0.0, 5.0)
-
-
-def test_one_of_several_tasks_is_chosen(tasks, tmp_path, here):
-    path = tasks("classifier", "cola", "rte")
-    flags = f"--from={path}", f"--to={tmp_path / 'ours'}"
-    assert "--task" in failure(here("convert", *flags))
-    assert "sst" in failure(here("convert", *flags, "--task=sst"))
-    result = here("convert", *flags, "--task=rte")
+def test_the_encoder_of_a_tf1_checkpoint_with_a_task_is_converted(tmp_path, here):
+    kernel = {"task_specific/cola/dense/kernel": np.zeros((36, 2), np.float32)}
+    tiny.tf1(tmp_path / "tf1", GOLDEN, **kernel)
+    flags = f"--from={tmp_path / 'tf1'}", f"--to={tmp_path / 'ours'}"
+    assert "--drop_head" in failure(here("convert", *flags))
+    result = here("convert", *flags, "--drop_head")
     assert result.returncode == 0, result.stderr
     assert "left out: task_specific/cola/dense/kernel" in result.stdout
-    labels = electra_tf.load_model(tmp_path / "ours").labels
-    assert labels == ("entailment", "not_entailment")
-
-
-@pytest.mark.parametrize(
-    ("model", "task", "labels", "message"),
-    [
-        ("classifier", "own", (), "--head"),
-        ("tagger", "chunk", ("a", "b"), "5 logits"),
-        ("regressor", "sts", ("a",), "0 logits"),
-    ],
-)
-def test_heads_without_names_are_refused(model, task, labels, message, tasks, tmp_path):
-    options = HeadOptions(labels=labels)
-    with pytest.raises(InputError, match=message):
-        convert_checkpoint(tasks(model, task), tmp_path / "ours", head=options)
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,7 @@ from tensorflow.core.protobuf import tensor_bundle_pb2
 from electra_tf.errors import InputError
 from electra_tf.interop import huggingface, keras_file, keras_hub, tf1
 from electra_tf.interop.hdf5_file import read_hdf5_file
-from electra_tf.interop.tensor_bundle import read_bundle, write_bundle
-from electra_tf.runs.conversion import convert_checkpoint
+from electra_tf.interop.tensor_bundle import read_bundle
 from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint
@@ -237,7 +236,7 @@ def test_damaged_hdf5_files(tmp_path):
 @pytest.fixture(scope="module")
 def tf1_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("untrusted") / "tf1"
-    convert_checkpoint(str(DISCRIMINATOR), folder, "tf1")
+    tiny.tf1(folder, str(DISCRIMINATOR))
     return folder
 
 
@@ -245,20 +244,16 @@ def tf1_folder(tmp_path_factory):
     "text",
     [
         "[]",
-        '{"heads": 3}',
-        '{"heads": {"discriminator": "nine"}}',
-        '{"heads": {"discriminator": 7}}',
-        '{"layer_norm_epsilon": "small"}',
         '{"tokenization": []}',
         '{"tokenization": {"lower_case": "perhaps"}}',
         '{"tokenization": {"unknown": 1}}',
     ],
 )
-def test_damaged_settings_beside_a_checkpoint(text, tf1_folder, tmp_path):
-    folder = tmp_path / "tf1"
-    shutil.copytree(tf1_folder, folder)
-    (folder / tf1.TF1_SETTINGS).write_text(text)
-    with pytest.raises(InputError, match="tf1"):
+def test_damaged_settings_beside_a_checkpoint(text, tmp_path):
+    folder = tmp_path / "garden"
+    shutil.copytree(GOLDEN / "model_garden", folder)
+    (folder / "electra_tf.json").write_text(text)
+    with pytest.raises(InputError, match="garden"):
         tiny.networks(str(folder))
 
 
@@ -277,7 +272,7 @@ def test_a_checkpoint_file_names_files_of_its_own_folder(tf1_folder, tmp_path):
 
 def test_a_folder_of_the_name_of_a_prefix_is_not_followed(tf1_folder, tmp_path):
     prefix = tmp_path / "model.ckpt-0"
-    write_bundle(str(prefix), {"electra/x": np.ones(2, np.float32)})
+    tiny.write_bundle(prefix, {"electra/x": np.ones(2, np.float32)})
     prefix.mkdir()
     name = f'model_checkpoint_path: "{tf1_folder}/model.ckpt-0"\n'
     (prefix / "checkpoint").write_text(name)
@@ -288,7 +283,7 @@ def test_a_layer_number_that_no_weights_reach(tf1_folder, tmp_path):
     tensors = dict(tf1.read_checkpoint(str(tf1_folder / "model.ckpt-0")))
     name = next(name for name in tensors if "encoder/layer_1/" in name)
     tensors[name.replace("layer_1/", "layer_999999999/")] = tensors[name]
-    write_bundle(str(tmp_path / "model.ckpt-0"), tensors)
+    tiny.write_bundle(tmp_path / "model.ckpt-0", tensors)
     refused(tiny.networks, tmp_path / "model.ckpt-0", "depth 1000000000")
 
 
@@ -425,7 +420,7 @@ def test_indexes_that_are_laid_out_otherwise(layout, words, tmp_path):
 
 def test_a_checkpoint_of_more_tensors_than_files_may_be_open(tmp_path):
     prefix = str(tmp_path / "model.ckpt-0")
-    write_bundle(prefix, {f"w{n}": np.full(1, n, np.float32) for n in range(600)})
+    tiny.write_bundle(prefix, {f"w{n}": np.full(1, n, np.float32) for n in range(600)})
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, limits[1]))
     try:
@@ -464,7 +459,7 @@ def test_changed_indexes(tmp_path):
 
 def test_numbers_of_a_checkpoint_must_be_finite(tmp_path):
     prefix = str(tmp_path / "model.ckpt-0")
-    write_bundle(prefix, {"a": np.array([1, np.inf], np.float32)})
+    tiny.write_bundle(prefix, {"a": np.array([1, np.inf], np.float32)})
     refused(tf1.read_checkpoint, prefix, "'a'")
 
 

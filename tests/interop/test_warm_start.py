@@ -79,9 +79,13 @@ def test_a_pair_of_any_format_sets_all_weights(form, folder, ours, public, tmp_p
         "halves": f"{public / 'discriminator'},{public / 'generator'}",
         "tf1": tmp_path / "tf1",
     }[form]
-    if form == "tf1":
-        convert_checkpoint(ours, source, "tf1")
-    before, after, text = load(resolve(folder), source)
+    sets = ()
+    if (
+        form == "tf1"
+    ):  # which stores no number of heads; those of its models are 64 wide
+        tiny.tf1(source, ours)
+        sets = ("model.heads=1", "model.generator_heads=1")
+    before, after, text = load(resolve(folder, *sets), source)
     for name, values in open_checkpoint(ours).weights().items():
         np.testing.assert_array_equal(after[name], values, err_msg=name)
     assert f"loaded: all {len(before)} weights" in text
