@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-import pydantic
 from pydantic import Field
 
 from electra_tf.config.fields import Count, Positive, Seed, Share, section
@@ -120,46 +119,7 @@ class InputConfig:
 
     batch_size: Positive = 128
     """Rows of a global batch, over all hosts and replicas."""
-    batch_size_ramp: tuple[tuple[Positive, Positive], ...] = ()
-    """Smaller batches first, as pairs (last step, rows): `[[1000, 32], [3000, 64]]` has
-    32 rows up to step 1000, 64 up to step 3000, then `batch_size`."""
     seed: Seed = 0
     """Seed of the order of the records, which differs in each epoch."""
     shuffle_window: Positive = 65536
     """Records that are read and shuffled together."""
-
-    @property
-    def phases(self) -> tuple[tuple[int, int | None, int], ...]:
-        """Phases of one batch size: completed steps at start and end, and rows."""
-        ends: list[int | None] = [end for end, _ in self.batch_size_ramp]
-        rows = [size for _, size in self.batch_size_ramp]
-        starts = (0, *(end for end in ends if end is not None))
-        return tuple(zip(starts, (*ends, None), (*rows, self.batch_size), strict=True))
-
-    @property
-    def phase_starts(self) -> frozenset[int]:
-        """Completed steps after which the batch size changes."""
-        return frozenset(end for end, _ in self.batch_size_ramp)
-
-    def rows_at(self, step: int) -> int:
-        """Return the rows of the batch after a number of completed steps."""
-        return next(n for _, end, n in self.phases if end is None or step < end)
-
-    def rows_until(self, step: int) -> int:
-        """Return the rows of all batches up to a step."""
-        return sum(
-            (min(step, step if end is None else end) - first) * rows
-            for first, end, rows in self.phases
-            if first < step
-        )
-
-    @pydantic.model_validator(mode="after")
-    def _ramp_rises(self) -> "InputConfig":
-        sizes = [rows for _, _, rows in self.phases]
-        starts = [first for first, _, _ in self.phases]
-        if sizes != sorted(set(sizes)) or starts != sorted(set(starts)):
-            raise ValueError(
-                "the steps and rows of `batch_size_ramp` must rise, and end below "
-                f"`batch_size` {self.batch_size}, not {self.batch_size_ramp}"
-            )
-        return self

@@ -293,11 +293,6 @@ class PretrainingConfig:
         return self.masking.max_predictions(self.records.max_length)
 
     @property
-    def mean_batch_size(self) -> float:
-        """Mean number of rows of a batch over all steps."""
-        return self.input.rows_until(self.training.steps) / self.training.steps
-
-    @property
     def restart(self) -> int | None:
         """Step at which `two_stage` begins its second stage, with a new optimizer."""
         if self.objective.facts.stages == 1:
@@ -371,14 +366,8 @@ class PretrainingConfig:
                 f"records.max_length {length} must not exceed model.max_positions "
                 f"{limit}"
             )
-        for _, end, rows in self.input.phases:
-            if rows % (count := self.training.accumulation):
-                name = "input.batch_size" + "_ramp" * (end is not None)
-                yield (
-                    f"{name} {rows} must be a multiple of training.accumulation {count}"
-                )
-        if (last := max(self.input.phase_starts, default=0)) >= steps:
+        if self.input.batch_size % (count := self.training.accumulation):
             yield (
-                f"input.batch_size_ramp must end before training.steps {steps}, not "
-                f"at {last}"
+                f"input.batch_size {self.input.batch_size} must be a multiple of "
+                f"training.accumulation {count}"
             )

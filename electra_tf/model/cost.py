@@ -59,7 +59,7 @@ def step_flops(config: PretrainingConfig, rows: int | None = None) -> int:
 
 def training_flops(config: PretrainingConfig) -> int:
     """Return the FLOPs that a whole training executes, recomputed logits included."""
-    rows = config.input.rows_until(config.training.steps)
+    rows = config.training.steps * config.input.batch_size
     return recomputed_flops(config, rows) + step_flops(config, rows)
 
 

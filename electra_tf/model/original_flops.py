@@ -72,7 +72,7 @@ def training_flops(
 ) -> float:
     """Return the FLOPs of a config's training."""
     objective, facts = config.objective, config.objective.facts
-    length, rows = config.records.max_length, config.mean_batch_size
+    length, rows = config.records.max_length, config.input.batch_size
     steps = config.training.steps
     main = config.model.encoder
     if facts.head == "masked_lm":

@@ -48,7 +48,7 @@ def describe(
     config, shapes = experiment.config, variable_shapes(experiment)
     steps, flops = config.training.steps, experiment.step_flops
     needed = _BYTES_PER_PARAMETER * sum(parameter_counts(shapes).values())
-    rows = round(steps * config.mean_batch_size)
+    rows = steps * config.input.batch_size
     end = experiment.config_warnings()
     lines = [
         f"passes over the records: {rows / records:,.1f} ({steps:,} steps read "
@@ -77,7 +77,7 @@ def describe(
         ]
     lines += [
         *_describe_sizes(experiment, shapes),
-        f"{flops:.4g} FLOPs per step, {flops * _full_steps(experiment):.4g} in "
+        f"{flops:.4g} FLOPs per step, {flops * steps:.4g} in "
         f"{steps:,} steps; {original_flops.training_flops(config):.4g} by the paper's "
         "rule of counting",
     ]
@@ -271,19 +271,13 @@ def _describe_estimate(
     memory = "not measured on this system"
     if estimate.memory is not None:
         memory = f"about {estimate.memory / 2**30:.2f} GiB of {owner}"
-    total = _format_duration(_full_steps(experiment) * estimate.seconds)
+    total = _format_duration(experiment.config.training.steps * estimate.seconds)
     return [
         f"time to train: about {total}, without start-up and evaluation",
         f"step: about {estimate.seconds:.3g} s, "
         f"{experiment.step_flops / estimate.seconds:.3g} FLOP/s; {how}",
         f"memory: {memory}",
     ]
-
-
-def _full_steps(experiment: Experiment) -> float:
-    """Return the number of steps of the full batch that have all rows of training."""
-    config = experiment.config
-    return config.training.steps * config.mean_batch_size / config.input.batch_size
 
 
 def _format_duration(seconds: float) -> str:

@@ -96,8 +96,6 @@ class Experiment:
         strategy = strategy or tf.distribute.get_strategy()
         config, accumulation = self.config, self.config.training.accumulation
         check_batch(strategy, config.input.batch_size, accumulation)
-        for _, rows in config.input.batch_size_ramp:
-            check_batch(strategy, rows, accumulation, "input.batch_size_ramp")
         with strategy.scope():
             pretrainer = Pretrainer(config, self.special_tokens)
             steps, restart = config.training.steps, config.restart

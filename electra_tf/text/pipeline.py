@@ -31,11 +31,11 @@ def training_batches(
 ) -> tf.data.Dataset:
     """Return a stream of batches; each epoch drops an incomplete last batch.
 
-    The stream is endless, or ends where the batch size changes.
+    The stream is endless.
 
     Args:
         record_set: The records.
-        settings: Global batch sizes, seed and shuffle window.
+        settings: Global batch size, seed and shuffle window.
         first_batch: Number of batches consumed before; the stream resumes with the
             next record.
         host: Index of this host; it reads rows [host * B / hosts, ...) of each batch.
@@ -56,40 +56,22 @@ def training_batches(
         for batch in electra_tf.training_batches(records, config.input).take(2):
             batch.input_ids_BL  # int32 [8, 32]
     """
-    if record_set.total < settings.batch_size:
+    size = settings.batch_size
+    if record_set.total < size:
         raise InputError(
-            f"{record_set.total} records are less than a batch of "
-            f"{settings.batch_size}; lower input.batch_size or build more"
+            f"{record_set.total} records are less than a batch of {size}; lower "
+            "input.batch_size or build more"
         )
-    size = settings.rows_at(first_batch)
     rows = _rows_of_host(size, host, hosts)
-    first_epoch, skipped = _position(record_set.total, settings, first_batch)
+    first_epoch, skipped = divmod(first_batch, record_set.total // size)
 
     def epoch(number: tf.Tensor) -> tf.data.Dataset:
-        skip = tf.where(number == first_epoch, skipped, 0)
+        skip = tf.where(number == first_epoch, skipped * size, 0)
         payloads = _shuffle_epoch(record_set, settings, number, tf.cast(skip, tf.int64))
         return payloads.rebatch(size, drop_remainder=True)
 
     payloads = tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch)
-    ends = [end for end in sorted(settings.phase_starts) if end > first_batch]
-    if ends:
-        payloads = payloads.take(ends[0] - first_batch)
     return _parse_batches(payloads, record_set, rows)
-
-
-def _position(total: int, settings: InputConfig, first_batch: int) -> tuple[int, int]:
-    """Return epoch and number of the record with which a batch begins."""
-    epoch = record = 0
-    for first, end, rows in settings.phases:
-        if first > first_batch:
-            break
-        left = (first_batch if end is None else min(first_batch, end)) - first
-        here = (total - record) // rows
-        if left >= here:  # the rest of the epoch has fewer records than a batch
-            full, left = divmod(left - here, total // rows)
-            epoch, record = epoch + 1 + full, 0
-        record += left * rows
-    return epoch, record
 
 
 def evaluation_batches(

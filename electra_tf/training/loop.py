@@ -81,9 +81,6 @@ class TrainingLoop:
         settings = self.config.training
         self._run_steps = train_runner(self.strategy, self.trainer)
         self._keep_steps = steps_at_shares(settings.keep_at, settings.steps)
-        # Steps after which the train step or the size of its batches changes.
-        phases = self.config.input.phase_starts
-        self._phase_starts = {*self.trainer.stage_starts, *phases}
         self._signal: int | None = None
         self._workers = WorkerSync(self.strategy)
 
@@ -143,12 +140,12 @@ class TrainingLoop:
                 self._set_status("training")
             window.add(metrics, count, max(times), waited)
             is_last = step == settings.steps
-            is_boundary = is_last or step in self._phase_starts
+            is_boundary = is_last or step in self.trainer.stage_starts
             if step % settings.log_every == 0 or is_boundary:
                 self._log_metrics(step, window)
                 window = window.next_window()
             if is_boundary and not is_last:
-                iterator = self._begin_phase(step, iterator)
+                self.trainer.begin(step)
                 window = MetricWindow()  # the next call compiles
             if self.evaluate and (step % settings.evaluate_every == 0 or is_last):
                 self._run_evaluation(step)
@@ -160,19 +157,12 @@ class TrainingLoop:
                 return stop_signal
         return 0
 
-    def _begin_phase(self, step: int, iterator: Any) -> Any:
-        """Return the iterator of the batches from the next step on."""
-        if step in self.trainer.stage_starts:
-            self.trainer.begin(step)
-        is_new = step in self.config.input.phase_starts
-        return self._iterator(step) if is_new else iterator
-
     def _next_boundary(self, step: int) -> int:
         """Return the next step at which to log, evaluate or save."""
         settings = self.config.training
         periods = (settings.log_every, settings.save_every, settings.evaluate_every)
         boundaries = [(step // period + 1) * period for period in periods]
-        single = {*self._keep_steps, *self._phase_starts}
+        single = {*self._keep_steps, *self.trainer.stage_starts}
         boundaries += [number for number in single if number > step]
         return min(*boundaries, settings.steps)
 
@@ -202,12 +192,9 @@ class TrainingLoop:
         values = self.compute_metrics(window.metrics)
         # The rate of the update of this step; the others are means over the window.
         values["learning_rate"] = float(self.trainer.optimizer.schedule(step - 1))
-        tokens, batches = values.pop("tokens"), self.config.input
-        # Steps of the current batch size that would have all rows that are left.
-        rows, last = batches.rows_at(step - 1), self.config.training.steps
-        left = batches.rows_until(last) - batches.rows_until(step)
-        flops = self.step_flops * rows / batches.batch_size
-        values |= window.speed_metrics(tokens, left / rows, flops)
+        tokens = values.pop("tokens")
+        left = self.config.training.steps - step
+        values |= window.speed_metrics(tokens, left, self.step_flops)
         self.outputs.metric_logger.train(step, values)
         for warning in self.outputs.health(step, values):
             self.outputs.metric_logger.log(f"health: {warning}")

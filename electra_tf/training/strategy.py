@@ -43,10 +43,7 @@ def choose(
 
 
 def check_batch(
-    strategy: tf.distribute.Strategy,
-    batch_size: int,
-    accumulation: int,
-    name: str = "input.batch_size",
+    strategy: tf.distribute.Strategy, batch_size: int, accumulation: int
 ) -> None:
     """Raise an InputError unless a batch divides evenly into micro-batches."""
     replicas = strategy.num_replicas_in_sync
@@ -54,9 +51,10 @@ def check_batch(
     if batch_size % divisor:
         below = batch_size // divisor * divisor
         raise InputError(
-            f"{name} {batch_size} must be divisible by the {replicas} replicas"
+            f"input.batch_size {batch_size} must be divisible by the {replicas} "
+            "replicas"
             + f" times training.accumulation={accumulation}" * (accumulation > 1)
-            + f"; set {name}={below or divisor} or {below + divisor}"
+            + f"; set input.batch_size={below or divisor} or {below + divisor}"
         )
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from electra_tf.config.loader import load_config
 from electra_tf.config.model import ModelConfig
-from electra_tf.model import cost
 from electra_tf.model.original_flops import masked_lm_flops, training_flops
 
 SCRIPT = {
@@ -72,14 +71,6 @@ def test_other_objectives_count_their_networks():
     frozen = flops("base", "objective.freeze_generator=true", *own)
     assert frozen == pytest.approx(flops("base") - generator / 2)
     assert flops("ablations/electric") > flops("base")
-
-
-@pytest.mark.parametrize("count", [training_flops, cost.training_flops])
-def test_a_ramp_of_the_batch_counts_its_rows(count):
-    sets = ("model.vocabulary_size=1000", "input.batch_size=128", "training.steps=4000")
-    ramp = "input.batch_size_ramp=[[2000, 64]]"
-    whole = count(load_config("tiny", sets))
-    assert count(load_config("tiny", [*sets, ramp])) == pytest.approx(0.75 * whole)
 
 
 def test_two_stages_have_half_of_each_network():

@@ -90,53 +90,6 @@ def test_the_stream_resumes_with_the_next_record(record_set):
             assert np.array_equal(a, b)
 
 
-RAMP = ((5, 2), (40, 4), (300, 5))
-
-
-def expected_rows(total, ramp, last, count):
-    """Return rows, epoch and first record of each batch."""
-    epoch = record = 0
-    batches = []
-    for step in range(count):
-        rows = next((n for end, n in ramp if step < end), last)
-        if record + rows > total:
-            epoch, record = epoch + 1, 0
-        batches.append((rows, epoch, record))
-        record += rows
-    return batches
-
-
-def test_a_ramp_reads_the_records_of_larger_and_larger_batches(record_set):
-    ramp, total, count = settings(batch_size_ramp=RAMP), record_set.total, 420
-    expected = expected_rows(total, RAMP, 8, count)
-    assert expected[-1][1] >= 1, "the ramp must cross the end of an epoch"
-    # The order of an epoch does not depend on the size of its batches.
-    read = (expected[-1][1] + 1) * total
-    singles = ids(training_batches(record_set, settings(batch_size=1)), read)
-    for step in (4, 171, 299, 400):
-        dataset = training_batches(record_set, ramp, first_batch=step)
-        phase = {n for n, _, _ in expected[step : step + 3]}
-        assert dataset.element_spec[0].shape[0] == expected[step][0]
-        for batch, (rows, epoch, record) in zip(
-            ids(dataset, 3), expected[step:], strict=False
-        ):
-            begin = epoch * total + record
-            own = np.concatenate(singles[begin : begin + rows])
-            np.testing.assert_array_equal(batch, own)
-        if len(phase) > 1:  # it ends where the batch size changes
-            assert len(ids(dataset, 4)) < 4
-    assert ramp.rows_until(count) == sum(rows for rows, _, _ in expected)
-    assert [ramp.rows_at(s) for s in range(count)] == [n for n, _, _ in expected]
-
-
-@pytest.mark.parametrize(
-    "ramp", [((5, 8),), ((5, 2), (5, 4)), ((9, 2), (5, 4)), ((5, 4), (9, 2)), ((0, 2),)]
-)
-def test_a_ramp_that_does_not_rise_is_refused(ramp):
-    with pytest.raises(ValueError, match="batch_size_ramp"):
-        settings(batch_size_ramp=ramp)
-
-
 def test_shuffling_is_uniform(record_set, tmp_path):
     path = str(tmp_path / "four.tfrecord")
     with tf.io.TFRecordWriter(path) as writer:

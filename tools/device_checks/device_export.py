@@ -349,10 +349,10 @@ def _check(
             f"The records must be those of the run {checkpoint.path}, not "
             f"{record_set.total:,} others; pass the --data of its pretrain"
         )
-    if len(config.input.phases) > 1 or config.stage_starts:
+    if config.stage_starts:
         raise InputError(
-            "A run to move must have one stage and one batch size, not those of "
-            f"{config.objective.name} with {config.input.phases}"
+            "A run to move must have one stage, not those of objective.name: "
+            f"{config.objective.name}"
         )
     if config.training.token_embeddings != "random" and not checkpoint:
         raise InputError(

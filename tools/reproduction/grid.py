@@ -39,7 +39,7 @@ class Stage:
     @property
     def facts(self) -> dict[str, Any]:
         config = self.config
-        rows = config.input.rows_until(config.training.steps)
+        rows = config.training.steps * config.input.batch_size
         length = config.records.max_length
         share = math.ceil(config.masking.rate * length) / length
         return {
