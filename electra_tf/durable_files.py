@@ -36,6 +36,18 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
+def unfinished(path: Path, suffix: str = "") -> Iterator[str]:
+    """Yield another path of a file, which gets its name if the block succeeds."""
+    path = os.path.realpath(path)
+    partial = f"{path}{PARTIAL}{suffix}"
+    try:
+        yield partial
+        publish(partial, path)
+    finally:
+        pathlib.Path(partial).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
 def replacing(path: Path, mode: str = "w", **options: Any) -> Iterator[IO]:
     """Open a new version of a file, which appears if the block succeeds.
 
@@ -47,14 +59,8 @@ def replacing(path: Path, mode: str = "w", **options: Any) -> Iterator[IO]:
         with open(path, mode, **options) as file:
             yield file
         return
-    path = os.path.realpath(path)
-    partial = f"{path}{PARTIAL}"
-    try:
-        with open(partial, mode, **options) as file:
-            yield file
-        publish(partial, path)
-    finally:
-        pathlib.Path(partial).unlink(missing_ok=True)
+    with unfinished(path) as partial, open(partial, mode, **options) as file:
+        yield file
 
 
 def is_stream(path: Path) -> bool:

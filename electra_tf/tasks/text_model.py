@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from electra_tf import sources
+from electra_tf import durable_files, sources
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
@@ -314,6 +314,17 @@ class TextModel(keras.Model, TaskMethods):
                 f"and padding_mask, not with {x!r:.60}; for texts call predict(texts)"
             )
         return super().__call__(*args, **kwargs)
+
+    def save(
+        self, filepath: str | os.PathLike, overwrite: bool = True, **options: Any
+    ) -> None:
+        """Save the model as Keras does; an interruption leaves an earlier file."""
+        path = os.path.expanduser(os.fspath(filepath))
+        if not path.endswith(".keras") or (os.path.exists(path) and not overwrite):
+            super().save(path, overwrite, **options)
+            return
+        with durable_files.unfinished(path, ".keras") as partial:
+            super().save(partial, **options)
 
     def call(self, inputs: IdRows, training: bool | None = None) -> Any:
         """Compute float32 logits, in the structure of the task's head.

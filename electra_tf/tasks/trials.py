@@ -437,12 +437,7 @@ class Trials:
             self._used_rows.write_to(copy, model)
         else:
             copy.set_weights(model.get_weights())
-        partial = self._output / f"unfinished.{MODEL}"
-        try:
-            copy.save(partial)
-            durable_files.publish(partial, self._output / MODEL)
-        finally:
-            partial.unlink(missing_ok=True)
+        copy.save(self._output / MODEL)
 
 
 def shown_scores(scores: Iterable[str]) -> list[str]:

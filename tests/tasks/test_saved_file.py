@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tiny
+from conftest import full_disk
 
 import electra_tf
 from electra_tf.errors import InputError
@@ -20,6 +21,17 @@ def saved(tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "model.keras"
     electra_tf.TextClassifier(tiny.start(), ["a", "b"], tiny.settings()).save(path)
     return path
+
+
+def test_an_interrupted_save_leaves_the_earlier_model(saved, tmp_path):
+    path = tmp_path / "model.keras"
+    content = saved.read_bytes()
+    path.write_bytes(content)
+    model = electra_tf.TextClassifier(tiny.start(), ["a", "b"], tiny.settings())
+    with pytest.raises(OSError, match="File too large"), full_disk(1000):
+        model.save(path)
+    assert path.read_bytes() == content
+    assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]
 
 
 def rewrite(path, folder, change=lambda config: config, weights=None, **more):
