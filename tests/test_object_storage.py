@@ -23,7 +23,7 @@ SETS = (
     "training.steps=24",
     "training.save_every=3",
     "training.keep_at=[0.5]",
-    "training.log_every=4",
+    "training.log_every=3",
 )
 
 

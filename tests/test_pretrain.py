@@ -91,9 +91,10 @@ def run_with_signal(number, condition, run):
 def test_a_stopped_run_resumes_to_the_same_result(folder, whole, tmp_path, here):
     """Kill it during a save, then stop it by SIGTERM and by SIGINT."""
     output = tmp_path / "run"
-    given = arguments(folder, output, evaluation_data=folder)
+    given, resumed_at = arguments(folder, output, evaluation_data=folder), []
     for _ in range(5):
         process, first = start(*given), newest(output)
+        resumed_at.append(first)
         wait_for(process, lambda first=first: newest(output) > first)
         # A save takes longer than the period.
         kill(process, lambda: unfinished(output), period=0.0002)
@@ -102,6 +103,7 @@ def test_a_stopped_run_resumes_to_the_same_result(folder, whole, tmp_path, here)
     assert unfinished(output), "no kill hit a save"
     for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
         first = newest(output)
+        resumed_at.append(first)
         done = run_with_signal(
             number,
             lambda first=first: newest(output) > first,
@@ -115,10 +117,11 @@ def test_a_stopped_run_resumes_to_the_same_result(folder, whole, tmp_path, here)
         assert done.stdout.endswith(
             f" {output}/checkpoints/step_{newest(output):08d}\n"
         )
+    resumed_at.append(newest(output))
     done = here("pretrain", *given)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("training completed")
-    assert_equal_runs(output, whole)
+    assert_equal_runs(output, whole, resumed_at)
 
 
 def test_a_run_resumes_once_its_damaged_newest_checkpoint_is_deleted(
@@ -140,7 +143,7 @@ def test_a_run_resumes_once_its_damaged_newest_checkpoint_is_deleted(
     done = here("pretrain", *given)
     assert done.returncode == 0, done.stderr
     assert "resuming after step 57 of 60" in done.stderr
-    assert_equal_runs(run, whole)
+    assert_equal_runs(run, whole, resumed_at=[57])
 
 
 @contextlib.contextmanager

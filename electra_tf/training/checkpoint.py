@@ -214,11 +214,6 @@ class CheckpointManager:
         path = newest_path(self.folder)
         return open_checkpoint(path) if path else None
 
-    def read(self, step: int, name: str) -> bytes | None:
-        """Return a file of a step's checkpoint, or None if it does not exist."""
-        path = self._path(step) / name
-        return path.read_bytes() if path.exists() else None
-
     def save(
         self,
         step: int,

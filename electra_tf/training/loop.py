@@ -36,7 +36,6 @@ from electra_tf.training.workers import WorkerSync
 _EVALUATION_BATCHES_PER_CALL = 10
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MUST_BE_FINITE = ("loss", "gradient_norm")
-_SUMS = "sums.safetensors"  # in a checkpoint: metric sums since the last log line
 
 # Batches of a stack. A greater one needs more memory, and delays the first step and the
 # answer to a signal; a smaller one returns to Python more often.
@@ -113,9 +112,7 @@ class TrainingLoop:
 
     def _train(self, iterator: Any, step: int) -> int:
         settings = self.config.training
-        # The metric sums since the last log line are in the step's checkpoint.
-        sums = self.outputs and self.outputs.checkpoints.read(step, _SUMS)
-        window = MetricWindow.parse(sums)
+        window = MetricWindow()
         if step < settings.steps:
             self._set_status(
                 "compiling the train step: a minute or more for large models"
@@ -151,7 +148,7 @@ class TrainingLoop:
                 self._run_evaluation(step)
             is_save = step % settings.save_every == 0 or step in self._keep_steps
             if is_save or is_boundary or stop_signal:
-                self._save_checkpoint(step, count, window)
+                self._save_checkpoint(step, count)
                 window.is_after_save = True
             if stop_signal:
                 return stop_signal
@@ -211,7 +208,7 @@ class TrainingLoop:
             values = self.compute_metrics(metrics)
             self.outputs.metric_logger.evaluation(step, values)
 
-    def _save_checkpoint(self, step: int, count: int, window: MetricWindow) -> None:
+    def _save_checkpoint(self, step: int, count: int) -> None:
         weights, slots = training_state(self.trainer)
         # The last update may overflow; its loss was computed before.
         arrays = [*weights.items(), *slots.items()]
@@ -219,14 +216,10 @@ class TrainingLoop:
         self._check_finite(not_finite, step - count, step)
         if self.outputs is None:
             return
-        files = {**self.outputs.files}
-        if window.metrics:
-            files[_SUMS] = window.serialize()
         # A run that resumes from this checkpoint does not log earlier steps again.
         self.outputs.metric_logger.sync()
-        self.outputs.checkpoints.save(
-            step, weights, slots, files, self.outputs.metadata
-        )
+        files, metadata = self.outputs.files, self.outputs.metadata
+        self.outputs.checkpoints.save(step, weights, slots, files, metadata)
 
 
 class Evaluation:

@@ -4,9 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import safetensors.numpy
-
 _SECONDS_PER_CALL = 2.0  # steps run in calls of this duration, which delays signals
 _MAX_STEPS_PER_CALL = 1000
 
@@ -17,32 +14,14 @@ Metrics = dict[str, Any]
 class MetricWindow:
     """Metric sums and times since the last log line."""
 
-    def __init__(
-        self, metrics: Metrics | None = None, seconds_per_step: float | None = None
-    ):
-        self.metrics = metrics or {}
+    def __init__(self, seconds_per_step: float | None = None):
+        self.metrics: Metrics = {}
         self.is_after_save = False
         """True if the other workers begin the next steps while the chief saves."""
         self._timed_steps = 0
         self._seconds = self._waited = 0.0
         # None before the first call; 0 until a call is timed.
         self._seconds_per_step = seconds_per_step
-
-    @classmethod
-    def parse(cls, data: bytes | None) -> "MetricWindow":
-        """Return a window with the sums that `serialize` wrote, or an empty one."""
-        arrays = safetensors.numpy.load(data) if data else {}
-        names = sorted({name.rpartition("/")[0] for name in arrays})
-        return cls({n: (arrays[f"{n}/total"], arrays[f"{n}/weight"]) for n in names})
-
-    def serialize(self) -> bytes:
-        """Return the metric sums as a safetensors file."""
-        arrays = {
-            f"{name}/{part}": np.asarray(values, np.float64)
-            for name, pair in self.metrics.items()
-            for part, values in zip(("total", "weight"), pair, strict=True)
-        }
-        return safetensors.numpy.save(arrays)
 
     def usual_seconds(self, steps: int) -> float | None:
         """Return the usual duration of some steps; None: unknown."""
@@ -89,7 +68,7 @@ class MetricWindow:
 
     def next_window(self) -> "MetricWindow":
         """Return an empty window with the time of a step."""
-        return MetricWindow({}, self._seconds_per_step)
+        return MetricWindow(self._seconds_per_step)
 
 
 def add_metrics(sums: Mapping[str, Any], metrics: Mapping[str, Any]) -> Metrics:

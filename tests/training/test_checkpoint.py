@@ -67,8 +67,6 @@ def test_a_saved_checkpoint_is_read_back(checkpoints, folder):
     for expected, actual in zip(arrays(3), saved, strict=True):
         assert_equal(actual, expected)
     assert checkpoint.read("vocab.txt") == FILES["vocab.txt"]
-    assert checkpoints.read(3, "vocab.txt") == FILES["vocab.txt"]
-    assert checkpoints.read(3, "none") is checkpoints.read(4, "vocab.txt") is None
     assert names(folder / "step_00000003") == sorted([*NAMES, "checkpoint.json"])
 
 
