@@ -150,7 +150,7 @@ class Run:
                 watchdog = stack.enter_context(Watchdog(settings.worker_timeout))
                 expect = watchdog.expect
             first_step = newest.step if newest else 0
-            with expect("the start of the other workers"):
+            with expect():
                 workers.check(first_step, lock_token(self.model_dir))
             stack.enter_context(reraise_bad_records(record_set))
             notes.append(self._load_weights(pretrainer, newest, source, record_set))

@@ -95,7 +95,7 @@ class TrainingLoop:
         try:
             stop_signal = self._train(iterator, step)
             # No worker exits before the chief has written the last checkpoint.
-            with self.expect("the end of training"):
+            with self.expect():
                 self._workers.all_gather(0)
             return stop_signal
         finally:
@@ -120,8 +120,7 @@ class TrainingLoop:
         while step < settings.steps:
             # Call `train_step` `count` times, on the next batches.
             count = min(window.steps_per_call, self._next_boundary(step) - step)
-            steps = f"steps {step + 1:,} to {step + count:,}"
-            with self.expect(steps, window.usual_seconds(count)):
+            with self.expect(window.usual_seconds(count)):
                 begin = time.perf_counter()
                 metrics, waited = self._run_steps(iterator, count)
                 seconds = time.perf_counter() - begin
@@ -202,7 +201,7 @@ class TrainingLoop:
 
     def _run_evaluation(self, step: int) -> None:
         self._set_status("evaluating on held-out records")
-        with self.expect("an evaluation"):
+        with self.expect():
             metrics = self.evaluate()
         if self.outputs is not None:
             values = self.compute_metrics(metrics)

@@ -29,7 +29,6 @@ def end_process(message: str) -> None:
 
 @dataclasses.dataclass
 class _Deadline:
-    operation: str
     seconds: float
     end: float
 
@@ -66,10 +65,10 @@ class Watchdog:
         os.close(self._writer)
 
     @contextlib.contextmanager
-    def expect(self, operation: str, usual: float | None = None) -> Iterator[None]:
+    def expect(self, usual: float | None = None) -> Iterator[None]:
         """Limit the duration of a block, by its usual one or else to half an hour."""
         seconds = _UNKNOWN if usual is None else self._timeout + _USUAL * usual
-        self._deadline = _Deadline(operation, seconds, time.monotonic() + seconds)
+        self._deadline = _Deadline(seconds, time.monotonic() + seconds)
         self._wake()
         try:
             yield
@@ -91,20 +90,16 @@ class Watchdog:
                     end = time.monotonic() + self._timeout
                     if end < deadline.end:
                         deadline.seconds, deadline.end = self._timeout, end
-                        deadline.operation += " after a signal"
             elif deadline is self._deadline and deadline is not None:
                 self._end(
-                    f"error: All workers must answer within {deadline.seconds:.0f} s, "
-                    f"but there is no answer in {deadline.operation}: another worker "
-                    "hangs, or the network is down; look at the logs of the other "
-                    "workers, end them all, then run the same commands again to resume "
-                    "from the newest checkpoint."
+                    f"error: All workers must answer within {deadline.seconds:.0f} s: "
+                    "another worker hangs, or the network is down; look at the logs of "
+                    "the other workers, end them all, then run the same commands again "
+                    "to resume from the newest checkpoint."
                 )
                 return
 
 
-def no_limit(
-    operation: str, usual: float | None = None
-) -> contextlib.AbstractContextManager:
+def no_limit(usual: float | None = None) -> contextlib.AbstractContextManager:
     """Return a context without a limit, for a process without other workers."""
     return contextlib.nullcontext()
