@@ -107,8 +107,8 @@ def _networks(
     return networks
 
 
-def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write a checkpoint that every command of this package takes, and read it."""
+def write(model: PretrainedModel, path: str) -> None:
+    """Write a checkpoint that every command of this package takes."""
     run = as_run(model)
     vocabulary = run.tokenizer.vocabulary
     files = {
@@ -126,7 +126,6 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
     }
     manager = CheckpointManager(path)
     manager.save(run.step, run.weights, run.slots, files, metadata)
-    return [network.origin for network in read(path).networks]
 
 
 def as_run(model: PretrainedModel) -> TrainedRun:

@@ -290,8 +290,8 @@ def _left_out(network: Network, words: str) -> dict[str, str]:
     return explain_left_out(surplus, _NOT_READ, network.source)
 
 
-def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write a folder, with a pair's generator in `generator`, and read it again."""
+def write(model: PretrainedModel, path: str) -> None:
+    """Write a folder, with a pair's generator in `generator`."""
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, GENERATOR) if number else path
         os.makedirs(folder, exist_ok=True)
@@ -315,7 +315,6 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
             ours=network.head.kind.model if network.head else "Encoder",
         )
         pathlib.Path(folder, "README.md").write_text(card, encoding="utf-8")
-    return [network.origin for network in read(path).networks]
 
 
 def _stacked(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

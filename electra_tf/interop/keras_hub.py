@@ -16,6 +16,7 @@ import numpy as np
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.hdf5_file import read_hdf5_file
+from electra_tf.interop.names import LAYOUTS
 from electra_tf.interop.network import Network, read_shape
 from electra_tf.interop.pretrained import (
     PretrainedModel,
@@ -43,7 +44,6 @@ _SIZES = {
     "max_positions": "max_sequence_length",
 }
 _FILES = (WEIGHTS, CONFIG, _METADATA)  # that stand for the folder as a path
-_EPSILON = 1e-12  # of KerasHub's layer norms, which have no setting
 
 
 def accepts(path: str) -> bool:
@@ -90,13 +90,12 @@ def _shape(values: Any, path: str) -> EncoderConfig:
         segments=values.get("num_segments", 2),
         dropout=dropout,
         attention_dropout=dropout,
-        layer_norm_epsilon=_EPSILON,
+        layer_norm_epsilon=LAYOUTS["keras_hub"].epsilon,
     )
 
 
-def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write a preset folder for each network, without heads, and read it again."""
-    written = []
+def write(model: PretrainedModel, path: str) -> None:
+    """Write a preset folder for each network, without heads."""
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, "generator") if number else path
         pathlib.Path(folder, "assets", "tokenizer").mkdir(parents=True, exist_ok=True)
@@ -126,8 +125,6 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
             files[TOKENIZER] = _tokenizer(model.tokenizer)
         for name, value in files.items():
             pathlib.Path(folder, name).write_text(json.dumps(value, indent=4))
-        written += [one.origin for one in read(folder).networks]
-    return written
 
 
 def _pooler(has_projection: bool) -> str:

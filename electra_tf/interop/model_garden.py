@@ -104,9 +104,8 @@ def _read_tokenization(folder: str) -> TokenizationConfig:
         return TokenizationConfig(**TokenizationConfig.complete(known))
 
 
-def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write each network's encoder, with an identity as pooler; read it again."""
-    written = []
+def write(model: PretrainedModel, path: str) -> None:
+    """Write each network's encoder, with an identity as pooler."""
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, "generator") if number else path
         os.makedirs(folder, exist_ok=True)
@@ -117,11 +116,9 @@ def write(model: PretrainedModel, path: str) -> list[Network]:
             f"{_LAYER}{last}/kernel{_VALUE}": np.eye(shape.width, dtype=np.float32),
             f"{_LAYER}{last}/bias{_VALUE}": np.zeros(shape.width, np.float32),
         }
-        prefix = _tree(tensors).save(os.path.join(folder, "encoder.ckpt"))
+        _tree(tensors).save(os.path.join(folder, "encoder.ckpt"))
         if model.tokenizer is not None:
             _write_tokenizer(model.tokenizer, folder)
-        written += [one.origin for one in read(prefix).networks]
-    return written
 
 
 def _write_tokenizer(tokenizer: WordPieceTokenizer, folder: str) -> None:

@@ -18,6 +18,7 @@ Kind = Literal["as_is", "kernel", "split", "split_bias", "merge"]
 a kernel whose outputs are heads, [in, H, K] in Keras's MultiHeadAttention.
 `split_bias`: its bias, [H, K]. `merge`: a kernel whose inputs are heads, [H, K, out].
 """
+Activation = Literal["gelu", "gelu_tanh"]
 _KERNELS = ("kernel", "split", "merge")
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # end of a path in an object-based checkpoint
@@ -31,6 +32,8 @@ class Layout(NamedTuple):
     split_heads: bool = False  # True if kernels of attention have an axis for the heads
     number: Callable[[int, bool], str] = lambda layer, projection: str(layer)
     """Return a layer's number in names; with a projection of the tables or not."""
+    activation: Activation = "gelu"  # of the networks that are written
+    epsilon: float | None = None  # of all layer norms; None: a setting
 
 
 LAYOUTS = {
@@ -39,12 +42,18 @@ LAYOUTS = {
     "tf1": Layout("tf1"),
     # Keras numbers the layers of a class from the second one on.
     "keras_hub": Layout(
-        "keras_hub", split_heads=True, number=lambda layer, _: f"_{layer}" * (layer > 0)
+        "keras_hub",
+        split_heads=True,
+        number=lambda layer, _: f"_{layer}" * (layer > 0),
+        activation="gelu_tanh",
+        epsilon=1e-12,
     ),
     "model_garden": Layout(
         "model_garden",
         split_heads=True,
         number=lambda layer, projection: str(layer + 4 + projection),
+        activation="gelu_tanh",
+        epsilon=1e-12,
     ),
 }
 """By the name of the format."""

@@ -6,7 +6,7 @@ of `names.py` and keeps it as `origin`. A writer gets `to_format` of one of ours
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -15,13 +15,12 @@ import pydantic
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import names
-from electra_tf.interop.names import EMBEDDINGS, LAYOUTS, Row
+from electra_tf.interop.names import EMBEDDINGS, LAYOUTS, Activation, Row
 from electra_tf.interop.task_heads import TaskHead
 
 Role = str
 """`discriminator`; `generator`: an encoder with a masked-LM head, a BERT too;
 `encoder`: no head; or the kind of a fine-tuned model, of `TASK_HEADS`."""
-Activation = Literal["gelu", "gelu_tanh"]
 
 # Rows of the head, and the end of the class's name in transformers.
 _HEADS: Mapping[Role, tuple[tuple[Row, ...], str]] = {
@@ -138,6 +137,12 @@ class Network:
         for row in self.head.form.rows if self.head else _HEADS[self.role][0]:
             if (name := getattr(row, layout.column)) is not None:
                 yield row.electra_tf, row, self.prefixes.head + name
+
+    def head_exists_in(self, format: str) -> bool:
+        """Return whether a library has the weights of the head, if there is one."""
+        column = LAYOUTS[format].column
+        rows = self.head.form.rows if self.head else _HEADS[self.role][0]
+        return all(getattr(row, column) is not None for row in rows)
 
     def to_ours(self, **more: Any) -> "Network":
         """Convert to our names, and layouts in float32, with this one as `origin`.

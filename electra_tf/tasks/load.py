@@ -9,7 +9,6 @@ import keras
 from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.interop import keras_file
-from electra_tf.interop.network import Network
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import Source
@@ -67,12 +66,11 @@ def load_model(path: str | os.PathLike) -> keras.Model:
     return load_file(source.file, keras.Model, compile=True)
 
 
-def write(model: PretrainedModel, path: str) -> list[Network]:
-    """Write a folder that commands take as `--model`; return the network in it."""
+def write(model: PretrainedModel, path: str) -> None:
+    """Write a folder that commands take as `--model`."""
     os.makedirs(path, exist_ok=True)
     built = build_model(MODELS[model.head.role], model)
     built.save(os.path.join(path, MODEL))
     network = model.main
     known = {"config": dict(network.config), "dtypes": dict(network.dtypes)}
     pathlib.Path(path, keras_file.ORIGIN).write_text(json.dumps(known, indent=1))
-    return [keras_file.read(path).main.origin]

@@ -14,6 +14,7 @@ from scipy import special
 from electra_tf import sources
 from electra_tf.interop.network import (
     BIAS,
+    COUNTS,
     TABLE,
     Activation,
     Network,
@@ -147,13 +148,24 @@ class Comparison:
 
 
 def prove(report: Conversion) -> list[Comparison]:
-    """Compare the networks of a conversion's source with those of its target."""
+    """Compare the networks of a conversion's source with those of its target.
+
+    Their weights are equal to the bit, and their sizes too.
+    """
     target = sources.open_source(report.target)
     written = (target.fine_tuned or target.pretrained).networks
     if len(written) < len(report.model.networks):  # of a format without pairs
         written += sources.open_source(f"{report.target}/generator").pretrained.networks
-    pairs = zip(report.model.networks, written, strict=True)
+    pairs = list(zip(report.model.networks, written, strict=True))
+    for old, new in pairs:
+        for name, weight in new.weights.items():
+            np.testing.assert_array_equal(weight, old.weights[name], err_msg=name)
+        assert _sizes(old) == _sizes(new)
     return [compare(old.origin, new.origin) for old, new in pairs]
+
+
+def _sizes(network: Network) -> list[int]:
+    return [getattr(network.shape, name) for name in COUNTS]
 
 
 def compare(source: Network, target: Network) -> Comparison:

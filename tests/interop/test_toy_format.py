@@ -44,7 +44,6 @@ def write(model, path):
     sizes = json.dumps(dataclasses.asdict(target.shape))
     pathlib.Path(path, SIZES).write_text(sizes)
     model.tokenizer.save(pathlib.Path(path, "vocab.txt"))
-    return [network.origin for network in read(path).networks]
 
 
 @pytest.fixture(autouse=True)
@@ -54,8 +53,7 @@ def toy(monkeypatch):
 
 
 def test_it_is_written_found_and_read(tmp_path):
-    report = convert_checkpoint(SOURCE, tmp_path / "theirs", "toy")
-    assert "all settings equal the source's" in str(report)
+    convert_checkpoint(SOURCE, tmp_path / "theirs", "toy")
     original = safetensors.numpy.load_file(SOURCE / "model.safetensors")
     with np.load(tmp_path / "theirs" / FILE) as file:
         for theirs, name in (
