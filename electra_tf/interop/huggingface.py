@@ -17,7 +17,7 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import huggingface_config
-from electra_tf.interop.huggingface_config import OWN, SIZES, Family
+from electra_tf.interop.huggingface_config import OWN, SIZES
 from electra_tf.interop.network import Network, Prefixes, table_shape
 from electra_tf.interop.pretrained import (
     PretrainedModel,
@@ -51,13 +51,12 @@ TOKENIZATION = TokenizationConfig(max_word_characters=WORD_LIMIT)
 """Settings of transformers where a folder's files have none."""
 GENERATOR = "generator"  # the folder of a pair's generator
 # Prefixes of an encoder's names; files of a bare encoder have none.
-_ENCODERS = ("electra.", "bert.", "roberta.", "")
+_ENCODERS = ("electra.", "bert.", "")
 _TIED = "generator_lm_head.weight"
 _NOT_READ = {
     _TIED: "equal to the token table, which it is tied to",
     "position_ids": "a buffer, the numbers from 0 on",
     r"cls\.": "a head of BERT; only its encoder is read",
-    r"lm_head\.": "RoBERTa's masked-LM head; only its encoder is read",
     r"pooler\.": "BERT's pooler, which ELECTRA has not",
     r"classifier\.": "a head that predicts neither classes, one score, tags nor "
     "answers, or a part of one",
@@ -65,13 +64,7 @@ _NOT_READ = {
     r"qa_outputs\.": "a span head without two outputs",
 }
 _SHARED, _SUMMARY = "classifier", "sequence_summary."
-# The head of a RoBERTa classifier, which is BERT's by other names.
-_BERT_NAMES = {
-    f"{_SHARED}.dense.": "bert.pooler.dense.",
-    f"{_SHARED}.out_proj.": f"{_SHARED}.",
-}
 _SPANS, _ENDS = "qa_outputs", (".weight", ".bias")
-_POSITIONS = "encoder/embeddings/position_embeddings"
 _SEGMENTS = "encoder/embeddings/segment_embeddings"
 _CARD = """\
 ---
@@ -118,17 +111,17 @@ def _find(path: str) -> tuple[str, str | None]:
 def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read a folder; a generator may lie in its subfolder `generator`."""
     path, weights = _find(path)
-    network, family, left_out = _read_network(path, weights)
+    network, left_out = _read_network(path, weights)
     networks, inner, notes = [network], os.path.join(path, GENERATOR), []
     if accepts(inner):
-        network, _, more = _read_network(inner, find_weights(inner))
+        network, more = _read_network(inner, find_weights(inner))
         networks.append(network)
         left_out |= more
         notes += huggingface_config.unknown_keys(network.config, inner)
     tokenizer, config = choose_tokenizer(vocab, path, TOKENIZATION), networks[0].config
     if tokenizer is not None:
         entries = tokenizer.vocabulary.file_tokens
-        notes += huggingface_config.padding_note(config, family, entries, path)
+        notes += huggingface_config.padding_note(config, entries, path)
     notes = [
         *huggingface_config.unknown_keys(config, path), *notes, *sentence_notes(path)
     ]  # fmt: skip
@@ -137,11 +130,10 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     )
 
 
-def _read_network(
-    folder: str, weights: str | None
-) -> tuple[Network, Family, dict[str, str]]:
-    """Return the network of a folder, its family, and its tensors that are not read."""
+def _read_network(folder: str, weights: str | None) -> tuple[Network, dict[str, str]]:
+    """Return the network of a folder, and its tensors that are not read."""
     config = read_json(os.path.join(folder, CONFIG))
+    huggingface_config.check_network(config, folder)
     if weights is None:
         raise InputError(f"{folder!r} has neither {' nor '.join(WEIGHTS[::2])}")
     tensors = {_modern(n): array for n, array in read_tensors(weights).items()}
@@ -150,18 +142,14 @@ def _read_network(
     if encoder is None:
         kind, found = config.get("model_type"), ", ".join(sorted(tensors)[:3])
         raise InputError(
-            f"{weights!r} of model_type {kind!r:.80} is no ELECTRA, BERT or RoBERTa: "
+            f"{weights!r} of model_type {kind!r:.80} is no ELECTRA or BERT: "
             f"it has {found}, and no *.{table}"
         )
-    family = huggingface_config.read_family(config, encoder, folder)
-    for old, new in _BERT_NAMES.items() if family == "roberta" else ():
-        tensors = {name.replace(old, new): array for name, array in tensors.items()}
     head = read_head(config, tensors, encoder, folder)
     words = f"{encoder}{table}"
     shape = huggingface_config.read_sizes(
         config, table_shape(tensors, words, folder), folder
     )
-    first = huggingface_config.first_position(config, family, folder)
     # Published configs misname the role.
     heads = {"discriminator_predictions": "discriminator"}
     heads["generator_predictions"] = "generator"
@@ -170,30 +158,22 @@ def _read_network(
         head.role if head else next(roles, "encoder"), shape, tensors, head,
         "huggingface", Prefixes(encoder, encoder),
         huggingface_config.read_activation(config, folder), folder,
-        first_position=first,
     )  # fmt: skip
     dtypes = {n: str(tensors[n].dtype) for n in network.names if n in tensors}
     if set(dtypes.values()) == {"float32"}:
         dtypes = {}
     left_out = _left_out(network, words)
-    if first:
-        rows = f"{encoder}embeddings.position_embeddings.weight[:{first}]"
-        left_out[rows] = f"RoBERTa's first token has position {first}"
     ours = network.to_ours(config=config, dtypes=dtypes)
-    return _with_our_tables(ours, first), family, left_out
+    return _with_two_segments(ours), left_out
 
 
-def _with_our_tables(network: Network, first: int) -> Network:
-    """Return a network with positions from 0 on, and an only segment twice."""
-    weights, shape = dict(network.weights), network.shape
-    weights[_POSITIONS] = weights[_POSITIONS][first:]
-    if shape.segments == 1:
-        weights[_SEGMENTS] = np.repeat(weights[_SEGMENTS], 2, axis=0)
-    shape = dataclasses.replace(
-        shape,
-        max_positions=shape.max_positions - first,
-        segments=max(2, shape.segments),
-    )
+def _with_two_segments(network: Network) -> Network:
+    """Return a network with an only segment twice."""
+    if network.shape.segments > 1:
+        return network
+    table = np.repeat(network.weights[_SEGMENTS], 2, axis=0)
+    shape = dataclasses.replace(network.shape, segments=2)
+    weights = {**network.weights, _SEGMENTS: table}
     return dataclasses.replace(network, weights=weights, shape=shape)
 
 

@@ -2,21 +2,19 @@
 
 Every key is read, ignored by name, or stops the conversion; others are in a note.
 
-Sources: transformers configuration_{electra,bert,roberta,utils}.py; config.json files
+Sources: transformers configuration_{electra,bert,utils}.py; config.json files
 that google, hfl, klue and others published, which leave keys out.
 """
 
 import os
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.network import Activation, read_shape
 from electra_tf.text.huggingface_tokenizer import CONFIG
 
-# A roberta is a BERT whose first token has the position pad_token_id + 1.
-Family = Literal["electra", "bert", "roberta"]
 OWN = "electra_tf"  # key for this package's settings of a fine-tuned model
 SIZES = {
     "depth": "num_hidden_layers",
@@ -42,7 +40,6 @@ _DEFAULTS = {
     "initializer_range": 0.02,
     "layer_norm_eps": 1e-12,
 }
-_ROBERTA_PAD = 1  # the default of pad_token_id there
 _EXACT = ("gelu", "gelu_python")
 _TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
 _READ = {
@@ -87,21 +84,14 @@ return_dict_in_generate output_scores prefix
 """
 
 
-def read_family(config: Mapping[str, Any], prefix: str, folder: str) -> Family:
-    """Return a model's family, by the prefix of its tensors without a `model_type`."""
+def check_network(config: Mapping[str, Any], folder: str) -> None:
+    """Reject the config of a network that is neither an ELECTRA nor a BERT."""
     path, kind = os.path.join(folder, CONFIG), config.get("model_type")
-    named, classes = prefix.removesuffix("."), config.get("architectures")
-    if kind is None and not named and str(classes).startswith("['Roberta"):
+    if kind is None and str(config.get("architectures")).startswith("['Roberta"):
         kind = "roberta"
-    kind = kind or named or "bert"
-    if kind not in ("electra", "bert", "roberta"):
+    if kind not in (None, "electra", "bert"):
         raise InputError(
-            f"model_type of {path} must be electra, bert or roberta, not {kind!r:.80}"
-        )
-    if prefix and "roberta" in (kind, named) and kind != named:
-        raise InputError(
-            f"{path} is of another model than the weights: model_type {kind!r} with "
-            f"tensors {prefix}*"
+            f"model_type of {path} must be electra or bert, not {kind!r:.80}"
         )
     for key, (value, meaning) in _FIXED.items():
         if config.get(key) not in (None, value):
@@ -109,21 +99,6 @@ def read_family(config: Mapping[str, Any], prefix: str, folder: str) -> Family:
                 f"{key} of {path} must be {value!r} or left out, not "
                 f"{config[key]!r:.80}: {meaning}"
             )
-    return kind
-
-
-def first_position(config: Mapping[str, Any], family: Family, folder: str) -> int:
-    """Return the row of the position table that belongs to the first token."""
-    if family != "roberta":
-        return 0
-    pad_id = config.get("pad_token_id", _ROBERTA_PAD)
-    rows = config.get("max_position_embeddings", 0)
-    if type(pad_id) is int and type(rows) is int and 0 <= pad_id < rows - 1:
-        return pad_id + 1
-    raise InputError(
-        f"pad_token_id of {folder}/{CONFIG} is {pad_id!r:.80}, and the positions of a "
-        f"RoBERTa begin after it, but max_position_embeddings is {rows!r:.80}"
-    )
 
 
 def read_sizes(
@@ -165,22 +140,15 @@ def unknown_keys(config: Mapping[str, Any], folder: str) -> list[str]:
 
 
 def padding_note(
-    config: Mapping[str, Any], family: Family, entries: tuple[str, ...], folder: str
+    config: Mapping[str, Any], entries: tuple[str, ...], folder: str
 ) -> list[str]:
     """Return a note where pad_token_id is no [PAD], given the entries of the file."""
-    default = _ROBERTA_PAD if family == "roberta" else None
-    number, pad_id = config.get("pad_token_id", default), entries.index("[PAD]")
+    number, pad_id = config.get("pad_token_id"), entries.index("[PAD]")
     if number in (None, pad_id):
         return []
     known = type(number) is int and 0 <= number < len(entries)
     entry = entries[number] if known else "no entry"
-    note = (
+    return [
         f"pad_token_id of {folder}/{CONFIG} is {number!r:.80}, which is {entry} in the "
         f"vocabulary; [PAD] is {pad_id}, and counts here"
-    )
-    if family == "roberta":
-        note += (
-            f". transformers counts no position for {entry}: its outputs differ for "
-            "texts that contain it"
-        )
-    return [note]
+    ]

@@ -71,7 +71,6 @@ class Network:
     activation: Activation = "gelu"  # the function of its feed-forward layers and heads
     source: str = ""  # path that it was read from; empty for a converted network
     pad_id: int = 0  # row of [PAD] in `weights`
-    first_position: int = 0  # row of the first token's position; others are unused
     origin: "Network | None" = None  # the network that it was read from
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """config.json of Hugging Face, whose keys a later conversion writes again."""

@@ -213,7 +213,7 @@ def _distance(a: Array, b: Array) -> float:
 def _probe(network: Network) -> tuple[Array, Array, Array]:
     """Return ids of all parts of the vocabulary, both segments, and padding."""
     shape, rng = network.shape, np.random.default_rng(0)
-    length = min(24, shape.max_positions - network.first_position)
+    length = min(24, shape.max_positions)
     token_ids = rng.integers(0, shape.vocabulary_size, (2, length))
     segment_ids = np.zeros_like(token_ids)
     segment_ids[:, length // 2 :] = shape.segments - 1
@@ -238,7 +238,7 @@ def hidden_states(
     words, positions, segments, norm, projection, _ = net.encoder_names(0)
     x = network.weights[words][token_ids].astype(np.float64)
     x += net.get(segments)[segment_ids]
-    x += net.get(positions)[network.first_position :][: x.shape[1]]
+    x += net.get(positions)[: x.shape[1]]
     x = net.norm(norm, x)
     if network.has_projection:
         x = net.dense(projection, x)

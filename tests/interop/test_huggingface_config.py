@@ -13,14 +13,13 @@ import electra_tf
 from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.runs.conversion import convert_checkpoint
-from interop import numpy_forward
 
 WIDTH, POSITIONS, PAD = 12, 10, 1
 # As klue's: [PAD] has the id that pad_token_id names.
 ENTRIES = ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *"abcdefgh")
 CONFIG = {
-    "model_type": "roberta",
-    "architectures": ["RobertaModel"],
+    "model_type": "bert",
+    "architectures": ["BertModel"],
     "hidden_size": WIDTH,
     "num_hidden_layers": 2,
     "num_attention_heads": 3,
@@ -74,8 +73,7 @@ def write(folder, tensors=None, prefix="", entries=ENTRIES, **config):
     """Write a folder and return its path; keys of its config that are None are out."""
     folder.mkdir(parents=True)
     tensors = encoder_tensors() if tensors is None else tensors
-    heads = ("classifier", "lm_head")
-    named = {n if n.startswith(heads) else prefix + n: a for n, a in tensors.items()}
+    named = {prefix + name: array for name, array in tensors.items()}
     safetensors.numpy.save_file(named, folder / "model.safetensors")
     stored = {n: v for n, v in {**CONFIG, **config}.items() if v is not None}
     (folder / "config.json").write_text(json.dumps(stored))
@@ -92,57 +90,6 @@ def hidden_states(path, ids=IDS, segments=0):
     return [np.asarray(one) for one in outputs["hidden_states"]]
 
 
-def layer_norm(x, tensors, name):
-    centred = x - x.mean(-1, keepdims=True)
-    scaled = centred / np.sqrt(x.var(-1, keepdims=True) + CONFIG["layer_norm_eps"])
-    return scaled * tensors[f"{name}.weight"] + tensors[f"{name}.bias"]
-
-
-@pytest.mark.parametrize(
-    ("prefix", "config"),
-    [
-        ("", {}),
-        ("roberta.", {}),
-        ("roberta.", {"model_type": None}),
-        ("", {"model_type": None}),
-        ("roberta.", {"pad_token_id": None}),
-    ],
-)
-def test_positions_of_a_roberta_begin_after_the_padding_id(prefix, config, tmp_path):
-    path, tensors = write(tmp_path / "a", prefix=prefix, **config), encoder_tensors()
-    # [PAD] and the first entry are exchanged here.
-    words = tensors["embeddings.word_embeddings.weight"][IDS]
-    positions = tensors["embeddings.position_embeddings.weight"][PAD + 1 :]
-    x = words + positions[: IDS.shape[1]]
-    x = x + tensors["embeddings.token_type_embeddings.weight"]
-    expected = layer_norm(x, tensors, "embeddings.LayerNorm")
-    np.testing.assert_allclose(hidden_states(path)[0], expected, atol=1e-5)
-    assert electra_tf.Encoder.from_preset(path).shape.max_positions == POSITIONS - 2
-
-
-def test_a_roberta_is_the_bert_of_its_later_positions(tmp_path):
-    tensors = encoder_tensors()
-    name = "embeddings.position_embeddings.weight"
-    as_bert = {**tensors, name: tensors[name][PAD + 1 :].copy()}
-    bert = write(
-        tmp_path / "bert", as_bert, "bert.", model_type="bert",
-        max_position_embeddings=POSITIONS - 2,
-    )  # fmt: skip
-    roberta = write(tmp_path / "roberta", tensors)
-    for one, other in zip(*map(hidden_states, (roberta, bert)), strict=True):
-        np.testing.assert_array_equal(one, other)
-    report = convert_checkpoint(roberta, tmp_path / "back", "huggingface")
-    assert numpy_forward.prove(report)[0].hidden == 0
-    assert f"left out: {name}[:2]" in str(report)
-    config = json.loads((tmp_path / "back" / "config.json").read_text())
-    assert config["model_type"] == "electra"
-    assert config["max_position_embeddings"] == POSITIONS - 2
-    for one, other in zip(
-        *map(hidden_states, (str(tmp_path / "back"), bert)), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_both_texts_of_a_pair_have_the_only_segment(tmp_path):
     path = write(tmp_path / "a")
     first, second = (hidden_states(path, segments=n)[-1] for n in (0, 1))
@@ -152,61 +99,11 @@ def test_both_texts_of_a_pair_have_the_only_segment(tmp_path):
     assert config["type_vocab_size"] == 2
 
 
-def head(names):
-    random = np.random.default_rng(1)
-    shapes = {"weight": lambda rows: (rows, WIDTH), "bias": lambda rows: (rows,)}
-    return {
-        f"{name}.{kind}": random.normal(size=shape(rows)).astype(np.float32)
-        for name, rows in names.items()
-        for kind, shape in shapes.items()
-    }
-
-
-def test_a_classifier_of_a_roberta_has_a_hidden_layer_of_tanh(tmp_path):
-    own = head({"classifier.dense": WIDTH, "classifier.out_proj": 3})
-    path = write(
-        tmp_path / "a", encoder_tensors() | own, "roberta.",
-        architectures=["RobertaForSequenceClassification"],
-        id2label={"0": "x", "1": "y", "2": "z"},
-    )  # fmt: skip
-    state = hidden_states(path)[-1][:, 0]
-    kernel, bias = (own[f"classifier.dense.{name}"] for name in ("weight", "bias"))
-    pooled = np.tanh(state @ kernel.T + bias)
-    kernel, bias = (own[f"classifier.out_proj.{name}"] for name in ("weight", "bias"))
-    model = electra_tf.TextClassifier.from_preset(path)
-    assert model.labels == ("x", "y", "z")
-    names = ("token_ids", "segment_ids", "padding_mask")
-    arrays = IDS, np.zeros_like(IDS), np.ones_like(IDS)
-    logits = model(dict(zip(names, arrays, strict=True)))
-    np.testing.assert_allclose(logits, pooled @ kernel.T + bias, atol=1e-5)
-    convert_checkpoint(path, tmp_path / "back", "huggingface")
-    tensors = safetensors.numpy.load_file(tmp_path / "back" / "model.safetensors")
-    np.testing.assert_array_equal(tensors["classifier.weight"], kernel)
-    config = json.loads((tmp_path / "back" / "config.json").read_text())
-    assert config["architectures"] == ["BertForSequenceClassification"]
-
-
-def test_a_masked_lm_of_a_roberta_is_read_without_its_head(tmp_path):
-    more = head({"lm_head.dense": WIDTH}) | {"lm_head.bias": np.zeros(3, np.float32)}
-    path = write(tmp_path / "a", encoder_tensors() | more, "roberta.")
-    model = tiny.networks(path)
-    assert model.main.role == "encoder"
-    assert {"lm_head.dense.weight", "lm_head.bias"} <= model.left_out.keys()
-
-
-@pytest.mark.parametrize("pad_id", [-1, 9, 1.5, True, "1"])
-def test_a_padding_id_without_positions_after_it_is_named(pad_id, tmp_path):
-    path = write(tmp_path / "a", pad_token_id=pad_id)
-    with pytest.raises(InputError, match="pad_token_id") as error:
-        tiny.networks(path)
-    assert repr(pad_id) in str(error.value)
-
-
 @pytest.mark.parametrize(
     ("config", "received"),
     [
         ({"model_type": "mpnet"}, "'mpnet'"),
-        ({"model_type": "roberta-prelayernorm"}, "'roberta-prelayernorm'"),
+        ({"model_type": "roberta"}, "must be electra or bert, not 'roberta'"),
         ({"model_type": ["bert"]}, "['bert']"),
         ({"is_decoder": True}, "True"),
         ({"add_cross_attention": True}, "True"),
@@ -226,9 +123,11 @@ def test_a_config_of_another_network_is_rejected(config, received, tmp_path):
     assert received in str(error.value)
 
 
-def test_a_config_of_other_weights_is_rejected(tmp_path):
-    path = write(tmp_path / "a", prefix="roberta.", model_type="bert")
-    with pytest.raises(InputError, match=r"'bert' with tensors roberta\."):
+@pytest.mark.parametrize("prefix", ["roberta.", ""])
+def test_a_roberta_without_a_type_is_rejected(prefix, tmp_path):
+    more = {"model_type": None, "architectures": ["RobertaModel"]}
+    path = write(tmp_path / "a", prefix=prefix, **more)
+    with pytest.raises(InputError, match="electra or bert, not 'roberta'"):
         tiny.networks(path)
 
 
@@ -253,12 +152,9 @@ def test_keys_that_transformers_writes_are_known(capsys):
 
 def test_another_padding_id_than_that_of_the_vocabulary_is_a_note(tmp_path, capsys):
     entries = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh")
-    for family, end in (("roberta", "texts that contain it"), ("bert", "counts here")):
-        path = write(tmp_path / family, entries=entries, model_type=family)
-        (line,) = notes(path, capsys)
-        assert "pad_token_id" in line
-        assert "is 1, which is [UNK]" in line
-        assert line.endswith(end)
+    (line,) = notes(write(tmp_path / "a", entries=entries), capsys)
+    assert "pad_token_id" in line
+    assert "is 1, which is [UNK]" in line
     (line,) = notes(write(tmp_path / "same"), capsys)  # as it is exchanged
     assert "pad_token_id" not in line
 
