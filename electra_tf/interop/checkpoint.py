@@ -71,14 +71,7 @@ def read(checkpoint: Checkpoint | str, _vocab: str | None = None) -> PretrainedM
         checkpoint = open_checkpoint(checkpoint)
     config, tokenizer, tensors, *_ = read_run(checkpoint)
     shapes, tensors = plain_weights(config, checkpoint.step, tensors)
-    details: Mapping[str, Any] = checkpoint.metadata.get("source", {})
-    networks = [
-        one.to_ours(
-            config=details.get("configs", {}).get(one.role, {}),
-            dtypes=details.get("dtypes", {}).get(one.role, {}),
-        )
-        for one in _networks(shapes, tensors, checkpoint.path)
-    ]
+    networks = [one.to_ours() for one in _networks(shapes, tensors, checkpoint.path)]
     used, left_out = set().union(*(one.origin.names for one in networks)), {}
     for name in sorted(tensors.keys() - used):
         start = next((s for s in _NOT_CONVERTED if name.startswith(s)), name)
@@ -118,11 +111,7 @@ def write(model: PretrainedModel, path: str) -> None:
     }
     metadata = {
         "vocabulary": vocabulary.sha256,
-        "source": {
-            "path": os.path.basename(os.path.normpath(model.path)),
-            "configs": {n.role: dict(n.config) for n in model.networks},
-            "dtypes": {n.role: dict(n.dtypes) for n in model.networks},
-        },
+        "source": {"path": os.path.basename(os.path.normpath(model.path))},
     }
     manager = CheckpointManager(path)
     manager.save(run.step, run.weights, run.slots, files, metadata)

@@ -111,14 +111,14 @@ def _find(path: str) -> tuple[str, str | None]:
 def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read a folder; a generator may lie in its subfolder `generator`."""
     path, weights = _find(path)
-    network, left_out = _read_network(path, weights)
+    network, config, left_out = _read_network(path, weights)
     networks, inner, notes = [network], os.path.join(path, GENERATOR), []
     if accepts(inner):
-        network, more = _read_network(inner, find_weights(inner))
+        network, other, more = _read_network(inner, find_weights(inner))
         networks.append(network)
         left_out |= more
-        notes += huggingface_config.unknown_keys(network.config, inner)
-    tokenizer, config = choose_tokenizer(vocab, path, TOKENIZATION), networks[0].config
+        notes += huggingface_config.unknown_keys(other, inner)
+    tokenizer = choose_tokenizer(vocab, path, TOKENIZATION)
     if tokenizer is not None:
         entries = tokenizer.vocabulary.file_tokens
         notes += huggingface_config.padding_note(config, entries, path)
@@ -130,8 +130,10 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     )
 
 
-def _read_network(folder: str, weights: str | None) -> tuple[Network, dict[str, str]]:
-    """Return the network of a folder, and its tensors that are not read."""
+def _read_network(
+    folder: str, weights: str | None
+) -> tuple[Network, dict[str, Any], dict[str, str]]:
+    """Return the network of a folder, its config, and its tensors that are not read."""
     config = read_json(os.path.join(folder, CONFIG))
     huggingface_config.check_network(config, folder)
     if weights is None:
@@ -159,12 +161,8 @@ def _read_network(folder: str, weights: str | None) -> tuple[Network, dict[str, 
         "huggingface", Prefixes(encoder, encoder),
         huggingface_config.read_activation(config, folder), folder,
     )  # fmt: skip
-    dtypes = {n: str(tensors[n].dtype) for n in network.names if n in tensors}
-    if set(dtypes.values()) == {"float32"}:
-        dtypes = {}
     left_out = _left_out(network, words)
-    ours = network.to_ours(config=config, dtypes=dtypes)
-    return _with_two_segments(ours), left_out
+    return _with_two_segments(network.to_ours()), config, left_out
 
 
 def _with_two_segments(network: Network) -> Network:
@@ -277,9 +275,7 @@ def write(model: PretrainedModel, path: str) -> None:
         os.makedirs(folder, exist_ok=True)
         prefix = f"{network.library}."
         target = network.to_format("huggingface", Prefixes(prefix, prefix))
-        tensors = _stacked(
-            {n: _cast(a, network.dtypes.get(n)) for n, a in target.weights.items()}
-        )
+        tensors = _stacked(target.weights)
         with open(os.path.join(folder, SAFETENSORS), "wb") as file:
             file.writelines(safetensors_parts(tensors, {"format": "pt"}))
         _write_json(os.path.join(folder, CONFIG), config_of(network, model))
@@ -307,20 +303,11 @@ def _stacked(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return stacked
 
 
-def _cast(array: np.ndarray, dtype: str | None) -> np.ndarray:
-    """Return the array in its source's dtype where that loses nothing."""
-    if dtype is None:
-        return array
-    cast = array.astype(dtype)
-    return cast if np.array_equal(cast.astype(np.float32), array) else array
-
-
 def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
     """Return the config.json of a network."""
     head = network.head
     config: dict[str, Any] = {
         **(head.kind.config if head else {}),
-        **network.config,
         **{theirs: getattr(network.shape, ours) for ours, theirs in SIZES.items()},
         "architectures": [f"{network.library.capitalize()}{network.class_end}"],
         "hidden_act": "gelu",

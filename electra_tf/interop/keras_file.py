@@ -27,10 +27,8 @@ from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, TaskHead, kind_of
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
-from electra_tf.untrusted_files import read_json
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
-ORIGIN = "source.json"  # beside a converted model: the source's config, dtypes
 FINETUNING_CONFIG = "config.yaml"  # beside a model of finetune; line 1 names the task
 TRAINING_ROWS = "training_rows.npy"  # beside it: hashes of the training texts
 _MAX_LINE = 1 << 20  # characters of the first line of the settings
@@ -106,12 +104,8 @@ def read(path: str, _vocab: str | None = None) -> PretrainedModel:
         network = _network(config)
         tokenizer = saved_tokenizer(config["config"])
         weights = dict(_weights(file, network.shapes))
-    origin = _beside(path, ORIGIN)
-    known = read_json(origin) if os.path.isfile(origin) else {}
     network = dataclasses.replace(network, weights=weights, source=path)
-    network = network.to_ours(
-        config=known.get("config", {}), dtypes=known.get("dtypes", {})
-    )
+    network = network.to_ours()
     lost = {f"task_specific/{_class_name(config)}": "no head of this package"}
     return PretrainedModel.of_networks(
         [network], tokenizer, path, left_out={} if network.head else lost

@@ -72,10 +72,6 @@ class Network:
     source: str = ""  # path that it was read from; empty for a converted network
     pad_id: int = 0  # row of [PAD] in `weights`
     origin: "Network | None" = None  # the network that it was read from
-    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """config.json of Hugging Face, whose keys a later conversion writes again."""
-    dtypes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """By the origin's names, of the tensors if not all are float32."""
 
     def __post_init__(self) -> None:
         if self.source:  # of a stranger: the sizes decide how many weights are listed
@@ -143,11 +139,8 @@ class Network:
         rows = self.head.form.rows if self.head else _HEADS[self.role][0]
         return all(getattr(row, column) is not None for row in rows)
 
-    def to_ours(self, **more: Any) -> "Network":
-        """Convert to our names, and layouts in float32, with this one as `origin`.
-
-        `more`: what the source has beside weights: `config`, `dtypes`.
-        """
+    def to_ours(self) -> "Network":
+        """Convert to our names, and layouts in float32, with this one as `origin`."""
         weights, problems, shapes = {}, [], self.shapes
         layout, heads = LAYOUTS[self.format], self.shape.heads
         for ours, row, theirs in self.rows():
@@ -171,7 +164,7 @@ class Network:
                 f"{self.shape.depth}-layer {self.role}: "
                 f"{'; '.join(problems[:8])}{surplus}"
             )
-        return Network(self.role, self.shape, weights, self.head, origin=self, **more)
+        return Network(self.role, self.shape, weights, self.head, origin=self)
 
     def to_format(self, format: str, prefixes: Prefixes = NO_PREFIXES) -> "Network":
         """Convert ours to a library's names and layouts; it may lack the head."""

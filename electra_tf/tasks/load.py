@@ -1,14 +1,11 @@
 """Load fine-tuned models from files of this package and of other libraries."""
 
-import json
 import os
-import pathlib
 
 import keras
 
 from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.interop import keras_file
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import Source
@@ -71,6 +68,3 @@ def write(model: PretrainedModel, path: str) -> None:
     os.makedirs(path, exist_ok=True)
     built = build_model(MODELS[model.head.role], model)
     built.save(os.path.join(path, MODEL))
-    network = model.main
-    known = {"config": dict(network.config), "dtypes": dict(network.dtypes)}
-    pathlib.Path(path, keras_file.ORIGIN).write_text(json.dumps(known, indent=1))
