@@ -8,6 +8,7 @@ from electra_tf.errors import InputError
 _DEFAULTS: Mapping[str, Any] = {
     "Electra.corrector": False,  # an argument of the layer, not a setting
     "input.batch_size_ramp": [],
+    "objective.discriminator_start": 0,
     "objective.discriminator_weight_schedule": [],
     "optimizer.generator_learning_rate": None,
     "records.duplicate_similarity": 0.8,

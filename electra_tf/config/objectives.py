@@ -65,7 +65,6 @@ class ObjectiveFacts:
         return "main network" if self.generator else "encoder"
 
 
-_START = ("discriminator_start",)
 _NO_NETWORK = "uniform_generator", "unigram_generator"
 _SAMPLING = (
     *("sampler", "temperature", "temperature_schedule", "disallow_correct"),
@@ -81,10 +80,9 @@ _REPLACE_MLM = ObjectiveFacts(
 )
 
 FACTS: Mapping[str, ObjectiveFacts] = {
-    "electra": ObjectiveFacts(own=_START),
+    "electra": ObjectiveFacts(),
     "electra_15": ObjectiveFacts(
-        unused=dict.fromkeys(("disallow_correct", *_NO_NETWORK), _ONE_CLASS),
-        own=_START,
+        unused=dict.fromkeys(("disallow_correct", *_NO_NETWORK), _ONE_CLASS)
     ),
     "replace_mlm": _REPLACE_MLM,
     "all_tokens_mlm": dataclasses.replace(_REPLACE_MLM, softmax="all"),

@@ -85,9 +85,6 @@ class ObjectiveConfig:
     lowers it, for example `[[0.0, 2.0], [0.5, 1.0]]`."""
     disallow_correct: bool = False
     """Never sample the original token."""
-    discriminator_start: Count = 0
-    """Steps before the discriminator's first one, which train the generator alone. The
-    learning rate has one schedule."""
     first_stage: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Share of the steps that train the generator of `two_stage`."""
     uniform_generator: bool = False
@@ -140,7 +137,6 @@ class ObjectiveConfig:
         for kind in ("uniform_generator", "unigram_generator"):
             if getattr(self, kind):
                 yield "freeze_generator", f"{kind}: true", "there is none"
-                yield "discriminator_start", f"{kind}: true", "nothing would be trained"
         if self.uniform_generator:
             cause, why = "uniform_generator: true", "all tokens are equally likely"
             yield "temperature", cause, why
@@ -149,7 +145,6 @@ class ObjectiveConfig:
         if self.freeze_generator:
             cause, why = "freeze_generator: true", "the generator is not trained"
             yield "generator_weight", cause, why
-            yield "discriminator_start", cause, why
 
     @pydantic.model_validator(mode="after")
     def _fits(self) -> "ObjectiveConfig":
@@ -300,17 +295,9 @@ class PretrainingConfig:
         return round(self.training.steps * self.objective.first_stage)
 
     @property
-    def stage_starts(self) -> tuple[int, ...]:
-        """Step before which the discriminator is not trained, if there is one."""
-        if self.restart is not None:
-            return (self.restart,)
-        start = self.objective.discriminator_start
-        return (start,) if start else ()
-
-    @property
     def generator_share(self) -> float:
         """Share of the steps that train the generator alone."""
-        return sum(self.stage_starts) / self.training.steps
+        return (self.restart or 0) / self.training.steps
 
     def _problems_of_networks(self) -> Iterator[str]:
         objective, facts, sharing = (
@@ -355,10 +342,9 @@ class PretrainingConfig:
 
     def _problems_of_sizes(self) -> Iterator[str]:
         steps, length = self.training.steps, self.records.max_length
-        if not all(0 < start < steps for start in self.stage_starts):
-            name = "discriminator_start" if self.restart is None else "first_stage"
+        if self.restart is not None and not 0 < self.restart < steps:
             yield (
-                f"objective.{name} {getattr(self.objective, name)} must leave steps "
+                f"objective.first_stage {self.objective.first_stage} must leave steps "
                 f"for both networks, of training.steps {steps}"
             )
         if length > (limit := self.model.max_positions):

@@ -26,7 +26,7 @@ class KerasNetworks(NamedTuple):
 
     def check_discriminator(self) -> None:
         """Raise an error if the discriminator has had no update yet."""
-        if any(self.step <= start for start in self.config.stage_starts):
+        if self.config.restart and self.step <= self.config.restart:
             raise InputError(
                 f"{self.path}, step {self.step:,}: its discriminator is untrained; "
                 "name a later checkpoint"

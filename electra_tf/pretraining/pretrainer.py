@@ -143,9 +143,9 @@ class Pretrainer(keras.Model):
         return self.objective.stage
 
     @property
-    def stage_starts(self) -> tuple[int, ...]:
-        """Return the steps at which `begin` must be called, after step 0."""
-        return self.objective.stage_starts
+    def restart(self) -> int | None:
+        """Return the step before which `begin` must be called again, if any."""
+        return self.config.restart
 
     def begin(self, step: int) -> None:
         """Prepare for the update that follows `step` completed ones."""
@@ -159,7 +159,7 @@ class Pretrainer(keras.Model):
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Train with Keras's loop; the objective must have one stage."""
-        if self.stage_starts:
+        if self.restart is not None:
             raise InputError(
                 "Keras's fit must train an objective of one stage, not objective.name: "
                 f"{self.config.objective.name}; run electra-tf pretrain"

@@ -101,7 +101,7 @@ def measure_steps(
     measured = sorted({max(1, large // 2), large})
     stages = [
         (0, config.generator_share),
-        (sum(config.stage_starts), 1 - config.generator_share),
+        (config.restart or 0, 1 - config.generator_share),
     ]
     seconds, memory = 0.0, 0
     for start, share in stages:

@@ -268,7 +268,7 @@ class Run:
             config.optimizer.warmup_steps,
             len(self.experiment.tokenizer.vocabulary),
             config.objective.free_losses,
-            sum(config.stage_starts),
+            config.restart or 0,
         )
         for line in read_metrics(self.model_dir):
             if line["kind"] == TRAIN:

@@ -4,8 +4,8 @@
 each iteration, through `MultiStepRunner`. A trainer has `trainable_variables`, an
 `optimizer` and `train_step(batch, as_ratios=False)`, which returns metrics as pairs of
 (total, weight).
-`begin(step)` is called before the first step and before each step of `stage_starts`,
-where `stage` and with it the train step change.
+`begin(step)` is called before the first step and after `restart` steps, where `stage`
+and with it the train step change.
 """
 
 import contextlib
@@ -136,7 +136,7 @@ class TrainingLoop:
                 self._set_status("training")
             window.add(metrics, count, max(times), waited)
             is_last = step == settings.steps
-            is_boundary = is_last or step in self.trainer.stage_starts
+            is_boundary = is_last or step == self.trainer.restart
             if step % settings.log_every == 0 or is_boundary:
                 self._log_metrics(step, window)
                 window = window.next_window()
@@ -158,7 +158,7 @@ class TrainingLoop:
         settings = self.config.training
         periods = (settings.log_every, settings.save_every, settings.evaluate_every)
         boundaries = [(step // period + 1) * period for period in periods]
-        single = {*self._keep_steps, *self.trainer.stage_starts}
+        single = {*self._keep_steps, self.trainer.restart or 0}
         boundaries += [number for number in single if number > step]
         return min(*boundaries, settings.steps)
 

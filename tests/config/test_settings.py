@@ -110,19 +110,15 @@ objective.temperature_schedule=[[0.0,0.0],[0.1,2.0]] | must be above 0
 objective.temperature_schedule=[[0.0,1.0],[1.1,2.0]] | less than or equal
 UNIFORM objective.temperature_schedule=[[0.0,2.0]] | temperature_schedule
 UNIFORM objective.temperature=2.0 | `temperature` must.*`uniform_generator: true`
-UNIFORM objective.discriminator_start=5 | discriminator_start
 UNIFORM objective.unigram_generator=true | unigram_generator
 objective.generator_weight=0.0 objective.discriminator_weight=0.0 | must have a weight
-objective.discriminator_start=1000000 | discriminator_start 1000000 must leave steps
 objective.first_stage=0.3 | `first_stage` must be left out with `name: electra`
 objective.entropy_weight=0.1 | entropy_weight
 FREEZE | model.sharing must be none or gdes.*freeze_generator: true`, not embeddings
-FREEZE UNSHARED objective.discriminator_start=5 | discriminator_start
 FREEZE UNSHARED objective.generator_weight=2.0 | `generator_weight`.*freeze_generator
 NAME=mlm objective.temperature=2.0 | `temperature` must be.*`name: mlm`
 NAME=mlm objective.uniform_generator=true | `uniform_generator` must be.*`name: mlm`
 NAME=mlm objective.generator_weight=0.0 | `name: mlm` must have a weight above 0
-NAME=mlm objective.discriminator_start=5 | discriminator_start
 NAME=replace_mlm objective.discriminator_weight=3.0 | `discriminator_weight` must
 NAME=replace_mlm model.sharing=gdes | model.sharing must be
 NAME=replace_mlm FREEZE | model.sharing must be none with.*freeze_generator: true`

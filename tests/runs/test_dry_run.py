@@ -60,7 +60,12 @@ def test_a_model_that_cannot_be_built_gets_sizes_and_flops_alone(folder, monkeyp
 
 
 def test_stages_are_weighted_by_their_steps(folder, monkeypatch):
-    experiment = resolve(folder, "objective.discriminator_start=250")
+    experiment = resolve(
+        folder,
+        *("objective.name=two_stage", "objective.first_stage=0.25"),
+        *("model.sharing=none", "model.generator_width=1.0"),
+        *("model.generator_heads=2", "model.generator_embedding=16"),
+    )
     monkeypatch.setattr(
         dry_run,
         "_measure_stage",

@@ -34,7 +34,7 @@ class Toy:
         self.optimizer.build(self.trainable_variables)
         self.traced = 0
 
-    stage, stage_starts, jit_compile = 1, (), False
+    stage, restart, jit_compile = 1, None, False
 
     def begin(self, step):
         pass

@@ -349,7 +349,7 @@ def _check(
             f"The records must be those of the run {checkpoint.path}, not "
             f"{record_set.total:,} others; pass the --data of its pretrain"
         )
-    if config.stage_starts:
+    if config.restart:
         raise InputError(
             "A run to move must have one stage, not those of objective.name: "
             f"{config.objective.name}"

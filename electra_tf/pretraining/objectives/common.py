@@ -26,8 +26,6 @@ class Objective:
 
     stage = 1
     """Number of the current stage. `losses` depends on it."""
-    stage_starts: tuple[int, ...] = ()
-    """Numbers of completed steps at which a new stage begins."""
 
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         training = config.training

@@ -28,7 +28,6 @@ from electra_tf.pretraining.objectives.common import (
     Objective,
     Progress,
     encoder_inputs,
-    masked_lm_losses,
 )
 from electra_tf.pretraining.sampling import corrupt, sample_gumbel, sample_inverse_cdf
 
@@ -43,12 +42,6 @@ class ElectraObjective(Objective):
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         super().__init__(config, tokens)
         self._fixed_logits_V = _fixed_logits(config.objective, tokens)
-        self.stage_starts = config.stage_starts
-        self.begin(0)
-
-    def begin(self, step: int) -> None:
-        """Select the stage: 1 trains the generator alone, 2 is all that follows."""
-        self.stage = 1 if step < sum(self.stage_starts) else 2
 
     def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
         """Count masked positions (generator) and the discriminator's tokens."""
@@ -68,14 +61,11 @@ class ElectraObjective(Objective):
         training: bool,
         progress: Progress = 0.0,
     ) -> Losses:
-        """Compute the losses of the current stage, as sums over these rows.
+        """Compute the losses, as sums over these rows.
 
         `rng` has the random numbers of the step, for sampling and dropout.
         """
         layer_ops = self.layer_ops(rng, training)
-        if self.stage == 1:
-            logits_BMV = self._generator_logits(masked, layer_ops)
-            return masked_lm_losses(logits_BMV, masked, self.settings.generator_weight)
         # 1. The generator predicts the tokens at the masked positions, and samples of
         # its distribution replace them.
         corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)

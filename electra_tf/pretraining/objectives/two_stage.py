@@ -3,8 +3,13 @@
 import keras
 import tensorflow as tf
 
+from electra_tf.batch import MaskedBatch
+from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.kernels.rng import RngStream
 from electra_tf.model.electra import ElectraPair
 from electra_tf.model.transformer import DELTA
+from electra_tf.pretraining.masking import SpecialTokens
+from electra_tf.pretraining.objectives.common import Losses, Progress, masked_lm_losses
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 
 
@@ -17,11 +22,28 @@ class TwoStageObjective(ElectraObjective):
     the second stage begins with a new optimizer.
     """
 
+    def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
+        super().__init__(config, tokens)
+        self._restart = config.restart
+
     def begin(self, step: int) -> None:
         """Select the stage; copy the generator's weights when the second begins."""
-        super().begin(step)
-        if step == sum(self.stage_starts):
+        self.stage = 1 if step < self._restart else 2
+        if step == self._restart:
             copy_encoder(self.model)
+
+    def losses(
+        self,
+        masked: MaskedBatch,
+        rng: RngStream,
+        training: bool,
+        progress: Progress = 0.0,
+    ) -> Losses:
+        """Compute the losses of the current stage, as sums over these rows."""
+        if self.stage == 2:
+            return super().losses(masked, rng, training, progress)
+        logits_BMV = self._generator_logits(masked, self.layer_ops(rng, training))
+        return masked_lm_losses(logits_BMV, masked, self.settings.generator_weight)
 
     @property
     def _is_frozen(self) -> bool:

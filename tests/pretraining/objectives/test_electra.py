@@ -4,14 +4,11 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import TOKENS, VOCABULARY, chi_square, config, objective, rng
+from tiny import TOKENS, VOCABULARY, chi_square, objective, rng
 
 from electra_tf.batch import Batch
-from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.pretraining.metrics import compute_metrics
-from electra_tf.pretraining.pretrainer import Pretrainer
-from electra_tf.training.optimizer import create_optimizer
 from pretraining.objectives.example import TEXT
 
 
@@ -67,28 +64,6 @@ def test_samples_without_a_network_follow_the_counts_of_ordinary_tokens(kind):
     else:
         with pytest.raises(InputError, match="unigram_generator"):
             objective(objective={kind: True})
-
-
-def test_the_discriminator_starts_later():
-    settings = config(objective={"discriminator_start": 2}, masking={"rate": 0.3})
-    settings = dataclasses.replace(settings, training=TrainingConfig(steps=4))
-    pretrainer = Pretrainer(settings, TOKENS)
-    pretrainer.compile(create_optimizer(OptimizerConfig(warmup_steps=0), steps=4))
-    assert pretrainer.stage_starts == (2,)
-    own = pretrainer.core.discriminator.encoder.trainable_variables[-1]
-    start, metrics = own.numpy(), []
-    for step in range(4):
-        if step in (0, 2):
-            pretrainer.begin(step)
-        before = own.numpy()
-        metrics.append(pretrainer.train_step(TEXT))
-        assert np.array_equal(own.numpy(), before) == (step < 2)
-    assert not np.array_equal(own.numpy(), start)
-    assert ["disc_loss" in values for values in metrics] == [False, False, True, True]
-    rates = [float(values["learning_rate"]) for values in metrics]
-    np.testing.assert_allclose(rates, 5e-4 * (1 - np.arange(4) / 4), rtol=1e-6)
-    with pytest.raises(InputError, match="one stage"):
-        pretrainer.fit([TEXT])
 
 
 def test_temperature_and_disallow_correct_reach_the_sampler():

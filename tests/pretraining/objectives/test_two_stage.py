@@ -7,6 +7,7 @@ import pytest
 from tiny import TOKENS, batch, config, model_of, rng
 
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
+from electra_tf.errors import InputError
 from electra_tf.pretraining.objectives.two_stage import TwoStageObjective
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
@@ -36,7 +37,7 @@ def train(pretrainer, first, last):
     """Run eager steps; return the metrics of each."""
     metrics = []
     for step in range(first, last):
-        if step in (0, *pretrainer.stage_starts):
+        if step in (0, pretrainer.restart):
             pretrainer.begin(step)
         metrics.append(pretrainer.train_step(batch([16, 12, 9, 16], seed=step)))
     return metrics
@@ -85,6 +86,8 @@ def test_each_stage_trains_one_network(sharing):
     np.testing.assert_allclose(rates, expected, rtol=1e-6)
     names = ["disc_loss" in values for values in metrics]
     assert names == [False] * HALF + [True] * HALF
+    with pytest.raises(InputError, match="one stage"):
+        pretrainer.fit([TEXT])
 
 
 def test_bias_correction_begins_again():
@@ -114,7 +117,7 @@ def test_the_first_stage_has_its_share_of_the_steps():
     settings = build().config
     objective = dataclasses.replace(settings.objective, first_stage=0.25)
     settings = dataclasses.replace(settings, objective=objective)
-    assert settings.stage_starts == (2,)
+    assert settings.restart == 2
     rule = dataclasses.replace(settings.optimizer, warmup_steps=0)
     rate = create_optimizer(rule, STEPS, restart=settings.restart).schedule
     expected = [RATE * (1 - t / 2) for t in range(2)]
