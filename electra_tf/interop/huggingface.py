@@ -44,7 +44,7 @@ from electra_tf.text.huggingface_tokenizer import (
 )
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS
-from electra_tf.training.checkpoint import folder_of, safetensors_parts
+from electra_tf.training.checkpoint import folder_of, write_safetensors
 from electra_tf.untrusted_files import read_json
 
 TOKENIZATION = TokenizationConfig(max_word_characters=WORD_LIMIT)
@@ -276,8 +276,8 @@ def write(model: PretrainedModel, path: str) -> None:
         prefix = f"{network.library}."
         target = network.to_format("huggingface", Prefixes(prefix, prefix))
         tensors = _stacked(target.weights)
-        with open(os.path.join(folder, SAFETENSORS), "wb") as file:
-            file.writelines(safetensors_parts(tensors, {"format": "pt"}))
+        weights = os.path.join(folder, SAFETENSORS)
+        write_safetensors(weights, tensors, {"format": "pt"})
         _write_json(os.path.join(folder, CONFIG), config_of(network, model))
         if model.tokenizer is not None:
             write_tokenizer(model.tokenizer, network.shape, folder)

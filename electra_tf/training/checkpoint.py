@@ -22,7 +22,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -41,15 +41,8 @@ CHECKPOINTS = "checkpoints"  # subfolder of a run directory
 _NAME = re.compile(r"step_(\d+)")
 _FORMAT = 1
 _UNFINISHED, _DELETED = ".unfinished", ".deleted"
-# In the order of the format's files, whose large items come first and are so aligned.
-_SAFETENSORS_DTYPES = {
-    "uint64": "U64", "int64": "I64", "float64": "F64", "float32": "F32",
-    "uint32": "U32", "int32": "I32", "bfloat16": "BF16", "float16": "F16",
-    "uint16": "U16", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
-}  # fmt: skip
 
-Arrays = Mapping[str, Any]
-"""NumPy arrays, or objects with shape, dtype, nbytes and values to be read once."""
+Arrays = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,55 +257,33 @@ class CheckpointManager:
             _delete(deleted)
 
 
-def safetensors_parts(
-    tensors: Arrays, metadata: Mapping[str, str] | None = None
-) -> Iterator[bytes | memoryview]:
-    """Yield the header of a safetensors file, then one tensor at a time.
-
-    So no second copy of the tensors, of any layout in memory, exists.
-    """
-    order = list(_SAFETENSORS_DTYPES)
-    names = sorted(tensors, key=lambda n: (order.index(tensors[n].dtype.name), n))
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    end = 0
-    for name in names:
-        array, start = tensors[name], end
-        end += array.nbytes
-        header[name] = {
-            "dtype": _SAFETENSORS_DTYPES[array.dtype.name],
-            "shape": array.shape,
-            "data_offsets": [start, end],
-        }
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for name in names:
-        array = np.ascontiguousarray(tensors[name])
-        yield array.reshape(-1).view(np.uint8).data
-
-
-class VariableArray:
-    """Array of a variable that is copied when it is read, not before."""
-
-    def __init__(self, variable: Any):
-        self._variable = variable
-        self.shape = tuple(variable.shape)
-        self.dtype = np.dtype(getattr(variable.dtype, "name", variable.dtype))
-        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Return the current values."""
-        return np.asarray(self._variable, dtype)
+def write_safetensors(
+    path: str | os.PathLike,
+    arrays: Arrays,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write a safetensors file; an array of any layout in memory is written right."""
+    # The library writes the memory of a transposed array in the order of its bytes.
+    ordered = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    try:
+        safetensors.numpy.save_file(ordered, path, metadata)
+    except safetensors.SafetensorError as error:
+        raise OSError(str(error)) from error
 
 
 def training_state(trainer: Any) -> tuple[Arrays, Arrays]:
     """Return a trainer's weights by path, and its slots by slot and path.
 
-    The arrays change with the variables and are to be read one by one.
+    On a CPU the arrays are the variables' memory, without a copy.
     """
-    weights = {v.path: VariableArray(v) for v in trainer.trainable_variables}
-    slots = {name: VariableArray(values) for name, values in _slots(trainer).items()}
-    return weights, slots
+    # The module is also imported for the names of its files, before TensorFlow.
+    import tensorflow as tf
+
+    def arrays(variables: Mapping[str, Any]) -> Arrays:
+        return {n: np.asarray(tf.convert_to_tensor(v)) for n, v in variables.items()}
+
+    weights = {v.path: v for v in trainer.trainable_variables}
+    return arrays(weights), arrays(_slots(trainer))
 
 
 def restore(trainer: Any, checkpoint: Checkpoint) -> None:
@@ -367,14 +338,11 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
 
 def _write_file(path: pathlib.Path, content: bytes | Arrays) -> list:
     """Write a file and return its size and SHA-256."""
-    is_bytes = isinstance(content, bytes)
-    size, digest = 0, hashlib.sha256()
-    with path.open("wb") as file:
-        for part in [content] if is_bytes else safetensors_parts(content):
-            file.write(part)
-            digest.update(part)
-            size += len(part)
-    return [size, digest.hexdigest()]
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        write_safetensors(path, content)
+    return [path.stat().st_size, durable_files.sha256(path)]
 
 
 def _delete(path: pathlib.Path) -> None:
