@@ -258,7 +258,7 @@ def _describe(
         lines.append(
             "  the generator's layers begin at random. When an encoder was continued "
             "for a short time, --set objective.name=mlm scored higher (the page "
-            "Continue from an encoder)"
+            "Continue from a public model)"
         )
     return lines
 

@@ -1,6 +1,6 @@
 """Defaults of fine-tuning, by the shape of the encoder and what its weights are.
 
-The page Defaults of the documentation has the measurements behind these numbers.
+The page Results of the documentation has the measurements behind these numbers.
 """
 
 import dataclasses
@@ -122,7 +122,8 @@ def describe_settings(
         elif name in defaults:
             chosen.append(shown)
     shape = f"{start.shape.depth} x {start.shape.width}"
-    kind = "as published" if is_published(start) else "see the page Defaults"
+    page = "see the page Defaults of fine-tuning"
+    kind = "as published" if is_published(start) else page
     line = f"defaults of a {shape} encoder ({kind}): {', '.join(chosen)}"
     return f"{line}; set otherwise: {', '.join(changed)}" if changed else line
 
