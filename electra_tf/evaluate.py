@@ -35,12 +35,6 @@ FLAGS.strings(
     "and probabilities.",
 )
 FLAGS.switches(overwrite="Replace the files of the three flags above.")
-FLAGS.choice(
-    ("stop", "report"),
-    "stop",
-    on_error="With --model: `stop` at the first bad row, or `report`: skip, count and "
-    "print bad rows.",
-)
 FLAGS.lists(
     text_columns="With --model: columns or keys of the texts or words. Default: those "
     "of training.",
@@ -60,7 +54,7 @@ _COLUMNS = (
 )
 # The flags of each mode, besides --data and --output. The mode is itself a flag.
 _MODES = {
-    "model": (*_COLUMNS, "on_error", "save_predictions", "report"),
+    "model": (*_COLUMNS, "save_predictions", "report"),
     "checkpoint": ("batches", "strategy", "tpu", "cpu_replicas"),
 }
 
@@ -101,7 +95,6 @@ def _score_model(mode: str) -> dict[str, Any]:
         data,
         columns,
         training_rows=source.training_rows,
-        on_error=FLAGS.on_error,
     )
     if FLAGS.save_predictions:
         with staged(FLAGS.save_predictions) as path:

@@ -30,7 +30,6 @@ _SETTINGS = {
     **{name: f"data.{name}" for name in _COLUMNS},
     "early_stopping": "training.early_stopping",
     "keep": "training.keep",
-    "on_error": "data.on_error",
 }
 FLAGS.choice((*registry.TASK_NAMES, glue.ALL), task="Required: the task.")
 FLAGS.strings(

@@ -43,14 +43,13 @@ def main() -> None:
             from electra_tf.tasks import registry
             from electra_tf.tasks.load import load
             from electra_tf.tasks.task_data import reading_for
-            from electra_tf.text.data_errors import DataErrorLog
         found = sources.open_source(FLAGS.model)
         model = load(found)
         task = registry.of(model)
         columns = FLAGS.text_columns
         given = {"text_columns": tuple(columns)} if columns else {}
         stored = task.stored_columns(found.task, model)
-        reading = reading_for(model, stored, given, DataErrorLog("stop"), print_note)
+        reading = reading_for(model, stored, given, print_note)
         items = task.inputs(model, source, reading)
         lines = predictions.predict_items(model, items, FLAGS.format, FLAGS.nbest)
         cli.write_lines(lines, output)

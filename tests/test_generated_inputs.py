@@ -210,7 +210,7 @@ def _read_task(folder: pathlib.Path, case: Case) -> None:
     sets = {"csv": ["data.text_columns=[text]", "data.label_column=label"]}
     settings = loader.load_config(None, sets.get(name, []), root=FinetuningConfig)
     data = case.path(folder)
-    _each_policy(lambda log: tiny.read_task(name, data, settings.data, log), folder)
+    tiny.read_task(name, data, settings.data)
 
 
 # --- Models ----------------------------------------------------------------------

@@ -37,7 +37,6 @@ from electra_tf.tasks import registry
 from electra_tf.tasks.load import load as load_task_model
 from electra_tf.tasks.task_data import Reading
 from electra_tf.text.builder import build
-from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.record_folder import resolve_config
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -433,9 +432,9 @@ def load(path):
     return load_task_model(sources.open_source(path))
 
 
-def read_task(name, data, settings, log, notify=print, tokenizer=None):
+def read_task(name, data, settings, notify=print, tokenizer=None):
     """Return the training data of a value of --task."""
-    reading = Reading(settings, log, notify, tokenizer)
+    reading = Reading(settings, notify, tokenizer)
     return registry.named(name).training_data(name, data, reading)
 
 
@@ -443,6 +442,5 @@ def read_items(model, path, columns=None, stored=(), label=None):
     """Return what a model predicts for in a file."""
     settings = DataConfig(text_columns=tuple(columns or stored), label_column=label)
     given = ["text_columns"] if columns else []
-    log = DataErrorLog("stop")
-    reading = Reading(settings, log, print, model.tokenizer, given)
+    reading = Reading(settings, print, model.tokenizer, given)
     return registry.of(model).inputs(model, path, reading)

@@ -6,6 +6,7 @@ from typing import Any
 from electra_tf.errors import InputError
 
 _DEFAULTS: Mapping[str, Any] = {
+    "data.on_error": "stop",
     "Electra.corrector": False,  # an argument of the layer, not a setting
     "input.batch_size_ramp": [],
     "objective.discriminator_start": 0,

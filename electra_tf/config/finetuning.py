@@ -70,8 +70,6 @@ class DataConfig:
     window_labels: Literal["exact", "original"] = "exact"
     """SQuAD: label of a window without the answer. `exact`: unanswerable. `original`:
     answerable, with the answer at [CLS]."""
-    on_error: Literal["stop", "report"] = "stop"
-    """`stop`: raise at the first bad row. `report`: skip, count and list bad rows."""
 
     @property
     def query_limit(self) -> int:

@@ -4,6 +4,7 @@ A config file contains the settings that differ from the defaults, or from the c
 in its `extends`. Configs are given by path, or by name if installed with this package.
 """
 
+import copy
 import dataclasses
 import difflib
 import json
@@ -166,11 +167,16 @@ def given_names(path: str | None, sets: Iterable[str] = ()) -> set[str]:
 
 
 def parse_config(text: str, source: str, root: type[Root] = PretrainingConfig) -> Root:
-    """Read a stored config, the output of `dump_config`; errors name the source.
+    """Read a stored config, the output of `dump_config`; errors name the source."""
+    return stored_config(_parse(text, source) or {}, source, root)
+
+
+def stored_config(tree: Any, source: str, root: type[Root]) -> Root:
+    """Return stored settings by section as a config; errors name the source.
 
     Settings that ended are ignored if they have their former default.
     """
-    tree = _parse(text, source) or {}
+    tree = copy.deepcopy(tree)
     if isinstance(tree, dict):
         drop_ended(tree, source)
     return _validate(tree, source, root)

@@ -34,16 +34,13 @@ from electra_tf.tasks.trials import (
     best_trial,
     format_score,
     format_summary,
-    pluralize,
     read_report,
     shown_scores,
     summary,
 )
-from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.training.run_directory import run_lock
 
 RESULTS = "results.json"
-_DATA_ERRORS = "problems.txt"
 
 MakeConfig = Callable[[Mapping[str, Any]], FinetuningConfig]
 """Function from default values by dotted name to a config."""
@@ -148,15 +145,8 @@ def run_task(
             file=sys.stderr,
         )
     os.makedirs(output, exist_ok=True)
-    path = os.path.join(output, _DATA_ERRORS)
-    log = DataErrorLog(settings.data.on_error, path)
-    try:
-        reading = Reading(settings.data, log, print, pretrained.tokenizer)
-        task = declaration.training_data(name, data, reading)
-    finally:
-        log.close()
-    for kind, number in log.counts.items():
-        print(f"{pluralize(number, 'data error')}: {kind} (see {path})")
+    reading = Reading(settings.data, print, pretrained.tokenizer)
+    task = declaration.training_data(name, data, reading)
     done = Trials(task, pretrained, settings, output, devices).run(trials)
     best = best_trial(done)
     classes = read_report(output, best.number)["classes"]

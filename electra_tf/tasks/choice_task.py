@@ -58,7 +58,7 @@ class ChoiceTask(Task):
         self, model: ChoiceClassifier, path: str | None, reading: Reading
     ) -> Items:
         """Read texts with their choices."""
-        table = read(path, reading.log)
+        table = read(path)
         split = _read_choices(table, reading, is_labelled=False)
         as_choices(split.items[0], model.num_choices)  # all have its number of choices
         return Items(split.items, table, _label(table, reading.settings))
@@ -110,7 +110,7 @@ def _read_splits(files: Mapping[str, str], reading: Reading) -> dict[str, Split]
     """Return the splits; a test file may have no right choices."""
     splits = {}
     for split, path in files.items():
-        table = read(path, reading.log, notify=reading.notify)
+        table = read(path, notify=reading.notify)
         label = _label(table, reading.settings)
         is_labelled = split != "test" or table.has_values(label)
         splits[split] = _read_choices(table, reading, is_labelled)
@@ -148,7 +148,7 @@ def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
         if detail:
             bad[index] = "no choices", detail
         targets.append(target)
-    return good_rows(table, items, targets if is_labelled else None, bad, reading.log)
+    return good_rows(table, items, targets if is_labelled else None, bad)
 
 
 def _label(table: Table, settings: DataConfig) -> str | None:

@@ -14,8 +14,6 @@ from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.score import ScoredSplit, Scorer
 from electra_tf.tasks.task_data import reading_for, text_hashes
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.tasks.trials import pluralize
-from electra_tf.text.data_errors import DataErrorLog
 
 
 def evaluate_model(
@@ -25,16 +23,13 @@ def evaluate_model(
     columns: Mapping[str, Any] | None = None,
     log: Notify = print_note,
     training_rows: np.ndarray | None = None,
-    on_error: str = "stop",
 ) -> tuple[dict[str, Any], dict[str, ScoredSplit]]:
     """Score a model on labelled data: a file, or a folder with dev and test.
 
     `columns` replace the model's. A note counts texts that are among `training_rows`.
-    `on_error`: `stop` at a bad row, or `report` such rows and leave them out. Return a
-    report, and the splits by name. The report has task, data, examples of each split,
-    the number of bad rows by kind if there are any, scores by name, with the split's as
-    prefix if there are several, the reports of `classes`, and the `threshold` of the
-    model's decisions, where there are any.
+    Return a report, and the splits by name. The report has task, data, examples of each
+    split, scores by name, with the split's as prefix if there are several, the reports
+    of `classes`, and the `threshold` of the model's decisions, where there are any.
     """
     given = {
         name: tuple(value) if isinstance(value, list) else value
@@ -48,15 +43,12 @@ def evaluate_model(
             f"{', '.join(wrong)} has no effect on a {type(model).__name__}"
         )
     stored = declaration.stored_columns(task, model)
-    errors = DataErrorLog(on_error, None)
-    reading = reading_for(model, stored, given, errors, log)
+    reading = reading_for(model, stored, given, log)
     found = declaration.labelled_data(model, task, data, reading)
     if not found.splits:
         raise InputError(f"{data!r} must have labels, and has none")
     report: dict[str, Any] = {"task": found.name, "data": data}
     report["examples"] = {split: len(part) for split, part in found.splits.items()}
-    if errors.counts:
-        report["data_errors"] = dict(errors.counts)
     report |= declaration.decision_settings(model)
     for split, part in found.splits.items() if training_rows is not None else ():
         count = int(np.isin(text_hashes(part.items), training_rows).sum())
@@ -81,8 +73,6 @@ def format_report(report: Mapping[str, Any]) -> str:
     """Format a report: the data, a line for each score, and the tables of classes."""
     counts = ", ".join(f"{name} {n:,}" for name, n in report["examples"].items())
     lines = [f"{report['task']}: {report['data']}, examples: {counts}"]
-    for kind, number in report.get("data_errors", {}).items():
-        lines.append(f"  {pluralize(number, 'data error')}: {kind}")
     for name, value in report.items():
         if isinstance(value, float):
             lines.append(f"  {name:<28}{value:>12.5f}")

@@ -24,7 +24,7 @@ from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.squad_metrics import has_gold
 from electra_tf.tasks.task import Item, Task, check_count
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
-from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.data_errors import data_error
 from electra_tf.text.rows import JSON_SUFFIXES
 
 _COLUMNS = ("question", "context")
@@ -41,9 +41,12 @@ class QuestionTask(Task):
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read SQuAD's layout or tables; a single file is split by article."""
-        log, allows_null = reading.log, name == "squad2"
+        allows_null = name == "squad2"
         paths = find_training(data, _ENDINGS, PUBLISHED[name])
-        found = {s: squad_json.read_squad(path, log) for s, path in paths.items()}
+        found = {
+            split: squad_json.read_squad(path, reading.notify)
+            for split, path in paths.items()
+        }
         if data == paths["train"]:
             found = _split_by_article(found["train"], reading.settings)
         if "dev" not in found:
@@ -54,14 +57,12 @@ class QuestionTask(Task):
         for question in found["train"]:
             if not question.trainable:
                 place = f"{question.source}, question {question.id}"
-                detail = "its context has none of its answers; left out of training"
-                log.add(place, 0, "untrainable", detail)
-        found["train"] = [one for one in found["train"] if one.trainable]
-        parts = {}
+                detail = "its context has none of its answers"
+                raise data_error(place, 0, "untrainable", detail)
         for split, questions in found.items():
             if split != "train" and any(q.gold is not None for q in questions):
-                questions = _scored_questions(questions, allows_null, log)
-            parts[split] = _question_split(questions)
+                _require_gold(questions, allows_null)
+        parts = {s: _question_split(questions) for s, questions in found.items()}
         threshold = 0.0 if allows_null else None
         model = functools.partial(QuestionAnswerer, null_threshold=threshold)
         return TaskData(name, parts, AnswerScorer(allows_null), model)
@@ -74,13 +75,13 @@ class QuestionTask(Task):
     def labelled_data(
         self, model: QuestionAnswerer, name: str | None, data: str, reading: Reading
     ) -> Labelled:
-        """Read the questions with gold answers; the others are bad rows."""
+        """Read questions, each with gold answers."""
         allows_null, splits = model.null_threshold is not None, {}
         name = "squad2" if allows_null else "squad1"
         files = find_labelled(data, _ENDINGS, PUBLISHED[name])
         for split, file in files.items():
-            found = squad_json.read_squad(file, reading.log, squad_json.OFFSET_ERRORS)
-            found = _scored_questions(found, allows_null, reading.log)
+            found = squad_json.read_squad(file)
+            _require_gold(found, allows_null)
             splits[split] = _question_split(found)
         if allows_null:
             reading.notify(
@@ -93,11 +94,9 @@ class QuestionTask(Task):
         self, model: QuestionAnswerer, path: str | None, reading: Reading
     ) -> Sequence[Item]:
         """Read a file in SQuAD's layout, or columns of questions and contexts."""
-        table = read(path, reading.log)
+        table = read(path)
         if squad_json.has_articles(table):
-            found = squad_json.parse_questions(
-                table, reading.log, squad_json.OFFSET_ERRORS, reading.notify
-            )
+            found = squad_json.parse_unlabelled(table, reading.notify)
             return [Item(q, q.gold, {"id": q.id}) for q in found]
         return self.rows_as_items(model, table, reading)
 
@@ -159,23 +158,15 @@ class QuestionTask(Task):
         return json.dumps(self.gold_json(gold), ensure_ascii=False)
 
 
-def _scored_questions(
-    questions: Sequence[Question], allows_null: bool, log: DataErrorLog
-) -> list[Question]:
-    """Return the questions with gold answers; log the others."""
-    scored = [one for one in questions if has_gold(one, allows_null)]
+def _require_gold(questions: Sequence[Question], allows_null: bool) -> None:
+    """Raise an error for a question without gold answers."""
     for one in questions:
         if not has_gold(one, allows_null):
             found = "`is_impossible` is true" * one.impossible or "no `answers`"
-            detail = f"{found}, so there are no gold answers; left out of scores"
+            detail = f"{found}, so there are no gold answers"
             remedy = "train with --task=squad2" * one.impossible
             place = f"{one.source}, question {one.id}"
-            log.add(place, 0, "no_answers", detail, remedy)
-    if not scored:
-        raise InputError(
-            f"{questions[0].source} must have a valid question, and has none"
-        )
-    return scored
+            raise data_error(place, 0, "no_answers", detail, remedy)
 
 
 def _question_split(questions: Sequence[Question]) -> Split:

@@ -47,7 +47,8 @@ def saved_config(model: Any) -> dict[str, Any]:
 
 def from_saved_config(kind: Any, config: Mapping[str, Any]) -> Any:
     """Create a `TextModel` from its config, with initial weights."""
-    settings = loader.to_config(config["settings"], FinetuningConfig)
+    stored = config["settings"], "the saved model", FinetuningConfig
+    settings = loader.stored_config(*stored)
     shape = EncoderConfig(**config["shape"])
     tokenizer = keras_file.saved_tokenizer(config)
     start = PretrainedEncoder(shape, tokenizer, None, "the saved model")
@@ -106,7 +107,7 @@ def build_model(
     }
     with _reading_settings(kind, model.path):
         config |= _arguments(head, start, kind.rate_scale)
-        own = loader.to_config(config["settings"], FinetuningConfig)
+        own = loader.stored_config(config["settings"], model.path, FinetuningConfig)
     lacking = set(head.kind.arguments) - head.settings.keys()
     config |= {name: value for name, value in given.items() if name in lacking}
     if resolve is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from electra_tf.config.finetuning import DataConfig
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError
 from electra_tf.tasks.data import conll, schemes, splits, tag_records
 from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.data.files import TFDS, Notify, opened
@@ -25,7 +25,7 @@ from electra_tf.tasks.token_classifier import (
     TokenClassifier,
     tag_vocabulary,
 )
-from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.data_errors import data_error
 from electra_tf.text.delimited import Lines
 from electra_tf.text.files import inner_suffix
 
@@ -42,7 +42,7 @@ class TagTask(Task):
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read files of sentences with tags."""
-        settings, log, notify = reading.settings, reading.log, reading.notify
+        settings, notify = reading.settings, reading.notify
         paths = splits.find_training(data, _ENDINGS)
         keys = [key for key in self.columns if getattr(settings, key)]
         _require_table(paths["train"], keys, settings)
@@ -54,12 +54,12 @@ class TagTask(Task):
                 f"{paths['train']} must have words in its first column, not numbers; "
                 "for CoNLL-U pass --set data.word_column=1 --set data.tag_column=3"
             )
-        parts["train"] = _without_stray_tags(train, log)
+        _check_stray_tags(train)
         parts = splits.with_dev(parts, name, "sentences", settings, notify)
         train = parts["train"]
         tags = tag_vocabulary(train.items)
         for split in [name for name in parts if name != "train"]:
-            parts[split] = _with_known_tags(parts[split], tags, log)
+            _check_known_tags(parts[split], tags)
         if "dev" in paths:
             kinds, noun = _kinds(parts)
             splits.warn_of_missing_classes(kinds, name, noun, notify)
@@ -87,10 +87,9 @@ class TagTask(Task):
         files = splits.find_labelled(data, _ENDINGS)
         for file in files.values():
             _require_table(file, list(reading.given), reading.settings)
-        found = {
-            split: _with_known_tags(part, model.tags, reading.log)
-            for split, part in _read_tagged(files, reading, model.tags).items()
-        }
+        found = _read_tagged(files, reading, model.tags)
+        for part in found.values():
+            _check_known_tags(part, model.tags)
         return Labelled(name or "tagging", found, TagScorer(model.tags))
 
     def inputs(
@@ -106,7 +105,7 @@ class TagTask(Task):
             if is_named or conll.is_column_file(head, model.tags):
                 return _column_items(model, path, head, reading)
         found = tag_records.parse_unlabelled(
-            read(path, reading.log, notify=reading.notify, any_json=True),
+            read(path, notify=reading.notify, any_json=True),
             settings,
             model.tokenizer,
             reading.notify,
@@ -168,7 +167,7 @@ def _column_items(
     columns: tuple[int, int | None] = 0, None
     if any(len(line.split()) > 1 for line in head):
         columns = reading.settings.word_column, reading.settings.tag_column
-    sentences = conll.read_conll(path, *columns, reading.log, reading.notify)
+    sentences = conll.read_conll(path, *columns, reading.notify)
     reading.notify(
         f"{path}: read as columns, word {columns[0]}; its tags are not used, but "
         "copied as gold with --format=csv and jsonl"
@@ -236,15 +235,11 @@ def _read_tagged(
 
 def read_sentences(path: str, reading: Reading) -> list[conll.Sentence]:
     """Read a labelled file of columns, or a table."""
-    settings, log, notify = reading.settings, reading.log, reading.notify
+    settings, notify = reading.settings, reading.notify
     if _is_table(path, settings, is_labelled=True):
-        table = read(path, log, notify=notify, any_json=True)
-        return tag_records.parse_labelled(
-            table, settings, log, notify, reading.tokenizer
-        )
-    return conll.read_conll(
-        path, settings.word_column, settings.tag_column, log, notify
-    )
+        table = read(path, notify=notify, any_json=True)
+        return tag_records.parse_labelled(table, settings, notify, reading.tokenizer)
+    return conll.read_conll(path, settings.word_column, settings.tag_column, notify)
 
 
 def _kinds(parts: Mapping[str, Split]) -> tuple[dict[str, set[str]], str]:
@@ -256,21 +251,21 @@ def _kinds(parts: Mapping[str, Split]) -> tuple[dict[str, set[str]], str]:
     return kinds, "types of spans"
 
 
-def _without_stray_tags(train: Split, log: DataErrorLog) -> Split:
-    """Drop sentences with a tag that marks no span, if nearly all tags mark spans."""
+def _check_stray_tags(train: Split) -> None:
+    """Raise an error for a tag that marks no span, if nearly all tags mark spans."""
     tags = [tag for tags in train.targets for tag in tags]
     strays = {tag for tag in set(tags) if not schemes.is_span_scheme({tag})}
     count = sum(tag in strays for tag in tags)
     known = {schemes.OUTSIDE, *strays}
     if count > max(1, schemes.STRAY * len(tags)) or known.issuperset(tags):
-        return train
+        return
     kind = "a tag that marks no span"
-    return _without(train, train.targets, strays.__contains__, kind, repr, log)
+    _check_tags(train, train.targets, strays.__contains__, kind, repr)
 
 
-def _with_known_tags(split: Split, tags: Sequence[str], log: DataErrorLog) -> Split:
-    """Return the sentences whose tags a model has; report those that it lacks."""
-    converted, source, shown = split.targets, split.items[0].source, tags
+def _check_known_tags(split: Split, tags: Sequence[str]) -> None:
+    """Raise an error for a tag that a model lacks."""
+    converted, shown = split.targets, tags
     if schemes.is_span_scheme(tags):
         scheme = schemes.learned_scheme(tags)
         converted = [
@@ -281,33 +276,22 @@ def _with_known_tags(split: Split, tags: Sequence[str], log: DataErrorLog) -> Sp
         shown = [tag for tag in tags if tag[:1] in marks] or tags
     describe = functools.partial(unknown_name, known=shown)
     kind = "a tag training does not have"
-    known = _without(split, converted, lambda t: t not in tags, kind, describe, log)
-    if not len(known):
-        raise InputError(
-            f"{source} must have sentences with known tags only, and has none; known: "
-            f"{format_list(shown)}"
-        )
-    return known
+    _check_tags(split, converted, lambda t: t not in tags, kind, describe)
 
 
-def _without(
+def _check_tags(
     split: Split,
     converted: Sequence[Sequence[str]],
     is_wrong: Callable[[str], bool],
     kind: str,
     describe: Callable[[str], str],
-    log: DataErrorLog,
-) -> Split:
-    """Drop the sentences with a wrong tag, and report the first one of each."""
-    good = []
-    for index, (sentence, tags) in enumerate(zip(split.items, converted, strict=True)):
-        wrong = [place for place, tag in enumerate(tags) if is_wrong(tag)]
-        if not wrong:
-            good.append(index)
-            continue
-        tag, line = sentence.tags[wrong[0]], sentence.line_of(wrong[0])
-        log.add(sentence.source, line, kind, describe(tag), dropped="sentence")
-    return split.subset(good)
+) -> None:
+    """Raise an error for the first wrong tag of a sentence."""
+    for sentence, tags in zip(split.items, converted, strict=True):
+        for place, tag in enumerate(tags):
+            if is_wrong(tag):
+                line, detail = sentence.line_of(place), describe(sentence.tags[place])
+                raise data_error(sentence.source, line, kind, detail)
 
 
 def _describe_tags(tags: Sequence[str], scheme: str) -> str:

@@ -116,7 +116,7 @@ class Task:
                 f"{path} must be texts for a {type(model).__name__}, one on each line "
                 "of a .txt, and not columns of words"
             )
-        return self.rows_as_items(model, read(path, reading.log), reading)
+        return self.rows_as_items(model, read(path), reading)
 
     def rows_as_items(
         self, model: "TextModel", table: Table, reading: Reading

@@ -14,7 +14,6 @@ from electra_tf.tasks.data.splits import Split, texts_of
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.score import Scorer
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import WordPieceTokenizer
 
 _SHOWN = 20  # classes or tags per message
@@ -22,10 +21,9 @@ _SHOWN = 20  # classes or tags per message
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """Settings, error log and messages of the readers of a task."""
+    """Settings and messages of the readers of a task."""
 
     settings: DataConfig
-    log: DataErrorLog  # log of bad rows
     notify: Notify
     tokenizer: WordPieceTokenizer | None = None
     """Splits texts with spans of characters into words; None: BERT's rules."""
@@ -36,12 +34,11 @@ def reading_for(
     model: TextModel,
     stored: DataConfig,
     given: Mapping[str, Any],
-    log: DataErrorLog,
     notify: Notify,
 ) -> Reading:
     """Return how files are read for a model: as stored, apart from `given` settings."""
     settings = dataclasses.replace(stored, **given)
-    return Reading(settings, log, notify, model.tokenizer, given)
+    return Reading(settings, notify, model.tokenizer, given)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import READERS, Table, cell_text, read
 from electra_tf.tasks.score import LabelScorer, LabelSetScorer
 from electra_tf.tasks.task_data import Reading, TaskData, format_counts
-from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.data_errors import data_error
 
 UNBOUNDED = (-np.inf, np.inf)
 Errors = dict[int, tuple[str, str]]  # kind and detail by index of the row
@@ -34,8 +34,8 @@ class Columns:
     bounds: tuple[float, float] | None  # lowest and highest score; None: classes
     separator: str | None = None  # of a text's classes; None: it has one class
 
-    def read(self, table: Table, log: DataErrorLog, is_labelled: bool = True) -> Split:
-        """Return the texts and targets of the good rows of a table."""
+    def read(self, table: Table, is_labelled: bool = True) -> Split:
+        """Return the texts and targets of a table."""
         table.require((*self.texts, *[self.target] * is_labelled))
         bad: Errors = {}
         columns = [_texts(name, table.columns[name], bad) for name in self.texts]
@@ -43,7 +43,7 @@ class Columns:
         targets = None
         if is_labelled:
             targets = self._targets(table.columns[self.target], bad)
-        return good_rows(table, items, targets, bad, log)
+        return good_rows(table, items, targets, bad)
 
     def _targets(self, cells: Sequence[Any], bad: Errors) -> list[Any]:
         """Return the targets of a column; each different text is parsed once."""
@@ -127,17 +127,12 @@ def good_rows(
     items: Sequence[Any],
     targets: Sequence[Any] | None,
     bad: Errors,
-    log: DataErrorLog,
 ) -> Split:
-    """Return the rows of a table without errors as a split; log the others."""
-    for index in sorted(bad):
-        log.add(table.source, table.lines[index], *bad[index])
-    split = Split(items, targets, table.source, table.lines)
+    """Return the rows of a table as a split; raise an error for the first bad one."""
     if bad:
-        split = split.subset([n for n in range(len(table)) if n not in bad])
-    if not len(split):
-        raise InputError(f"{table.source} must have a valid row, and has none")
-    return split
+        index = min(bad)
+        raise data_error(table.source, table.lines[index], *bad[index])
+    return Split(items, targets, table.source, table.lines)
 
 
 # Training.
@@ -145,24 +140,23 @@ def good_rows(
 
 def read_tables(name: str, data: str, reading: Reading) -> TaskData:
     """Read a table, or a folder of tables, with a column of classes or scores."""
-    settings, log, notify = reading.settings, reading.log, reading.notify
+    settings, notify = reading.settings, reading.notify
     columns = _named_columns(settings)
     if settings.split_column:
         splits.require_one_table(settings.split_column, data)
     files, found = splits.find_training(data, [*READERS]), {}
     for stem, path in files.items():
-        errors_before = log.counts.total()
         column = settings.split_column if stem == "train" else None
         for part, rows in read_splits(path, stem, column, ["train"], reading):
             is_labelled = part != "test" or rows.has_values(columns.target)
             if part == "train":
-                columns, rows = _with_separator(columns, rows, reading)
-            split = columns.read(rows, log, is_labelled)
+                columns = _with_separator(columns, rows, reading)
+            split = columns.read(rows, is_labelled)
             _note_empty(split, reading)
             if part == "train":
                 columns = _with_labels(columns, split, reading)
             elif not settings.split_column:
-                split = without_places(split, log.counts.total() - errors_before)
+                split = dataclasses.replace(split, lines=None)  # no row is left out
             found[part] = split  # train with its places, which a dev split needs
     targets = found["train"].targets
     if columns.separator is not None:
@@ -184,26 +178,14 @@ def read_splits(
     is_optional: bool = False,
 ) -> Iterator[tuple[str, Table]]:
     """Yield the rows of a file as one split, or those of each split of a column."""
-    settings, log, notify = reading.settings, reading.log, reading.notify
-    table = read(path, log, notify=notify)
+    settings, notify = reading.settings, reading.notify
+    table = read(path, notify=notify)
     if column and not (is_optional and column not in table.columns):
-        yield from splits.split_rows(table, column, needed, log, notify).items()
+        yield from splits.split_rows(table, column, needed, notify).items()
         return
     used = (*settings.text_columns, settings.label_column, settings.score_column)
     splits.warn_of_unused_splits(table, used, notify)
     yield name, table
-
-
-def without_places(split: Split, bad_rows: int) -> Split:
-    """Return a split without places if the index of an item is its row's number."""
-    if not bad_rows:
-        return dataclasses.replace(split, lines=None)
-    if split.targets is None:
-        raise InputError(
-            f"{split.source} must have no bad rows, and has {bad_rows}: it has "
-            "no labels, and its predictions are identified by the number of the row"
-        )
-    return split
 
 
 def _named_columns(settings: DataConfig) -> Columns:
@@ -223,41 +205,34 @@ def _named_columns(settings: DataConfig) -> Columns:
     return Columns(texts, targets[0], None, bounds, separator)
 
 
-def _with_separator(
-    columns: Columns, rows: Table, reading: Reading
-) -> tuple[Columns, Table]:
+def _with_separator(columns: Columns, rows: Table, reading: Reading) -> Columns:
     """Return the columns for sets of classes if a cell of the target is a list.
 
-    A plain cell beside lists is a list of one class. Rows whose plain cell has several
-    are logged and left out.
+    A plain cell beside lists is a list of one class, and must not have several.
     """
     if columns.bounds is not None or columns.separator is not None:
-        return columns, rows
+        return columns
     cells = list(map(cell_text, rows.columns.get(columns.target, ())))
     different = set(filter(str.strip, cells))
     plain = {cell for cell in different if label_names.parse_list(cell) is None}
     if plain == different:
-        return columns, rows
-    several = {cell for cell in plain if label_names.SEPARATOR in cell}
-    for index, cell in enumerate(cells if several else ()):
-        if cell in several:
-            reading.log.add(
-                rows.source,
-                rows.lines[index],
-                "no list beside lists",
-                f"{columns.target!r} is {cell!r:.60}",
-                "for several classes in a cell pass "
-                f"--label_separator={label_names.SEPARATOR!r}",
-            )
-    if several:
-        rows = rows.take([n for n, cell in enumerate(cells) if cell not in several])
-        plain, different = plain - several, different - several
+        return columns
+    if several := {cell for cell in plain if label_names.SEPARATOR in cell}:
+        index = min(map(cells.index, several))
+        raise data_error(
+            rows.source,
+            rows.lines[index],
+            "no list beside lists",
+            f"{columns.target!r} is {cells[index]!r:.60}",
+            "for several classes in a cell pass "
+            f"--label_separator={label_names.SEPARATOR!r}",
+        )
     text = f"csv: the cells of {columns.target!r} are lists"
     if plain:
         text += f", and {len(plain):,} of {len(different):,} different ones, such as "
         text += f"{min(plain)!r:.60}, lists of one class"
     reading.notify(f"{text}: a text has any number of classes")
-    return dataclasses.replace(columns, separator=label_names.SEPARATOR), rows
+    return dataclasses.replace(columns, separator=label_names.SEPARATOR)
 
 
 def _with_labels(columns: Columns, train: Split, reading: Reading) -> Columns:

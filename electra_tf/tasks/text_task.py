@@ -13,7 +13,6 @@ from electra_tf.tasks.data.table import READERS
 from electra_tf.tasks.labels import SEPARATOR
 from electra_tf.tasks.task import Task, check_count, probability_cells
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
-from electra_tf.text.data_errors import DataErrorLog
 
 
 class _TextTask(Task):
@@ -40,7 +39,7 @@ class _TextTask(Task):
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read a task of GLUE, or a table."""
         if name in glue.TASKS:
-            return _read_glue(name, data, reading.log)
+            return _read_glue(name, data)
         return text_data.read_tables(name, data, reading)
 
     def stored_columns(
@@ -141,7 +140,7 @@ class RegressionTask(_TextTask):
 # Tasks of GLUE.
 
 
-def _read_glue(name: str, data: str, log: DataErrorLog) -> TaskData:
+def _read_glue(name: str, data: str) -> TaskData:
     """Read the files of a task; the diagnostic set has MNLI's training data."""
     training_name = glue.training_task(name)
     if name != training_name:
@@ -159,11 +158,9 @@ def _read_glue(name: str, data: str, log: DataErrorLog) -> TaskData:
             paths[stem] = path
     columns, found = _glue_columns(task), {}
     for stem, path in paths.items():
-        errors_before = log.counts.total()
-        rows = glue.read(path, tests.get(stem, training_name), log)
-        split = columns.read(rows, log, stem not in tests)
-        bad_rows = log.counts.total() - errors_before
-        found[stem] = text_data.without_places(split, bad_rows)
+        rows = glue.read(path, tests.get(stem, training_name))
+        split = columns.read(rows, stem not in tests)
+        found[stem] = dataclasses.replace(split, lines=None)  # no row is left out
     return text_data.task_data(
         name, found, task.metrics, columns, task.range, task.unordered
     )
@@ -179,16 +176,13 @@ def _read_glue_splits(
     name: str, data: str, columns: text_data.Columns, reading: Reading
 ) -> dict[str, Split]:
     files = glue.dev_files(data, name) if glue.is_whole(data) else {"data": data}
-    return {
-        split: columns.read(glue.read(file, name, reading.log), reading.log)
-        for split, file in files.items()
-    }
+    return {split: columns.read(glue.read(file, name)) for split, file in files.items()}
 
 
 def _read_tables(
     data: str, columns: text_data.Columns, reading: Reading
 ) -> dict[str, Split]:
-    column, log, found = reading.settings.split_column, reading.log, {}
+    column, found = reading.settings.split_column, {}
     is_required = "split_column" in reading.given
     if is_required:
         splits.require_one_table(column, data)
@@ -203,7 +197,7 @@ def _read_tables(
             elif part == "test" and not rows.has_values(columns.target):
                 reading.notify(f"test of {file} has no labels, and is not scored")
             else:
-                found[part] = columns.read(rows, log)
+                found[part] = columns.read(rows)
     return found
 
 

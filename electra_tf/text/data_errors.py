@@ -10,25 +10,37 @@ from tqdm import tqdm
 from electra_tf.errors import InputError
 
 
+def data_error(
+    source: str, line: int, kind: str, detail: str, *remedies: str
+) -> InputError:
+    """Return the error of a line of a file; 0: of the whole file."""
+    remedies = [remedy[:1].lower() + remedy[1:] for remedy in remedies if remedy]
+    text = f"{_place(source, line)}: {kind}: {detail}"
+    return InputError("; ".join([text, *[", or ".join(remedies)] * bool(remedies)]))
+
+
+def _place(source: str, line: int) -> str:
+    return f"{source}:{line}" if line else source
+
+
 class DataErrorLog:
     """Log of data errors: stop at the first, or count and list all of them.
 
     Args:
         on_error: `stop` or `report`.
-        path: File of the list; None: all errors are printed; empty: the command has
-            no flag --on_error.
+        path: File of the list; empty: the command has no flag --on_error.
         prints: Whether the first error of each kind is printed.
     """
 
     def __init__(
         self,
         on_error: str,
-        path: str | pathlib.Path | None = "",
+        path: str | pathlib.Path = "",
         prints: bool = True,
     ):
         self.counts: collections.Counter[str] = collections.Counter()
         self._stop, self._prints = on_error == "stop", prints
-        self._path, self._can_report = path and pathlib.Path(path), path != ""
+        self._path = path and pathlib.Path(path)
         self._file: io.TextIOBase | None = None
 
     def add(
@@ -38,23 +50,18 @@ class DataErrorLog:
         kind: str,
         detail: str,
         remedy: str = "",
-        dropped: str = "",
     ) -> None:
         """Count an error and write it to the file.
 
         Errors are counted by `kind`. `line` is a number from 1, or 0 for the whole
-        source. `dropped` names what a run that continues leaves out, beyond the line.
+        source.
         """
-        place = f"{source}:{line}" if line else source
-        text = f"{place}: {kind}: {detail}"
         if self._stop:
             report = "pass --on_error=report to leave such rows out and list them"
-            report *= self._can_report
-            remedies = filter(None, [remedy[:1].lower() + remedy[1:], report])
-            raise InputError("; ".join(filter(None, [text, ", or ".join(remedies)])))
-        if dropped:
-            text += f"; its {dropped} is dropped"
-        if self._prints and not (self._path and self.counts[kind]):
+            more = [remedy, report] if self._path else [remedy]
+            raise data_error(source, line, kind, detail, *more)
+        text = f"{_place(source, line)}: {kind}: {detail}"
+        if self._prints and not self.counts[kind]:
             # tqdm.write leaves a progress bar intact.
             tqdm.write(f"problem: {text}", file=sys.stderr)
         self.write(text, kind)

@@ -163,7 +163,7 @@ def test_contradictory_settings_are_an_error(case):
     ("item", "words"),
     [
         ("data.dev_share=1.0", "data.dev_share"),
-        ("data.on_error=ignore", "stop.*report"),
+        ("data.window_labels=none", "exact.*original"),
         ("model.weights=pretraind", "pretrained.*random"),
         ("optimizer.learning_rate=.nan", "optimizer.learning_rate"),
         ("optimizer.clip_norm=.inf", "optimizer.clip_norm.* finite"),

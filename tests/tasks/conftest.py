@@ -1,4 +1,4 @@
-"""Logs of data errors, which raise or count; files, a tokenizer, models."""
+"""Files, a tokenizer, models."""
 
 import gzip
 import json
@@ -8,20 +8,7 @@ import pytest
 import tiny
 from conftest import GOLDEN
 
-from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import WordPieceTokenizer
-
-
-@pytest.fixture
-def log(tmp_path):
-    return DataErrorLog("stop", tmp_path / "problems.txt")
-
-
-@pytest.fixture
-def report(tmp_path):
-    log = DataErrorLog("report", tmp_path / "problems.txt")
-    yield log
-    log.close()
 
 
 @pytest.fixture

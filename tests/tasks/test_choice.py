@@ -72,12 +72,12 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_published_layouts_and_named_columns(write, log, layout):
+def test_published_layouts_and_named_columns(write, layout):
     name, content, settings, items, targets = LAYOUTS[layout]
     path = write(f"data/{name}", content)
     write(f"data/dev{name.removeprefix('train')}", content)
     folder = path.rpartition("/")[0]
-    task = tiny.read_task("choice", folder, DataConfig(**settings), log)
+    task = tiny.read_task("choice", folder, DataConfig(**settings))
     split = task.splits["train"]
     assert list(split.items) == items
     assert list(map(int, split.targets)) == targets
@@ -96,18 +96,18 @@ def test_a_blank_is_filled_and_a_question_stands_before_a_choice():
         ("x,y\na,b\n", "SWAG"),
     ],
 )
-def test_rows_without_choices_are_named(write, log, content, words):
+def test_rows_without_choices_are_named(write, content, words):
     with pytest.raises(InputError, match=words):
-        tiny.read_task("choice", write("a.csv", content), DataConfig(), log)
+        tiny.read_task("choice", write("a.csv", content), DataConfig())
 
 
 @pytest.mark.parametrize("labels", [None, {"A": 0}, ["A", "B", "C"]])
-def test_labels_of_choices_that_name_none_are_errors(write, log, labels):
+def test_labels_of_choices_that_name_none_are_errors(write, labels):
     choices = {"label": labels, "text": ["in", "a"]}
     record = {"question": "of", "choices": choices, "answerKey": "C"}
     path = write("a.jsonl", json.dumps(record))
     with pytest.raises(InputError, match=r"jsonl:1.*'C', no choice"):
-        tiny.read_task("choice", path, DataConfig(), log)
+        tiny.read_task("choice", path, DataConfig())
 
 
 @pytest.fixture(scope="module")
@@ -190,16 +190,16 @@ def test_predictions_and_scores_of_files(write):
         list(predict_items(model, tiny.read_items(model, taken), "csv"))
 
 
-def test_a_test_file_is_labelled_or_not_as_a_whole(write, log):
+def test_a_test_file_is_labelled_or_not_as_a_whole(write):
     write("data/train.csv", SWAG)
     write("data/dev.csv", SWAG)
     test = write("data/test.csv", SWAG.replace(",2\n", ",\n").replace(",0\n", ",\n"))
     folder = test.rpartition("/")[0]
-    task = tiny.read_task("choice", folder, DataConfig(), log)
+    task = tiny.read_task("choice", folder, DataConfig())
     assert task.splits["test"].targets is None
     write("data/test.csv", SWAG.replace(",2\n", ",7\n"))
     with pytest.raises(InputError, match=r"test\.csv:2.*'7', no choice"):
-        tiny.read_task("choice", folder, DataConfig(), log)
+        tiny.read_task("choice", folder, DataConfig())
 
 
 @pytest.mark.parametrize("item", [("t", ["a", None, "b"]), ("t", "ab"), "t", ("t", 3)])

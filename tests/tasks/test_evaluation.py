@@ -122,25 +122,12 @@ def test_an_answerer_is_scored_with_its_stored_threshold(
         assert f"{threshold:.6g}" in " ".join(notes)
 
 
-def test_questions_without_answers_may_be_left_out(
-    evaluate, models, write, monkeypatch, capsys
-):
-    def report(*questions):
-        path = write("new.jsonl", questions)
-        return evaluate_model(models["answerer"], "squad2", path, on_error="report")[0]
-
+def test_questions_without_answers_are_errors(evaluate, models, write, monkeypatch):
     unlabelled = QUESTIONS[0] | {"id": "c", "answers": None}
-    scores = report(*QUESTIONS, unlabelled)
-    assert (scores["examples"], scores["data_errors"]) == (
-        {"data": 2},
-        {"no_answers": 1},
-    )
-    assert "new.jsonl, question c: no_answers: no `answers`" in capsys.readouterr().err
-    for bad in (unlabelled, QUESTIONS[0] | {"id": None}):
-        with pytest.raises(InputError, match=r"new\.jsonl must have a valid question"):
-            report(bad)
+    words = r"new\.jsonl, question c: no_answers: no `answers`"
+    with pytest.raises(InputError, match=words):
+        evaluate("answerer", write("new.jsonl", [*QUESTIONS, unlabelled]))
     monkeypatch.setattr(models["answerer"], "null_threshold", None)
-    assert report(*QUESTIONS)["examples"] == {"data": 1}
     with pytest.raises(InputError, match=r"question \w+: .*is_impossible.*=squad2"):
         evaluate("answerer", write("new.jsonl", QUESTIONS))
 
@@ -227,19 +214,3 @@ def test_data_that_is_an_error(evaluate, write, tmp_path, case):
     path = write(name, content) if name else str(tmp_path / "nowhere")
     with pytest.raises(InputError, match=words):
         evaluate(kind, path, **columns)
-
-
-def test_bad_rows_may_be_left_out_and_printed(models, best, tmp_path, capsys):
-    path = tmp_path / "dev.csv"
-    path.write_text(csv(best) + "a text,nope\na text,\na text,neither\n")
-    given = (models["classifier"], "csv", str(path))
-    columns = {"text_columns": ["text"], "label_column": "label"}
-    with pytest.raises(InputError, match=r"csv:7: .*'nope'.*; pass --on_error=report"):
-        evaluate_model(*given, columns)
-    report, _ = evaluate_model(*given, columns, on_error="report")
-    assert report["examples"] == {"data": 5}
-    assert report["data_errors"] == {"an unknown label": 2, "no label": 1}
-    assert report["accuracy"] == 100
-    printed = capsys.readouterr().err
-    assert all(f"problem: {path}:{line}: " in printed for line in (7, 8, 9))
-    assert "  2 data errors: an unknown label" in evaluation.format_report(report)

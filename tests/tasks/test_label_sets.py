@@ -19,7 +19,6 @@ from electra_tf.runs.exporting import load_exportable
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.score import LabelSetScorer
-from electra_tf.text.data_errors import DataErrorLog
 
 LABELS = ("good", "in", "long")
 TEXTS, _ = tiny.texts(30, seed=3)
@@ -230,15 +229,14 @@ def test_scores_of_files_and_reports(tmp_path):
 # Tables.
 
 
-def read(tmp_path, text, suffix="csv", log=None, **settings):
+def read(tmp_path, text, suffix="csv", **settings):
     """Read a table of a command, with what it printed."""
     (tmp_path / f"data.{suffix}").write_text(text, encoding="utf-8")
     columns = {"data_text_columns": ("text",), "data_label_column": "labels"}
     config = tiny.settings(**columns, **settings).data
     lines = []
-    log = log or DataErrorLog("stop")
     path = str(tmp_path / f"data.{suffix}")
-    return tiny.read_task("csv", path, config, log, lines.append), "\n".join(lines)
+    return tiny.read_task("csv", path, config, lines.append), "\n".join(lines)
 
 
 TABLE = "text,labels,split\n" + "".join(
@@ -325,13 +323,6 @@ def test_a_plain_cell_beside_lists_is_a_list_of_one_class(tmp_path):
     assert separated.splits == data.splits
     with pytest.raises(InputError, match=r"data.csv:29.* 'c;d'.*--label_separator"):
         read(tmp_path, table + "t,c;d\n")
-    log = DataErrorLog("report", None)
-    kept, printed = read(tmp_path, table + "t,c;d\n", log=log)
-    assert "1 of 2 different ones, such as 'c', lists of one class" in printed
-    for name, split in data.splits.items():
-        assert kept.splits[name].items == split.items
-        assert kept.splits[name].targets == split.targets
-    assert log.counts == {"no list beside lists": 1}
 
 
 @pytest.mark.parametrize("cell", ["['a', b]", "['a'", "(a)", "{a}"])

@@ -48,8 +48,7 @@ class ToneTask(Task):
     models = (ToneClassifier,)
 
     def read(self, path, notify):
-        log = DataErrorLog("stop")
-        rows = table.read(path, log, ("text", "tone"), notify=notify)
+        rows = table.read(path, ("text", "tone"), notify=notify)
         return Split(rows.texts("text"), rows.texts("tone"))
 
     def training_data(self, name, data, reading):

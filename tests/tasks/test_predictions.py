@@ -22,7 +22,6 @@ from electra_tf.tasks.token_classifier import (
     TokenClassifier,
     split_text,
 )
-from electra_tf.text.data_errors import DataErrorLog
 
 QUESTION = {"question": "who?", "context": "the user can change the file"}
 
@@ -174,7 +173,7 @@ def test_copied_labels_are_written_as_they_are_learnt(values, write):
     rows = [{"text": text, "kind": values[n]} for n, text in enumerate(["a", "user"])]
     path = write("all.jsonl", "\n".join(map(json.dumps, rows * 10)))
     columns = {"text_columns": ("text",), "label_column": "kind"}
-    task = tiny.read_task("csv", path, DataConfig(**columns), DataErrorLog("stop"))
+    task = tiny.read_task("csv", path, DataConfig(**columns))
     model = task.model(tiny.start(), settings=tiny.settings())
     items = tiny.read_items(model, path, label="kind")
     for form in ("csv", "tsv"):

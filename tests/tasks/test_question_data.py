@@ -29,7 +29,7 @@ def squad(articles=5, first=0, labelled=True):
 
 
 @pytest.fixture
-def read(write, log, tmp_path):
+def read(write, tmp_path):
     """Return a function that reads a task from a file, or a folder of files."""
 
     def of(files, name="squad2", **settings):
@@ -37,7 +37,7 @@ def read(write, log, tmp_path):
         for file, content in files.items():
             path = write(f"data/{file}", content)
         data = path if "all.json" in files else str(pathlib.Path(path).parent)
-        return tiny.read_task(name, data, DataConfig(**settings), log)
+        return tiny.read_task(name, data, DataConfig(**settings))
 
     return of
 

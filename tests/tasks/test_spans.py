@@ -15,7 +15,6 @@ from electra_tf.tasks.score import Answers, AnswerScorer
 from electra_tf.tasks.spans import Candidate, QAPrediction, decode_answers
 from electra_tf.tasks.squad_metrics import normalize
 from electra_tf.tasks.windows import make_features
-from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 
@@ -294,8 +293,7 @@ def test_gold_spans_of_public_files_decode_to_gold_answers(
     data, tmp_path, file, vocabulary
 ):
     tokenizer = WordPieceTokenizer(Vocabulary.read(data / "vocab" / vocabulary))
-    log = DataErrorLog("report", tmp_path / "problems.txt")
-    questions = [q for q in read_squad(data / file, log) if q.trainable]
+    questions = [q for q in read_squad(data / file) if q.trainable]
     questions = [item for item in questions if not item.impossible][::20]
     settings = TaskModelConfig(max_answer_length=512)
     for item in questions:
@@ -304,7 +302,6 @@ def test_gold_spans_of_public_files_decode_to_gold_answers(
         found = by_window(outputs)
         decoded = decode_answers(item, windows, found, tokenizer, settings)
         assert normalize(decoded.text) == normalize(item.located[0].text)
-    log.close()
     assert len(questions) > 40
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from electra_tf.tasks.data.squad_json import Answer, Question, read_squad
 from electra_tf.tasks.squad_metrics import score_v1, score_v2
-from electra_tf.text.data_errors import DataErrorLog
 
 # Published predictions, with the output of the official scripts.
 BERT = "v2.0_BERT_single_model_Google_AI_Language"
@@ -34,10 +33,9 @@ def question(name, *texts, impossible=None):
 
 @pytest.fixture(scope="module")
 def files(data):
-    log = DataErrorLog("stop", "")
     paths = {v: data / "squad" / f"dev-v{v}.0.rebuilt.json.gz" for v in "12"}
     paths["1"] = data / "squad" / "dev-v1.1.rebuilt.json.gz"
-    return {version: read_squad(path, log) for version, path in paths.items()}
+    return {version: read_squad(path) for version, path in paths.items()}
 
 
 @pytest.fixture(scope="module")

@@ -79,13 +79,13 @@ def write_table(folder, stem, rows, form):
 
 
 @pytest.fixture
-def train(tmp_path, log):
+def train(tmp_path):
     """Return a function that reads rows in a form, as train and as dev of a task."""
 
     def of(name, rows, form, **settings):
         for stem in ("train", "dev"):
             write_table(tmp_path, stem, rows, form)
-        return tiny.read_task(name, str(tmp_path), DataConfig(**settings), log)
+        return tiny.read_task(name, str(tmp_path), DataConfig(**settings))
 
     return of
 
@@ -231,7 +231,7 @@ def test_errors_name_file_and_row(train, case):
         train(name, rows, form)
 
 
-def test_data_sets_of_tfds(tmp_path, monkeypatch, log):
+def test_data_sets_of_tfds(tmp_path, monkeypatch):
     import tensorflow_datasets as tfds
 
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
@@ -255,17 +255,17 @@ def test_data_sets_of_tfds(tmp_path, monkeypatch, log):
                 for split, count in (("train", 3), ("validation", 1))
             },
         )  # fmt: skip
-    task = tiny.read_task("tagging", "tfds:tagged", DataConfig(), log)
+    task = tiny.read_task("tagging", "tfds:tagged", DataConfig())
     assert {name: len(split) for name, split in task.splits.items()} == {
         "train": 3, "dev": 1,
     }  # fmt: skip
     found = {s.words: list(s.tags) for s in task.splits["train"].items}
     assert found == {tuple(row["tokens"]): row["ner_tags"] for row in TAGGED}
-    whole = tiny.read_task("squad1", "tfds:asked@train", DataConfig(), log)
+    whole = tiny.read_task("squad1", "tfds:asked@train", DataConfig())
     assert sum(map(len, whole.splits.values())) == 3
     assert {q.answers[0].start for q in whole.splits["train"].items} == {3}
     with pytest.raises(InputError, match="tfds build nothing"):
-        tiny.read_task("tagging", "tfds:nothing", DataConfig(), log)
+        tiny.read_task("tagging", "tfds:nothing", DataConfig())
 
 
 @pytest.mark.runs

@@ -18,10 +18,10 @@ NUMBERED = "1\tThe\tx\tD\n2\tcat\tx\tN\n\n" * 4
 
 
 @pytest.fixture
-def read(write, log, tmp_path):
+def read(write, tmp_path):
     """Return a function that reads a task from a file, or a folder of files."""
 
-    def of(files, errors=log, notify=print, **settings):
+    def of(files, notify=print, **settings):
         if isinstance(files, str):
             data = write("all", files)
         else:
@@ -30,7 +30,7 @@ def read(write, log, tmp_path):
             for name, text in files.items():
                 write(f"data/{name}", text)
         config = DataConfig(**settings)
-        return tiny.read_task("tagging", data, config, errors, notify)
+        return tiny.read_task("tagging", data, config, notify)
 
     return of
 
@@ -115,21 +115,6 @@ def test_data_that_is_an_error(read, files, settings, words):
         read(files, **settings)
 
 
-def test_reported_errors_drop_their_sentences(read, report):
-    task = read("Wort Marke\n" + SPANS * 5, report)
-    assert report.counts == {"a tag that marks no span": 1}
-    assert sum(map(len, task.splits.values())) == 4
-    splits = read(dev("the O\nof B-Y\n\nof O\n\nc I-Y\n"), report).splits
-    assert [s.words for s in splits["dev"].items] == [("of",)]
-    assert report.counts["a tag training does not have"] == 2
-    for tags, words in (
-        ("the\n", r"dev\.txt must have a valid sentence"),
-        ("the N\n", "known: 'B-X', "),
-    ):
-        with pytest.raises(InputError, match=words):
-            read(dev(tags), report)
-
-
 def test_notes_on_the_tags(read):
     def notes(text, **settings):
         lines = []
@@ -163,7 +148,7 @@ def test_types_and_tags_that_dev_lacks_are_reported(read):
 BILOU = "New B-X\nRed I-X\nYork L-X\nis O\nof U-Y\n\n" * 6
 
 
-def test_bilou_is_read_as_bioes(read, report):
+def test_bilou_is_read_as_bioes(read):
     lines, dev = [], "a U-X\nb B-Y\nc L-Y\n"
     files = {"train.txt": BILOU, "dev.txt": dev}
     task = read(files, notify=lines.append)
@@ -176,9 +161,8 @@ def test_bilou_is_read_as_bioes(read, report):
     assert "'L-X' as 'E-X', 'U-X' as 'S-X'" in line
     assert "in the scheme BIOES" in lines[-1]
     # A tag of no span, and one of a type that train lacks.
-    task = read(BILOU + "a U-X\nb X\n\n" + BILOU, report)
-    assert report.counts == {"a tag that marks no span": 1}
-    assert task.monitor == "dev_f1"
+    with pytest.raises(InputError, match=r":38: a tag that marks no span: 'X'"):
+        read(BILOU + "a U-X\nb X\n\n" + BILOU)
     with pytest.raises(InputError, match=r"dev\.txt:1: .*'S-Z'"):
         read(files | {"dev.txt": "a U-Z\n"})
 

@@ -19,7 +19,6 @@ from electra_tf.tasks.token_classifier import (
     encode_words,
     tag_vocabulary,
 )
-from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 
@@ -118,10 +117,9 @@ def test_tags_of_words_are_not_converted():
 
 
 def test_conll_2000_is_restored_from_its_inputs(tmp_path, data):
-    log = DataErrorLog("stop", tmp_path / "log")
     folder = data / "tagging/conll2000"
-    train = read_conll(folder / "train.txt.gz", 0, 2, log)
-    test = read_conll(folder / "test.txt.gz", 0, 2, log)
+    train = read_conll(folder / "train.txt.gz", 0, 2)
+    test = read_conll(folder / "test.txt.gz", 0, 2)
     names = tag_vocabulary(train)
     assert len(names) == 4 * 11 + 1
     # All LST spans of train are single words, but test has a longer one.

@@ -103,16 +103,12 @@ def test_text_that_looks_similar_is_text(tmp_path, text):
     assert corpus_lines([tmp_path / "a.txt"]) == text.strip().split("\n")
 
 
-def stop():
-    return DataErrorLog("stop", "")
-
-
 READERS = {
-    "a.csv": lambda path: read(path, stop()),
-    "a.tsv": lambda path: read(path, stop()),
-    "a.jsonl": lambda path: read(path, stop()),
-    "train-v1.1.json": lambda path: read_squad(path, stop()),
-    "train.txt": lambda path: read_conll(path, 0, -1, stop()),
+    "a.csv": lambda path: read(path),
+    "a.tsv": lambda path: read(path),
+    "a.jsonl": lambda path: read(path),
+    "train-v1.1.json": lambda path: read_squad(path),
+    "train.txt": lambda path: read_conll(path, 0, -1),
     "lines.txt": lambda path: list(score_lines(mock.Mock(window=9), path)),
     "vocab.txt": Vocabulary.read,
     "b.bin": open_compressed,

@@ -56,10 +56,8 @@ def train(task: str, seed: int, options: argparse.Namespace) -> None:
     from electra_tf.config.finetuning import DataConfig
     from electra_tf.tasks.registry import named
     from electra_tf.tasks.task_data import Reading
-    from electra_tf.text.data_errors import DataErrorLog
 
-    log = DataErrorLog("stop", os.devnull)
-    reading = Reading(DataConfig(), log, print)
+    reading = Reading(DataConfig(), print)
     data = named(task).training_data(task, str(options.data), reading)
     dev = data.splits["dev"]
     runs = {OURS: run_ours, TRAINER: run_trainer}

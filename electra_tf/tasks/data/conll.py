@@ -9,15 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.files import (
-    Notify,
-    has_bad_bytes,
-    read_text,
-    refuse_binary,
-)
+from electra_tf.tasks.data.files import Notify, read_text, refuse_binary
 from electra_tf.tasks.data.schemes import STRAY, is_span_scheme, respelled
 from electra_tf.tasks.data.span_records import SpanForm
-from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.data_errors import data_error
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import begins_json
 
@@ -94,7 +89,6 @@ def read_conll(
     path: str | os.PathLike,
     word_column: int,
     tag_column: int | None,
-    log: DataErrorLog,
     notify: Notify = print,
 ) -> list[Sentence]:
     """Read a file with one word per line and a blank line between sentences.
@@ -102,7 +96,6 @@ def read_conll(
     A line that begins with `-DOCSTART-` also ends a sentence. Comments before the first
     word of a sentence are skipped: those of CoNLL-U and CoNLL-2012, and lines whose
     first column is `#`, but whose tag is no tag of other lines. `# # B-NP` is a word.
-    A sentence with a bad line is dropped as a whole.
     """
     path = os.fspath(path)
     refuse_binary(path)
@@ -116,15 +109,15 @@ def read_conll(
             "data.word_column and data.tag_column must differ, and both are "
             f"{tag_column}"
         )
-    parser = _Columns(path, word_column, tag_column, log)
-    blocks = _blocks(read_text(path, log), path)
+    parser = _Columns(path, word_column, tag_column)
+    blocks = _blocks(read_text(path), path)
     is_comment = _comments(blocks, tag_column)
     comments, sentences = [], []
     for block in blocks:
         while block and is_comment(block[0][1]):
             comments.append(block.pop(0))
         rows = [parser.parse(number, line) for number, line in block]
-        if rows and all(rows):
+        if rows:
             words, tags = map(tuple, zip(*rows, strict=True))
             tags = None if tag_column is None else tags
             sentences.append(Sentence(words, tags, path, block[0][0]))
@@ -189,18 +182,16 @@ def _fields(line: str) -> list[str]:
 class _Columns:
     """Parser of the lines of one file, which must have the same number of columns."""
 
-    def __init__(self, path: str, word: int, tag: int | None, log: DataErrorLog):
-        self._path, self._log, self._word, self._tag = path, log, word, tag
+    def __init__(self, path: str, word: int, tag: int | None):
+        self._path, self._word, self._tag = path, word, tag
         columns = [word] if tag is None else [word, tag]
         self._least = max(-c if c < 0 else c + 1 for c in columns)
         if min(columns) < 0 <= max(columns):  # the two must not be one
             self._least = max(self._least, max(columns) + 1 - min(columns))
         self._first: tuple[int, int, str] | None = None  # columns, number, line
 
-    def parse(self, number: int, line: str) -> tuple[str, str] | None:
-        """Return word and tag of a line; report an invalid one and return None."""
-        if has_bad_bytes(line):  # reported when it was read
-            return None
+    def parse(self, number: int, line: str) -> tuple[str, str]:
+        """Return word and tag of a line."""
         row, match = _fields(line), re.search("[\0\r]", line)
         if not match and len(row) >= self._least:
             self._first = self._first or (len(row), number, line)
@@ -222,8 +213,7 @@ class _Columns:
                 f"{line[:60]!r} has {len(row)}, and line {first}, {first_line[:60]!r}, "
                 f"has {width}"
             )
-        self._log.add(self._path, number, kind, detail, dropped="sentence")
-        return None
+        raise data_error(self._path, number, kind, detail)
 
 
 def is_column_file(lines: Sequence[str], tags: Sequence[str]) -> bool:

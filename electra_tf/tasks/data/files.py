@@ -3,19 +3,17 @@
 import contextlib
 import itertools
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.text import files
-from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.data_errors import data_error
 
 Notify = Callable[[str], None]  # function that gets a line for the user
 TFDS = "tfds:"
 STANDARD_INPUT = "standard input"
-_UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
 
 
 def print_note(line: str) -> None:
@@ -72,23 +70,23 @@ def reported(source: str) -> Iterator[None]:
         raise InputError(f"{source} must be readable to its end: {reason}") from error
 
 
-def read_text(path: str, log: DataErrorLog) -> str:
-    """Read a file, with surrogates for bytes that are not UTF-8, which are reported."""
+def read_text(path: str) -> str:
+    """Read a file of UTF-8 text, which is not empty."""
     with opened(path) as file:
-        text = file.read().decode("utf-8-sig", "surrogateescape")
+        content = file.read()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        content = error.object  # without the byte order mark
+        line = content.count(b"\n", 0, error.start) + 1
+        start = content.rfind(b"\n", 0, error.start) + 1
+        column = len(content[start : error.start].decode()) + 1
+        detail = f"byte 0x{content[error.start]:02X} at character {column}"
+        remedy = files.ENCODING_REMEDY
+        raise data_error(path, line, "invalid UTF-8", detail, remedy) from error
     if not text or text.isspace():
         raise InputError(f"{path} must have text, and is empty")
-    for number, line in enumerate(text.split("\n") if has_bad_bytes(text) else (), 1):
-        if match := _UNDECODED.search(line):
-            byte, column = ord(match[0]) - 0xDC00, match.start() + 1
-            detail = f"byte 0x{byte:02X} at character {column}"
-            log.add(path, number, "invalid UTF-8", detail, files.ENCODING_REMEDY)
     return text
-
-
-def has_bad_bytes(text: str) -> bool:
-    """Return whether a text of `read_text` has bytes that are not UTF-8."""
-    return not text.isascii() and bool(_UNDECODED.search(text))
 
 
 def has_tfds(source: str) -> bool:

@@ -12,7 +12,6 @@ from electra_tf.tasks.data import table as table_reader
 from electra_tf.tasks.data.files import TFDS, has_tfds
 from electra_tf.tasks.data.splits import find_file
 from electra_tf.tasks.data.table import Table
-from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import COMPRESSION_SUFFIXES
 
 _TFDS_COLUMNS = {  # column of TFDS by the published column that it replaces
@@ -147,11 +146,11 @@ def dev_files(data: str, task: str) -> dict[str, str]:
     return files or {stems[0]: require(data, task, stems[0])}
 
 
-def read(path: str, task: str, log: DataErrorLog) -> Table:
+def read(path: str, task: str) -> Table:
     """Read the rows of a split, with the columns named in `TASKS`."""
     glue_task = TASKS[task]
     if path.startswith(TFDS):
-        table = table_reader.read(path, log)
+        table = table_reader.read(path)
         # TFDS shuffles rows on writing; a prediction is identified by its row's number.
         if numbers := table.columns.get("idx"):
             table = table.take(sorted(range(len(table)), key=lambda n: int(numbers[n])))
@@ -167,7 +166,7 @@ def read(path: str, task: str, log: DataErrorLog) -> Table:
     stem = pathlib.Path(path).name.split(".")[0]
     has_no_header = stem in ("train", *glue_task.dev)
     names = glue_task.header if has_no_header else None
-    return table_reader.read(path, log, names=names)
+    return table_reader.read(path, names=names)
 
 
 def _tfds_name(data: str, task: str, stem: str) -> str:

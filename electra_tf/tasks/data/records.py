@@ -7,7 +7,7 @@ from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.files import STANDARD_INPUT, TFDS, opened
-from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.data_errors import data_error
 from electra_tf.text.delimited import Lines
 from electra_tf.text.files import ENCODING_REMEDY, load_tfds
 from electra_tf.text.rows import begins_json, describe_json, is_json, json_rows
@@ -18,23 +18,26 @@ VALUE = "\0"  # column of values of JSON that are no objects
 Records = Iterator[tuple[int, dict[str, Any]]]  # line on which each begins, and record
 
 
-def _read_json(path: str, log: DataErrorLog) -> Iterator[tuple[int, Any]]:
+def _read_json(path: str) -> Iterator[tuple[int, Any]]:
     """Yield the values of a JSON file, each with the number of its first line."""
     with opened(path) as file:
         lines = Lines(file)
-        for number, text, value in _values(iter(lines), path, log):
-            if invalid := lines.invalid(text):
-                log.add(path, number, "invalid UTF-8", invalid, ENCODING_REMEDY)
-            else:
-                yield number, value
+        for number, text, value in _values(iter(lines), path):
+            _require_utf8(lines, text, path, number)
+            yield number, value
 
 
-def json_records(path: str, log: DataErrorLog, any_json: bool = False) -> Records:
+def _require_utf8(lines: Lines, text: str, source: str, number: int) -> None:
+    if invalid := lines.invalid(text):
+        raise data_error(source, number, "invalid UTF-8", invalid, ENCODING_REMEDY)
+
+
+def json_records(path: str, any_json: bool = False) -> Records:
     """Yield the objects of a list or of lines, or the only one; a string is a text.
 
     With `any_json` all other values are objects with `VALUE`.
     """
-    for number, value in _read_json(path, log):
+    for number, value in _read_json(path):
         if isinstance(value, dict):
             yield number, value
         elif any_json:
@@ -43,12 +46,10 @@ def json_records(path: str, log: DataErrorLog, any_json: bool = False) -> Record
             yield number, {TEXT: value}
         else:
             detail = f"{describe_json(value)}, not an object"
-            log.add(path, number, "invalid JSON", detail)
+            raise data_error(path, number, "invalid JSON", detail)
 
 
-def _values(
-    lines: Iterator[str], path: str, log: DataErrorLog
-) -> Iterator[tuple[int, str, Any]]:
+def _values(lines: Iterator[str], path: str) -> Iterator[tuple[int, str, Any]]:
     """Yield the number of the first line of each value, its text, and the value."""
     first = _to_next_text(lines)
     is_document = bool(first) and first[-1].lstrip().startswith("[")
@@ -68,9 +69,10 @@ def _values(
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield number, line, parse_json(line)
+                value = parse_json(line)
             except ValueError as error:
-                log.add(path, number, "invalid JSON", str(error))
+                raise data_error(path, number, "invalid JSON", str(error)) from error
+            yield number, line, value
 
 
 def _to_next_text(lines: Iterator[str]) -> list[str]:
@@ -83,7 +85,7 @@ def _to_next_text(lines: Iterator[str]) -> list[str]:
     return taken
 
 
-def read_lines_or_objects(path: str | None, log: DataErrorLog) -> Records:
+def read_lines_or_objects(path: str | None) -> Records:
     """Yield the text of each line of a file or standard input, or its JSON object."""
     source = path or STANDARD_INPUT
     with opened(path) as file:
@@ -97,17 +99,17 @@ def read_lines_or_objects(path: str | None, log: DataErrorLog) -> Records:
                     "text "
                     'as {"text": "..."}'
                 )
-            if invalid := lines.invalid(line):
-                log.add(source, number, "invalid UTF-8", invalid, ENCODING_REMEDY)
-                continue
+            _require_utf8(lines, line, source, number)
             record = {TEXT: line}
             try:
                 record = parse_json(line) if line.startswith("{") else record
             except ValueError as error:
                 if line.startswith('{"'):  # another text may begin with a brace
                     remedy = 'write a text as {"text": "..."}'
-                    log.add(source, number, "invalid JSON", str(error), remedy)
-                    continue
+                    error = data_error(
+                        source, number, "invalid JSON", str(error), remedy
+                    )
+                    raise error from None
             yield number, record
 
 

@@ -13,7 +13,7 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.files import TFDS, Notify, has_tfds
 from electra_tf.tasks.data.table import Table
-from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.data_errors import data_error
 from electra_tf.text.files import COMPRESSION_SUFFIXES
 
 _FEW = 30  # rows of dev
@@ -154,19 +154,19 @@ def split_rows(
     table: Table,
     column: str,
     needed: Collection[str],
-    log: DataErrorLog,
     notify: Notify,
 ) -> dict[str, Table]:
     """Return the rows of each split that a column names: train, dev, test."""
     table.require([column])
     rows: dict[str, list[int]] = {"train": [], "dev": [], "test": []}
     for index, word in enumerate(table.columns[column]):
-        if split := _split_of(word):
-            rows[split].append(index)
-            continue
-        detail = f"{column!r} is {word!r}; the row is left out"
-        remedy = f"write one of {', '.join(_WORDS)}"
-        log.add(table.source, table.lines[index], "no split", detail, remedy)
+        split = _split_of(word)
+        if split is None:
+            detail = f"{column!r} is {word!r}"
+            remedy = f"write one of {', '.join(_WORDS)}"
+            number = table.lines[index]
+            raise data_error(table.source, number, "no split", detail, remedy)
+        rows[split].append(index)
     rows = {name: part for name, part in rows.items() if part}
     if rows.keys().isdisjoint(needed):
         raise InputError(

@@ -5,14 +5,14 @@ A row of a table is one question with its context, as the library `datasets` has
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.table import Table, read
 from electra_tf.tasks.labels import parse_cell
-from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.data_errors import data_error
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES, describe_json
 from electra_tf.untrusted_files import parse_json
@@ -22,7 +22,8 @@ PUBLISHED = {
     for name, version in (("squad1", "v1.1"), ("squad2", "v2.0"))
 }
 """Names of the published files by task and split."""
-OFFSET_ERRORS = "offset", "no_offset"
+
+
 """Errors of which scores are independent."""
 
 
@@ -77,16 +78,25 @@ def _occurs_at(text: str, start: int, context: str) -> bool:
 
 
 class _InvalidError(Exception):
-    """A record that is left out, with the reason."""
+    """The reason why a record is invalid."""
 
 
-def read_squad(
-    path: str | os.PathLike, log: DataErrorLog, ignored: Sequence[str] = ()
-) -> list[Question]:
-    """Read a file in SQuAD's layout, or a table of questions, one or more."""
-    found = parse_questions(read(os.fspath(path), log, any_json=True), log, ignored)
+def read_squad(path: str | os.PathLike, notify: Notify | None = None) -> list[Question]:
+    """Read a file in SQuAD's layout, or a table of questions, one or more.
+
+    An answer whose offset is wrong gets that of the nearest place of its text, and one
+    whose text the context lacks -1. `notify` gets the number of both, which training
+    needs; scores are independent of offsets.
+    """
+    parser, found = _parsed(read(os.fspath(path), any_json=True), needs_gold=True)
     if not found:
         raise InputError(f"{path} must have a valid question, and has none")
+    if notify and (wrong := parser.wrong_offsets):
+        notify(
+            f"{path}: {len(wrong):,} answers have a wrong offset: {parser.moved:,} are "
+            "used where the context has them, others in scores alone; the first: "
+            f"{wrong[0]}"
+        )
     return found
 
 
@@ -101,22 +111,28 @@ def has_articles(table: Table) -> bool:
     return is_nested(table) or ("context" not in table.columns and any(lists))
 
 
-def parse_questions(
-    table: Table,
-    log: DataErrorLog,
-    ignored: Sequence[str] = (),
-    notify: Notify | None = None,
-) -> list[Question]:
+def parse_unlabelled(table: Table, notify: Notify) -> list[Question]:
+    """Return the questions of a table to predict for.
+
+    A question with wrong answers is unlabelled, and a note counts the unlabelled ones,
+    unless no question has answers.
+    """
+    parser, found = _parsed(table, needs_gold=False)
+    without = sum(question.gold is None for question in found)
+    if without and (parser.has_wrong_gold or without < len(found)):
+        notify(
+            f"note: {without:,} of {len(found):,} questions have no valid answers; "
+            "predictions do not need them"
+        )
+    return found
+
+
+def _parsed(table: Table, needs_gold: bool) -> tuple["_Parser", list[Question]]:
     """Return the questions of rows, or of the articles of SQuAD's layout.
 
     A row has id, question, context and optionally title, is_impossible and answers:
     lists of text and answer_start, in .csv and .tsv written as JSON or by Python. A
-    question without `answers` is unlabelled. Errors of an `ignored` kind are not
-    reported: `offset` (the context has the text elsewhere or not at all), `no_offset`
-    (-1), `wrong_value`, `duplicate_id`, `no_answers`, `blank_answer` or
-    `impossible_with_answers`. With `notify`, for predictions, a question with wrong
-    answers is unlabelled, and a note counts the unlabelled ones, unless no question has
-    answers.
+    question without `answers` is unlabelled.
     """
     path, rows = table.source, table.records(_parse_cell)
     if is_nested(table):
@@ -130,15 +146,8 @@ def parse_questions(
             f"{path} must have SQuAD's layout, or id, question, context and answers in "
             f"each row, and has {found}"
         )
-    parser = _Parser(path, log, ignored, needs_gold=notify is None)
-    found = list(parser.questions(rows))
-    without = sum(question.gold is None for question in found)
-    if notify and without and (parser.has_wrong_gold or without < len(found)):
-        notify(
-            f"note: {without:,} of {len(found):,} questions have no valid answers; "
-            "predictions do not need them"
-        )
-    return found
+    parser = _Parser(path, needs_gold)
+    return parser, list(parser.questions(rows))
 
 
 def _parse_cell(name: str, text: str) -> Any:
@@ -153,12 +162,11 @@ def _parse_cell(name: str, text: str) -> Any:
 
 
 class _Parser:
-    def __init__(
-        self, path: str, log: DataErrorLog, ignored: Sequence[str], needs_gold: bool
-    ):
-        self._path, self._log, self._ignored = path, log, ignored
-        self._needs_gold = needs_gold
+    def __init__(self, path: str, needs_gold: bool):
+        self._path, self._needs_gold = path, needs_gold
         self.has_wrong_gold = False  # of a question that became unlabelled
+        self.wrong_offsets: list[str] = []  # descriptions of answers
+        self.moved = 0  # number of those with another offset
         self._ids: dict[str, str] = {}  # place of each id
         self._record = 0
 
@@ -169,26 +177,23 @@ class _Parser:
             if isinstance(article, dict) and {"question", "context"} & article.keys():
                 place = f"{self._path}, record {number}"
                 place = place if is_json else f"{self._path}:{line}"
-                yield from self._question(article, article, article, place)
+                yield self._question(article, article, article, place)
                 continue
             place = f"{self._path}, article {number}"
             for index, value in enumerate(self._list(article, "paragraphs", place), 1):
                 where = f"{place}, paragraph {index}"
                 for count, qa in enumerate(self._list(value, "qas", where), 1):
                     where_qa = f"{where}, question {count}"
-                    yield from self._question(qa, value, article, where_qa)
+                    yield self._question(qa, value, article, where_qa)
 
     def _list(self, record: Any, key: str, place: str) -> list[Any]:
         try:
             return _get(record, key, list)
         except _InvalidError as error:
-            self._report(place, "wrong_value", f"{error}; left out")
-            return []
+            raise data_error(place, 0, "wrong_value", str(error)) from None
 
-    def _question(
-        self, qa: Any, paragraph: Any, article: Any, place: str
-    ) -> Iterator[Question]:
-        """Yield a question, unless it is invalid."""
+    def _question(self, qa: Any, paragraph: Any, article: Any, place: str) -> Question:
+        """Return a question."""
         self._record += 1
         try:
             title = _get(article, "title", str, type(None), blank=True) or ""
@@ -196,33 +201,24 @@ class _Parser:
             name, question = str(_get(qa, "id", str, int)), _get(qa, "question", str)
             answers, impossible = self._gold(qa)
         except _InvalidError as error:
-            self._report(place, "wrong_value", f"{error}; left out")
-            return
+            raise data_error(place, 0, "wrong_value", str(error)) from None
         place = f"{place} (id {name})"
         if name in self._ids:
-            detail = f"{self._ids[name]} has the same id; left out"
-            self._report(place, "duplicate_id", detail)
-            return
+            detail = f"{self._ids[name]} has the same id"
+            raise data_error(place, 0, "duplicate_id", detail)
         if answers == [] and not impossible:
-            detail = "`answers` is empty, but `is_impossible` is not true; left out"
+            detail = "`answers` is empty, but `is_impossible` is not true"
             remedy = "set `is_impossible`, or remove `answers` to predict"
-            self._report(place, "no_answers", detail, remedy)
-            return
+            raise data_error(place, 0, "no_answers", detail, remedy)
         self._ids[name] = place
-        pairs = [pair for pair in answers or () if pair[0].strip()]
-        if len(pairs) < len(answers or ()) and not impossible:
-            what = "left out" if pairs else "left out with the question"
-            detail = f"{len(answers) - len(pairs)} answers are blank; {what}"
-            self._report(place, "blank_answer", detail)
-            if not pairs:
-                return
         if answers and impossible:
-            detail = "`is_impossible` is true with answers, which are left out"
-            self._report(place, "impossible_with_answers", detail)
-            pairs = []
-        located = tuple(self._answer(*pair, context, place) for pair in pairs)
+            detail = "`is_impossible` is true with answers"
+            raise data_error(place, 0, "impossible_with_answers", detail)
+        if blank := sum(not text.strip() for text, _ in answers or ()):
+            raise data_error(place, 0, "blank_answer", f"{blank} answers are blank")
+        located = tuple(self._answer(*pair, context, place) for pair in answers or ())
         head = (name, question, context, located)
-        yield Question(*head, impossible, title, self._path, self._record)
+        return Question(*head, impossible, title, self._path, self._record)
 
     def _gold(self, qa: Any) -> tuple[list[tuple[str, int]] | None, bool]:
         """Return text and offset of the answers, and whether there is none.
@@ -243,27 +239,20 @@ class _Parser:
         return None, False
 
     def _answer(self, text: str, start: int, context: str, place: str) -> Answer:
-        """Return an answer with its offset corrected; report a wrong offset."""
+        """Return an answer with its offset corrected; note a wrong offset."""
         if _occurs_at(text, start, context):
             return Answer(text, start)
-        kind, nearest = "no_offset", -1
-        effect = "it counts in scores but is left out of training"
-        detail = f"the answer {text!r:.80} has the offset -1"
+        nearest, detail = -1, f"the answer {text!r:.80} has the offset -1"
         if start != -1:
             before = context.rfind(text, 0, max(0, start) + len(text))
             after = context.find(text, max(0, start))
             places = [place for place in (before, after) if place >= 0]
             nearest = min(places, key=lambda place: abs(place - start), default=-1)
-            kind = "offset"
             actual = context[max(0, start) : max(0, start) + len(text)]
-            effect = f"{nearest} is used instead" if nearest >= 0 else effect
             detail = f"the answer is {text!r:.80}, but at {start} is {actual!r:.80}"
-        self._report(place, kind, f"{detail}; {effect}")
+        self.wrong_offsets.append(f"{place}: {detail}")
+        self.moved += nearest >= 0
         return Answer(text, nearest)
-
-    def _report(self, place: str, kind: str, detail: str, remedy: str = "") -> None:
-        if kind not in self._ignored:
-            self._log.add(place, 0, kind, detail, remedy)
 
 
 def _parse_gold(qa: Any) -> tuple[list[tuple[str, int]] | None, bool]:

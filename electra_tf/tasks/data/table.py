@@ -18,6 +18,7 @@ from electra_tf.text.files import inner_suffix
 from electra_tf.text.parquet import ParquetReader
 from electra_tf.text.rows import JSON_SUFFIXES
 
+_STOP = DataErrorLog("stop")
 _BATCH = 10_000  # records
 _MAX_SHARED = 1000  # values of a column, of which equal ones are one object
 
@@ -86,7 +87,6 @@ class Table:
 
 def read(
     path: str | None,
-    log: DataErrorLog,
     columns: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     notify: Notify = print_note,
@@ -96,7 +96,7 @@ def read(
 
     A .csv, .tsv, .jsonl, .ndjson, .json or .parquet has records, another file a text on
     each line, or a JSON object. All but .parquet may be compressed (.gz, .xz). Only an
-    empty standard input has no rows. Invalid ones are left out and logged.
+    empty standard input has no rows. An invalid one is an error.
 
     `columns`: those that must exist and are kept; None: all. `names`: those of a .csv
     or .tsv without header. `any_json`: whether values of JSON that are no objects are
@@ -109,9 +109,9 @@ def read(
         if source.startswith(TFDS):
             builder.add_records(records.tfds_records(source))
         elif reader := READERS.get(inner_suffix(source)):
-            reader(path, builder, log, names)
+            reader(path, builder, names)
         else:
-            builder.add_records(records.read_lines_or_objects(path, log))
+            builder.add_records(records.read_lines_or_objects(path))
     if builder.lines or path:
         return builder.table()
     notify(f"{source} has no lines")
@@ -163,29 +163,25 @@ class Builder:
         return Table(columns, self.lines, self.source)
 
 
-Reader = Callable[[str | None, Builder, DataErrorLog, Sequence[str] | None], None]
+Reader = Callable[[str | None, Builder, Sequence[str] | None], None]
 """Function that adds the rows of a path; the last argument names its columns."""
 
 
-def _read_json(path: str, builder: Builder, log: DataErrorLog, _: Any) -> None:
-    builder.add_records(records.json_records(path, log, builder.any_json))
+def _read_json(path: str, builder: Builder, _: Any) -> None:
+    builder.add_records(records.json_records(path, builder.any_json))
 
 
-def _read_delimited(
-    path: str, builder: Builder, log: DataErrorLog, names: Sequence[str] | None
-) -> None:
+def _read_delimited(path: str, builder: Builder, names: Sequence[str] | None) -> None:
     with files.opened(path) as file:
-        reader = DelimitedReader(file, path, log, names)
+        reader = DelimitedReader(file, path, _STOP, names)
         builder.check(reader.names)
         for numbers, values in reader:
             builder.add(numbers, dict(zip(reader.names, values, strict=True)))
 
 
-def _read_parquet(path: str, builder: Builder, log: DataErrorLog, _: Any) -> None:
+def _read_parquet(path: str, builder: Builder, _: Any) -> None:
     with files.reported(path), open(path, "rb") as file:
-        reader = ParquetReader(file, path, log)
-        if reader.names is None:
-            return
+        reader = ParquetReader(file, path, _STOP)
         builder.check(reader.names)
         names = builder.wanted or reader.names
         for numbers, values in reader.batches(names, _BATCH):

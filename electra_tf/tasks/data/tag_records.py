@@ -22,7 +22,7 @@ from electra_tf.tasks.data.span_records import (
 )
 from electra_tf.tasks.data.table import Table
 from electra_tf.tasks.labels import is_like_list, parse_cell
-from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.data_errors import data_error
 from electra_tf.text.rows import describe_json
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
@@ -146,7 +146,6 @@ class _Parser:
 def parse_labelled(
     table: Table,
     settings: DataConfig,
-    log: DataErrorLog,
     notify: Notify,
     tokenizer: WordPieceTokenizer | None,
 ) -> list[Sentence]:
@@ -191,7 +190,7 @@ def parse_labelled(
                 raise ValueError(f"{sentence.text!r:.60} has no word")
             sentences.append(sentence)
         except ValueError as error:
-            log.add(path, line, kind, str(error), dropped="sentence")
+            raise data_error(path, line, kind, str(error)) from error
     return require_sentences(sentences, path)
 
 

@@ -18,12 +18,12 @@ def fields(sentences):
 
 
 @pytest.fixture
-def read(write, log):
+def read(write):
     """Return a function that reads columns: words, tags and line of each sentence."""
 
-    def of(content, *columns, name="a.txt", errors=log, notify=print):
+    def of(content, *columns, name="a.txt", notify=print):
         path = write(name, content)
-        sentences = read_conll(path, *columns, errors, notify)
+        sentences = read_conll(path, *columns, notify)
         assert all(sentence.source == path for sentence in sentences)
         return fields(sentences)
 
@@ -87,13 +87,6 @@ def test_a_hash_is_a_comment_by_its_columns(read, content, tag, words):
     assert [words for words, *_ in sentences] == list(map(tuple, words))
 
 
-@pytest.mark.parametrize("line", ["x", "x\0 b c O"])
-def test_a_bad_line_decides_nothing_about_others(read, report, line):
-    text = f"{line}\n\n# id 1\na b c O\n\n# id 2\nd b c O\n"
-    sentences = read(text, 0, 3, errors=report)
-    assert [words for words, *_ in sentences] == [("a",), ("d",)]
-
-
 def test_a_hash_with_a_space_before_a_usual_tag_is_an_error(read):
     with pytest.raises(InputError, match=r"a\.txt:3: another number of columns"):
         read("a O\n\n# 1 O\nb O\n", 0, -1)
@@ -109,18 +102,10 @@ BAD = {  # lines after a good sentence, line and words of the error
 
 
 @pytest.mark.parametrize(("content", "line", "words"), BAD.values(), ids=BAD)
-def test_bad_lines_stop_or_drop_their_sentence(
-    read, report, tmp_path, content, line, words
-):
+def test_bad_lines_are_errors(read, content, line, words):
     content = b"good O\n\n" + content + b"\nlast O\n"
     with pytest.raises(InputError, match=rf"a\.txt:{line}: .*{words}"):
         read(content, 0, 1)
-    sentences = read(content, 0, 1, errors=report)
-    assert [words for words, *_ in sentences] == [("good",), ("last",)]
-    assert report.counts.total() == 1
-    report.close()
-    if "UTF-8" not in words:
-        assert "sentence is dropped" in (tmp_path / "problems.txt").read_text()
 
 
 ERRORS = {  # content, columns, name of the file, words
@@ -159,12 +144,12 @@ TWO = {**GOOD, "pos_tags": ["NN", "IN", "NN"]}
 
 
 @pytest.fixture
-def read_json(write, log):
+def read_json(write):
     """Return a function that reads records: sentences and notes."""
 
-    def of(*records, name="a.jsonl", errors=log, **settings):
+    def of(*records, name="a.jsonl", **settings):
         path, notes = write(name, "\n".join(map(json.dumps, records))), []
-        reading = Reading(DataConfig(**settings), errors, notes.append)
+        reading = Reading(DataConfig(**settings), notes.append)
         return read_sentences(path, reading), notes
 
     return of
@@ -219,12 +204,9 @@ BAD_RECORDS = {
 
 
 @pytest.mark.parametrize(("record", "words"), BAD_RECORDS.values(), ids=BAD_RECORDS)
-def test_bad_records_stop_or_are_counted(read_json, report, record, words):
+def test_bad_records_are_errors(read_json, record, words):
     with pytest.raises(InputError, match=rf"a\.jsonl:2: no sentence: .*{words}"):
         read_json(GOOD, record)
-    sentences, _ = read_json(GOOD, record, GOOD, errors=report)
-    assert [s.line for s in sentences] == [1, 3]
-    assert report.counts == {"no sentence": 1}
 
 
 @pytest.mark.parametrize("name", ["a.conll", "a.txt.gz"])
@@ -233,8 +215,8 @@ def test_other_formats_raise(read_json, name):
         read_json(GOOD, name=name)
 
 
-def test_documents_of_spacy_3_are_refused_with_the_conversion(tmp_path, log):
+def test_documents_of_spacy_3_are_refused_with_the_conversion(tmp_path):
     path = tmp_path / "train.spacy"
     path.write_bytes(b"x\x9c\xcd")
     with pytest.raises(InputError, match=r"train\.spacy must be .*doc\.to_json\(\)"):
-        read_conll(path, 0, -1, log)
+        read_conll(path, 0, -1)

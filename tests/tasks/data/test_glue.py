@@ -55,11 +55,11 @@ def test_the_table_equals_the_publication():
 
 
 @pytest.mark.parametrize(("name", "stem"), ROWS)
-def test_published_files_are_read_completely(data, log, name, stem):
+def test_published_files_are_read_completely(data, name, stem):
     task = glue.TASKS[name]
     path = glue.require(str(data / "glue"), name, stem)
     assert path == glue.find(str(data / "glue" / task.folder), name, stem)
-    rows = glue.read(path, name, log)
+    rows = glue.read(path, name)
     assert len(rows) == ROWS[name, stem]
     assert all(all(rows.texts(column)) for column in task.texts)
     if "test" in stem or stem == "diagnostic":
@@ -77,13 +77,13 @@ def test_published_files_are_read_completely(data, log, name, stem):
         assert {label: labels.count(label) for label in set(labels)} == DEV_LABELS[name]
 
 
-def test_only_the_test_file_of_cola_has_a_header(write, log):
+def test_only_the_test_file_of_cola_has_a_header(write):
     path = write("dev.tsv", '\ufeffgj04\t1\t\t"A" b.\r\ngj04\t0\t*\tC d.\r\n')
-    rows = glue.read(path, "cola", log)
+    rows = glue.read(path, "cola")
     assert list(rows.lines) == [1, 2]
     assert rows.texts("label") == ["1", "0"]
     assert rows.texts("sentence") == ['"A" b.', "C d."]
-    rows = glue.read(write("test.tsv", "index\tsentence\n0\tE f.\n"), "cola", log)
+    rows = glue.read(write("test.tsv", "index\tsentence\n0\tE f.\n"), "cola")
     assert {n: rows.texts(n) for n in rows.columns} == {
         "index": ["0"],
         "sentence": ["E f."],
@@ -165,11 +165,11 @@ def prepared(tmp_path_factory):
         ),
     ],
 )
-def test_tfds_rows_have_the_published_names(prepared, log, name, stem, texts, labels):
+def test_tfds_rows_have_the_published_names(prepared, name, stem, texts, labels):
     task = glue.TASKS[name]
     path = glue.find("tfds:glue", name, stem)
     assert path == glue.require("tfds:glue/", name, stem)
-    rows = glue.read(path, name, log)
+    rows = glue.read(path, name)
     # In the order of the published file; TFDS shuffles.
     columns = (*task.texts, task.label)
     values = list(zip(*map(rows.texts, columns), strict=True))
@@ -179,7 +179,7 @@ def test_tfds_rows_have_the_published_names(prepared, log, name, stem, texts, la
     ]
 
 
-def test_unprepared_tfds_data_is_missing_or_an_error(prepared, log):
+def test_unprepared_tfds_data_is_missing_or_an_error(prepared):
     assert glue.find("tfds:glue", "mnli", "dev_mismatched") is None
     assert glue.find("tfds:glue", "ax", "diagnostic") is None
     for name, split, words in (
@@ -187,7 +187,7 @@ def test_unprepared_tfds_data_is_missing_or_an_error(prepared, log):
         ("glue/mrpc@train", "test", "'train@test' of the data set 'glue/mrpc'"),
     ):
         with pytest.raises(InputError, match=words):
-            read(f"tfds:{name}@{split}", log)
+            read(f"tfds:{name}@{split}")
 
 
 # The leaderboard's zip.

@@ -16,7 +16,6 @@ from electra_tf.tasks.data.schemes import (
     scheme_of,
     to_scheme,
 )
-from electra_tf.text.data_errors import DataErrorLog
 
 # One sentence in all schemes: two adjacent spans of A, then two of B.
 SPANS = [(0, 1, "A"), (2, 2, "A"), (3, 5, "B"), (7, 7, "B")]
@@ -117,10 +116,9 @@ def test_tags_that_are_errors():
 
 
 def test_conll_2000_is_restored_byte_for_byte_from_bioes(data):
-    log = DataErrorLog("stop", "")
     for name in ("train", "test"):
         path = data / f"tagging/conll2000/{name}.txt.gz"
-        tagged, pos = (read_conll(path, 0, column, log) for column in (2, 1))
+        tagged, pos = (read_conll(path, 0, column) for column in (2, 1))
         assert scheme_of([sentence.tags for sentence in tagged]) == ("IOB2", [])
         lines = []
         for sentence, parts in zip(tagged, pos, strict=True):

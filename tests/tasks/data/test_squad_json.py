@@ -7,10 +7,9 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.squad_json import (
-    OFFSET_ERRORS,
     Answer,
     Question,
-    parse_questions,
+    parse_unlabelled,
     read_squad,
 )
 from electra_tf.tasks.data.table import read
@@ -36,26 +35,26 @@ def squad(*qas, context=CONTEXT, **article):
 
 
 @pytest.mark.parametrize("name", ["dev.json", "dev.json.gz", "dev.json.xz"])
-def test_questions_of_squad(write, log, name):
+def test_questions_of_squad(write, name):
     two = [answer(), answer("John", 39)]
     impossible = qa(id="b", answers=[], is_impossible=True)
     content = squad(qa(answers=two), impossible, qa(id="c", answers=None))
     path = write(name, "\ufeff" + json.dumps(content))
     shared = {"question": "Who?", "context": CONTEXT, "title": "T", "source": path}
     gold = (Answer("John Smith", 15), Answer("John", 39))
-    assert read_squad(path, log) == [
+    assert read_squad(path) == [
         Question(id="a", answers=gold, impossible=False, record=1, **shared),
         Question(id="b", answers=(), impossible=True, record=2, **shared),
         Question(id="c", answers=(), impossible=False, record=3, **shared),
     ]
 
 
-def test_ids_and_titles_of_other_libraries(write, log):
+def test_ids_and_titles_of_other_libraries(write):
     null = {**qa(id=0), "answers": None}
     content = squad(qa(id=7), null, {**qa(), "is_impossible": None}, title=None)
     del (other := squad(qa(id=8)))["data"][0]["title"]
     content["data"] += other["data"]
-    questions = read_squad(write("a.json", content), log)
+    questions = read_squad(write("a.json", content))
     assert [q.id for q in questions] == ["7", "0", "a", "8"]
     assert [q.title for q in questions] == [""] * 4
     assert [len(q.answers) for q in questions] == [1, 0, 1, 1]
@@ -72,14 +71,14 @@ FLAT = [
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.ndjson", "lines.json"])
 @pytest.mark.parametrize("layout", ["lines", "list", "data", "indented"])
-def test_flat_records_are_questions(write, log, name, layout):
+def test_flat_records_are_questions(write, name, layout):
     text = {
         "lines": "\n".join(map(json.dumps, FLAT)),
         "list": json.dumps(FLAT),
         "data": json.dumps({"version": "x", "data": FLAT}),
         "indented": json.dumps(FLAT, indent=1),
     }[layout]
-    first, second, third = read_squad(write(name, text), log)
+    first, second, third = read_squad(write(name, text))
     assert (first.id, first.title, first.impossible) == ("1", "T", False)
     assert first.located == (Answer("Omar", 0),)
     assert (second.impossible, second.answers) == (True, ())
@@ -87,12 +86,11 @@ def test_flat_records_are_questions(write, log, name, layout):
     assert [q.record for q in (first, second, third)] == [1, 2, 3]
 
 
-def test_a_bad_flat_record_is_named(write, log, report):
+def test_a_bad_flat_record_is_named(write):
     bad = {**FLAT[0], "answers": {"text": ["Omar"]}}
     path = write("bad.jsonl", "\n".join(map(json.dumps, [FLAT[1], bad])))
     with pytest.raises(InputError, match=r"bad\.jsonl, record 2.*`answer_start`"):
-        read_squad(path, log)
-    assert [q.id for q in read_squad(path, report)] == ["b"]
+        read_squad(path)
 
 
 BAD_FILES = {
@@ -114,10 +112,10 @@ BAD_FILES = {
 @pytest.mark.parametrize(
     ("content", "name", "words"), BAD_FILES.values(), ids=BAD_FILES
 )
-def test_files_without_questions_raise(write, log, content, name, words):
+def test_files_without_questions_raise(write, content, name, words):
     path = write(name, content)
     with pytest.raises(InputError) as caught:
-        read_squad(path, log)
+        read_squad(path)
     assert path in str(caught.value)
     assert words in str(caught.value)
 
@@ -139,6 +137,9 @@ BAD_QUESTIONS = {
     "is_impossible is 0": (qa(is_impossible=0), "wrong_value", "0"),
     "blank answer": (qa(answers=[answer(text=" ")]), "blank_answer", "1 answers are"),
     "no answers": (qa(answers=[]), "no_answers", "is_impossible"),
+    "answers of none": (
+        qa(is_impossible=True), "impossible_with_answers", "is_impossible",
+    ),
     "id twice": (qa(id="z"), "duplicate_id", "question 1 (id z)"),
 }  # fmt: skip
 
@@ -146,14 +147,10 @@ BAD_QUESTIONS = {
 @pytest.mark.parametrize(
     ("bad", "kind", "words"), BAD_QUESTIONS.values(), ids=BAD_QUESTIONS
 )
-def test_bad_questions_are_reported_with_their_place(
-    write, log, report, bad, kind, words
-):
-    path = write("dev.json", squad(qa(id="z"), bad, qa(id="y")))
-    assert [(q.id, q.record) for q in read_squad(path, report)] == [("z", 1), ("y", 3)]
-    assert report.counts == {kind: 1}
+def test_bad_questions_are_errors_with_their_place(write, bad, kind, words):
+    path = write("dev.json", squad(qa(id="z"), bad))
     with pytest.raises(InputError) as caught:
-        read_squad(path, log)
+        read_squad(path)
     assert f"{path}, article 1, paragraph 1, question 2" in str(caught.value)
     assert f": {kind}: " in str(caught.value)
     assert words in str(caught.value)
@@ -169,80 +166,72 @@ BAD_GOLD = {
 
 
 @pytest.mark.parametrize("bad", BAD_GOLD.values(), ids=BAD_GOLD)
-def test_predictions_need_no_valid_answers(write, log, bad):
+def test_predictions_need_no_valid_answers(write, bad):
     path = write("dev.json", squad(qa(id="z"), bad, qa(id="y", answers=[answer("X")])))
-    table = read(path, log, any_json=True)
+    table = read(path, any_json=True)
     with pytest.raises(InputError):
-        parse_questions(table, log, OFFSET_ERRORS)
+        read_squad(path)
     notes = []
-    found = parse_questions(table, log, OFFSET_ERRORS, notes.append)
+    found = parse_unlabelled(table, notes.append)
     assert [q.gold and len(q.gold) for q in found] == [1, None, 1]
     assert found[1].texts == ("Who?", CONTEXT)
     (note,) = notes
     assert "1 of 3 questions have no valid answers" in note
     notes.clear()
-    table = read(write("a.json", squad(bad)), log)
-    assert parse_questions(table, log, notify=notes.append)[0].gold is None
+    table = read(write("a.json", squad(bad)))
+    assert parse_unlabelled(table, notes.append)[0].gold is None
     assert len(notes) == (bad["answers"] != [])
 
 
 @pytest.mark.parametrize(("cell", "impossible"), [("1", True), ("0", False)])
-def test_numbers_of_a_csv_are_impossible_or_not(write, log, cell, impossible):
+def test_numbers_of_a_csv_are_impossible_or_not(write, cell, impossible):
     answers = "[]" if impossible else json.dumps([answer()]).replace('"', '""')
     rows = f'id,question,context,answers,is_impossible\na,Who?,{CONTEXT},"{answers}",'
-    (question,) = read_squad(write("dev.csv", f"{rows}{cell}\n"), log)
+    (question,) = read_squad(write("dev.csv", f"{rows}{cell}\n"))
     assert question.impossible == impossible
     with pytest.raises(InputError, match="`is_impossible` is 2"):
-        read_squad(write("dev.csv", f"{rows}2\n"), log)
+        read_squad(write("dev.csv", f"{rows}2\n"))
 
 
-def test_bad_articles_and_paragraphs_are_reported(write, report, tmp_path):
+@pytest.mark.parametrize(
+    ("article", "place"),
+    [
+        ({"title": "x"}, "article 2"),
+        (3, "article 2"),
+        ({"title": "x", "paragraphs": [{"context": "C"}]}, "article 2, paragraph 1"),
+    ],
+)
+def test_bad_articles_and_paragraphs_are_errors(write, article, place):
     content = squad(qa())
-    content["data"] += [{"title": "x"}, 3, {"title": 5, "paragraphs": []}]
-    content["data"][0]["paragraphs"] += [{"context": "C"}, {"context": "", "qas": []}]
-    path = write("dev.json", content)
-    assert len(read_squad(path, report)) == 1
-    assert report.counts == {"wrong_value": 3}
-    report.close()
-    lines = (tmp_path / "problems.txt").read_text().splitlines()
-    places = [line.removeprefix(f"{path}, article ").split(":")[0] for line in lines]
-    assert places == ["1, paragraph 2", "2", "3"]
+    content["data"].append(article)
+    with pytest.raises(InputError, match=rf"dev\.json, {place}: wrong_value"):
+        read_squad(write("dev.json", content))
 
 
-OFFSETS = {  # answer in the file, kind of error, corrected offset
-    "one off": (answer(start=16), "offset", 15),
-    "nearer to the second": (answer(start=30), "offset", 39),
-    "beyond the end": (answer(start=500), "offset", 39),
-    "below -1": (answer(start=-9), "offset", 15),
-    "nowhere": (answer("Jane Smith", 15), "offset", -1),
-    "free form": (answer(start=-1), "no_offset", -1),
+OFFSETS = {  # answer in the file, corrected offset
+    "one off": (answer(start=16), 15),
+    "nearer to the second": (answer(start=30), 39),
+    "beyond the end": (answer(start=500), 39),
+    "below -1": (answer(start=-9), 15),
+    "nowhere": (answer("Jane Smith", 15), -1),
+    "free form": (answer(start=-1), -1),
 }
 
 
-@pytest.mark.parametrize(("given", "kind", "start"), OFFSETS.values(), ids=OFFSETS)
-def test_wrong_offsets(write, log, report, given, kind, start):
-    path = write("dev.json", squad(qa(answers=[given])))
-    (question,) = read_squad(path, report)
+@pytest.mark.parametrize(("given", "start"), OFFSETS.values(), ids=OFFSETS)
+def test_wrong_offsets_are_moved_and_counted(write, given, start):
+    path, notes = write("dev.json", squad(qa(answers=[given]))), []
+    (question,) = read_squad(path, notes.append)
     assert question.answers == (Answer(given["text"], start),)
     assert question.trainable == (start >= 0)
-    assert report.counts == {kind: 1}
-    with pytest.raises(InputError, match=rf"\(id a\): {kind}: "):
-        read_squad(path, log)
-    assert len(read_squad(path, log, OFFSET_ERRORS)) == 1
+    (note,) = notes
+    assert f"1 answers have a wrong offset: {int(start >= 0)} are used" in note
+    assert "question 1 (id a)" in note
 
 
-def test_an_impossible_question_with_answers(write, log, report):
-    path = write("dev.json", squad(qa(is_impossible=True), qa(id="b", question=" ")))
-    (question,) = read_squad(path, report)
-    assert (question.impossible, question.answers) == (True, ())
-    assert report.counts == {"impossible_with_answers": 1, "wrong_value": 1}
-    with pytest.raises(InputError, match=r"question 1 .*impossible_with"):
-        read_squad(path, log, OFFSET_ERRORS)
-
-
-def test_wrong_and_missing_offsets_of_a_public_file(data, report):
-    path = data / "zh" / "cmrc2018" / "cmrc2018_dev.json.gz"
-    questions = read_squad(path, report)
+def test_wrong_and_missing_offsets_of_a_public_file(data):
+    path, notes = data / "zh" / "cmrc2018" / "cmrc2018_dev.json.gz", []
+    questions = read_squad(path, notes.append)
     assert (len(questions), sum(len(q.answers) for q in questions)) == (3219, 9657)
-    assert report.counts == {"no_offset": 193, "offset": 7}
+    assert "200 answers have a wrong offset: 7 are used" in notes[0]
     assert sum(len(q.located) for q in questions) == 9657 - 193
