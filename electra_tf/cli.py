@@ -131,7 +131,7 @@ def define_config_flags(
     flag_values.strings(config=f"{text}{', '.join(configs)}.")
     text = (
         "A setting, as --set=section.name=value. It overrides --config; the setting's "
-        "own flag overrides both. `mkdocs serve` shows all settings on the page Settings"
+        "own flag overrides both. `mkdocs serve` has all of them on the page Settings"
     )
     flag_values.define(flags.DEFINE_multi_string, [], {"set": text})
     flag_values["set"].root = root

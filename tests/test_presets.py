@@ -57,8 +57,7 @@ def test_a_name_is_accepted_where_a_checkpoint_is(preset, folder, tmp_path, here
     table = weights["electra/discriminator/encoder/embeddings/word_embeddings"]
     word_embeddings = model.encoder.embeddings.word_embeddings
     np.testing.assert_array_equal(np.asarray(word_embeddings), table)
-    report = convert_checkpoint(NAME, tmp_path / "converted", "huggingface")
-    assert "weights and all settings equal" in str(report)
+    convert_checkpoint(NAME, tmp_path / "converted", "huggingface")
     result = here("evaluate", f"--checkpoint={NAME}", f"--data={folder}")
     assert result.returncode == 0, result.stderr
     assert "disc_auc" in result.stdout
