@@ -12,6 +12,7 @@ from electra_tf.interop.names import LAYOUTS
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import HeadOptions
 from electra_tf.tasks import load
+from electra_tf.training.disk_errors import reraise_full_disk
 
 _UNFINISHED = ".unfinished"
 _NO_OPTIONS = HeadOptions()
@@ -88,6 +89,7 @@ def convert_checkpoint(
     target = os.path.normpath(os.fspath(target))
     if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
         raise InputError(f"{target!r} exists and is no empty folder; name a new one")
+    _check_writable(target)
     found = sources.open_source(source, vocab, head)
     model = found.pretrained if drop_head else found.fine_tuned or found.pretrained
     if not drop_head:
@@ -116,10 +118,23 @@ def _write(model: PretrainedModel, target: str, format: str) -> None:
     unfinished = target + _UNFINISHED
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        write(ordered, unfinished)
-        durable_files.publish(unfinished, target)
+        with reraise_full_disk(target, "free space, then run the same command again"):
+            write(ordered, unfinished)
+            durable_files.publish(unfinished, target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _check_writable(target: str) -> None:
+    """Raise an error if the target's folder cannot be made, before weights are read."""
+    unfinished = target + _UNFINISHED
+    try:
+        os.makedirs(unfinished, exist_ok=True)
+        os.rmdir(unfinished)
+    except OSError as error:
+        raise InputError(
+            f"{target!r} must be a folder that can be written: {error.strerror}"
+        ) from error
 
 
 def _lost_settings(model: PretrainedModel, format: str) -> tuple[str, ...]:

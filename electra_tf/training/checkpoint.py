@@ -15,6 +15,7 @@ a complete checkpoint or none.
 """
 
 import dataclasses
+import errno
 import hashlib
 import json
 import math
@@ -183,11 +184,10 @@ class CheckpointManager:
         folder: str,
         keep: int = 1,
         permanent: Set[int] = frozenset(),
-        remedy: str = "free space or lower training.keep",
         backup: Any = None,
     ):
         self.folder, self._keep, self._permanent = folder, keep, permanent
-        self._remedy, self._backup = remedy, backup
+        self._backup = backup
 
     def clean(self) -> None:
         """Delete unfinished and partly deleted checkpoints of a killed run.
@@ -231,11 +231,13 @@ class CheckpointManager:
             durable_files.publish(unfinished, path)
         except OSError as error:
             shutil.rmtree(unfinished, ignore_errors=True)
-            raise InputError(
-                f"{path} cannot be written: {error}; if the disk is full "
-                f"{self._remedy}, then run the same command again; earlier checkpoints "
-                "are unchanged"
-            ) from error
+            text, earlier = f"{path} cannot be written: {error}", ""
+            if saved_steps(self.folder):
+                text += "; earlier checkpoints are unchanged"
+                earlier = " or lower training.keep"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                text += f"; free space{earlier}, then run the same command again"
+            raise InputError(text) from error
         if self._backup is not None:
             self._backup.upload(path)
         self._delete_old()
@@ -268,7 +270,8 @@ def write_safetensors(
     try:
         safetensors.numpy.save_file(ordered, path, metadata)
     except safetensors.SafetensorError as error:
-        raise OSError(str(error)) from error
+        code = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(code[1]) if code else errno.EIO, str(error)) from error
 
 
 def training_state(trainer: Any) -> tuple[Arrays, Arrays]:

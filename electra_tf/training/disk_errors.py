@@ -20,7 +20,7 @@ def reraise_full_disk(folder: str, remedy: str) -> Iterator[None]:
     """Raise an `InputError` if a block fails to write because the disk is full."""
     try:
         yield
-    except (OSError, tf.errors.OpError) as error:
+    except (OSError, RuntimeError, tf.errors.OpError) as error:  # h5py raises both
         message = str(error)
         is_full = getattr(error, "errno", None) in _ERRNOS
         if not is_full and not any(text in message for text in _MESSAGES):

@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 import tiny
 from conftest import GOLDEN as ALL_GOLDEN
-from conftest import ROOT
+from conftest import ROOT, full_disk
 
 import electra_tf
 from electra_tf import sources
@@ -339,6 +339,22 @@ def test_entries_kept_whole_are_converted(converted, tmp_path):
     assert f"keep_whole: {entries[0]!r}" in str(report)
     tokenizer = tiny.networks(str(garden)).tokenizer
     assert tokenizer.settings == settings  # from electra_tf.json
+
+
+@pytest.mark.parametrize("format", formats.names())
+def test_a_full_disk_leaves_nothing(format, tmp_path):
+    target = tmp_path / "new"
+    with pytest.raises(InputError, match="free space"), full_disk(10_000):
+        convert_checkpoint("electra_wiki_en", target, format, part="discriminator")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_weights_are_read(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        InputError, match=r"file/new' .*can be written: Not a directory"
+    ):
+        convert_checkpoint("no model", tmp_path / "file" / "new")
 
 
 def test_command_prints_what_it_wrote(here, converted, tmp_path):
