@@ -48,7 +48,7 @@ FLAGS.strings(
     "when the command ends.",
 )
 FLAGS.switches(
-    dry_run="Print time, memory, passes over the records and sizes, then exit.",
+    dry_run="Print sizes, cost, epochs, time and memory of steps, then exit.",
 )
 cli.define_device_flags(FLAGS)
 cli.define_config_flags(FLAGS, {}, hidden="records")
@@ -96,7 +96,8 @@ def _pretrain() -> None:
         experiment, devices, record_set, FLAGS.model_dir, evaluation_records, *given
     )
     if FLAGS.dry_run:
-        print(run.describe())
+        for line in run.describe():
+            print(line, flush=True)
         return
     stop_signal, checkpoint = run.train()
     if not stop_signal:

@@ -15,7 +15,6 @@ from training.worker_commands import worker_configs
 
 import electra_tf
 from electra_tf import sources
-from electra_tf.runs import dry_run
 from electra_tf.storage.objects import ObjectFolder
 
 SETS = (
@@ -175,9 +174,8 @@ def test_a_run_whose_upload_failed_resumes_from_its_backup_to_the_same_bits(
 
 @pytest.mark.runs
 def test_a_dry_run_describes_the_run_of_the_backup(
-    s3, folder, here, new_machine, whole, tmp_path, monkeypatch
+    s3, folder, here, new_machine, whole, tmp_path
 ):
-    monkeypatch.setattr(dry_run, "_SECONDS", 0.0)
     put(whole, f"{s3}/planned")
     given = arguments(folder, tmp_path / "run", *SETS, backup=f"{s3}/planned")
     given += ["--set=training.steps=30", "--dry_run"]

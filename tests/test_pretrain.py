@@ -24,7 +24,6 @@ from pretrain_commands import (
 from tiny import build_records
 
 from electra_tf import cli
-from electra_tf.runs import dry_run
 from electra_tf.runs.pretraining import Run
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
@@ -125,7 +124,7 @@ def test_a_stopped_run_resumes_to_the_same_result(folder, whole, tmp_path, here)
 
 
 def test_a_run_resumes_once_its_damaged_newest_checkpoint_is_deleted(
-    folder, whole, tmp_path, here, quick_dry_run
+    folder, whole, tmp_path, here
 ):
     run = shutil.copytree(whole, tmp_path / "run")
     damaged = run / "checkpoints" / "step_00000060"
@@ -174,12 +173,7 @@ def test_a_report_has_curves_and_replaced_tokens(folder, whole, here, tmp_path):
     assert missing.split("=")[1] in failure(here("pretrain", *given, missing))
 
 
-@pytest.fixture
-def quick_dry_run(monkeypatch):
-    monkeypatch.setattr(dry_run, "_SECONDS", 0.0)
-
-
-def test_a_completed_run_is_extended(folder, whole, here, tmp_path, quick_dry_run):
+def test_a_completed_run_is_extended(folder, whole, here, tmp_path):
     run = shutil.copytree(whole, tmp_path / "run")
     given = arguments(folder, run, "training.steps=75")
     with unchanged(run):

@@ -12,7 +12,7 @@ from electra_tf.errors import InputError
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
-from electra_tf.runs import dry_run, finetuning
+from electra_tf.runs import finetuning, pretraining
 from electra_tf.serving import export
 from electra_tf.sources import path_below_encoder
 
@@ -173,7 +173,9 @@ def test_a_command_opens_its_model_once(command, here, opened, tmp_path, monkeyp
     monkeypatch.setattr(export, "export", lambda *_: None)
     monkeypatch.setattr(finetuning, "run_task", lambda *_, **more: None)
     monkeypatch.setattr(
-        dry_run, "describe", lambda run, where, _, load: load(run.pretrainer(where))
+        pretraining,
+        "describe",
+        lambda run, where, _, load: [load(run.pretrainer(where))],
     )
     arguments = COMMANDS[command]
     for word, name in places.items():

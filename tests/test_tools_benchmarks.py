@@ -57,15 +57,13 @@ def test_train(precision):
     sizes = ("--batch_size=4", "--length=32", "--rounds=2", "--steps=1")
     peers = (f"--precision={precision}", "--peers=matmul,electra_tf")
     rows = by_name(measure("train", *TINY, *sizes, *peers))
-    limit, ours, estimate = rows["matmul"], rows["electra_tf"], rows["estimate:"]
+    limit, ours = rows["matmul"], rows["electra_tf"]
     assert (limit[9], ours[5]) == ("100.0%", "1.00")
     for _, milliseconds, _, _, tokens, _, memory, start, _, _ in (limit, ours):
         expected = 4 * 32 * 1000 / float(milliseconds)
         assert float(tokens) == pytest.approx(expected, rel=0.3)
         assert float(memory) > 0.1
         assert float(start) > 1
-    assert float(estimate[1]) > 0
-    assert float(estimate[9]) > 0
 
 
 @pytest.mark.parametrize(

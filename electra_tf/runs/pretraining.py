@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import os
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +16,7 @@ from electra_tf.interop import warm_start
 from electra_tf.pretraining import metrics
 from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.pretrainer import Pretrainer
-from electra_tf.runs import dry_run
+from electra_tf.runs.describe import checkpoint_bytes, describe
 from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.storage.mirror import temporary_folder
 from electra_tf.text.pipeline import training_batches
@@ -71,8 +72,8 @@ class Run:
         with run_lock(self.model_dir) if is_locked else contextlib.nullcontext():
             return self._train()
 
-    def describe(self) -> str:
-        """Describe the run: time, memory, passes and sizes; write nothing."""
+    def describe(self) -> Iterator[str]:
+        """Yield lines on sizes, cost, epochs, time and memory; write nothing."""
         with contextlib.ExitStack() as stack:
             run = self
             if self.backup:
@@ -89,11 +90,9 @@ class Run:
                     return None
                 return run._load_weights(pretrainer, None, source, self.record_set)
 
-            records = self.record_set.total
-            text = dry_run.describe(
-                self.experiment, self.devices, records, load_weights
-            )
-            return "\n".join([text, *run._explain_changed_steps(newest)])
+            yield from run._explain_changed_steps(newest)
+            experiment, records = self.experiment, self.record_set
+            yield from describe(experiment, self.devices, records, load_weights)
 
     def check(
         self, newest: Checkpoint | None
@@ -290,7 +289,7 @@ class Run:
 
 def _check_space(pretrainer: Pretrainer, folder: str) -> None:
     """Raise an error if a disk has no room for a checkpoint, hours before it is due."""
-    needed = dry_run.checkpoint_bytes(pretrainer)
+    needed = checkpoint_bytes(pretrainer)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise InputError(

@@ -3,8 +3,7 @@
 A step contains masking, generator, sampling, discriminator, combined loss, backward
 pass, clipping and update. The PyTorch model consists of Hugging Face's
 ElectraForMaskedLM and ElectraForPreTraining with shared embeddings and logits at masked
-positions only; it needs the extra `interop-test`. The last line compares the estimate
-of `pretrain --dry_run` with the measurement.
+positions only; it needs the extra `interop-test`.
 """
 
 import argparse
@@ -19,7 +18,7 @@ from functools import partial
 import peers
 from peers import COMPILED, OURS, TORCH
 
-LIMIT, ESTIMATE = "matmul", "estimate"
+LIMIT = "matmul"
 Run = tuple[Callable[[int], None], float]
 """A function that runs steps, and a step's FLOPs relative to those of the config."""
 
@@ -103,17 +102,6 @@ def electra_tf(options: argparse.Namespace) -> Run:
     return lambda steps: runner(iterator, steps), 1.0
 
 
-def estimate(options: argparse.Namespace) -> tuple[float, float]:
-    """Return seconds per step and GiB as `pretrain --dry_run` estimates them."""
-    import electra_tf.cli  # noqa: F401, I001, first, as a command does
-
-    from electra_tf.runs.dry_run import measure_steps
-
-    _, strategy, pretrainer = build(options)
-    result = measure_steps(pretrainer, strategy)
-    return result.seconds, (result.memory or 0) / 2**30
-
-
 def torch_electra(options: argparse.Namespace, is_compiled: bool = False) -> Run:
     import torch
     import torch_models
@@ -143,9 +131,6 @@ PEERS = {
 
 def serve(channel: peers.Channel, options: argparse.Namespace) -> None:
     """Answer numbers of steps with the milliseconds of one."""
-    if channel.peer == ESTIMATE:
-        channel.answer(estimate(options))
-        return
     run, share = PEERS[channel.peer](options)
     run(1)
     gc.freeze()  # excludes the model from garbage collection
@@ -177,15 +162,6 @@ def report(found: list[peers.Peer], results: dict[str, list[float]], options) ->
     peers.report_peers(found, results, tokens, columns | {"of limit": share})
 
 
-def report_estimate(ours: peers.Peer, times: list[float], options) -> None:
-    seconds, memory = peers.Peer(ESTIMATE, serve, options).first
-    ratio = 1e3 * seconds / statistics.median(times)
-    print(
-        f"estimate: {1e3 * seconds:,.0f} ms/step, {ratio:.2f} of the measured; "
-        f"{memory:.2f} GiB, {memory / ours.memory:.2f} of the measured"
-    )
-
-
 def main() -> None:
     parser = peers.parser(__doc__, tuple(PEERS))
     add, precisions = parser.add_argument, ["float32", "mixed_bfloat16"]
@@ -210,8 +186,6 @@ def main() -> None:
     for peer in found:
         peer.end()
     report(found, results, options)
-    ours = next(peer for peer in found if peer.name == OURS)
-    report_estimate(ours, results[OURS], options)
 
 
 if __name__ == "__main__":
