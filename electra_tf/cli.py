@@ -526,11 +526,11 @@ def signal_of(interrupt: KeyboardInterrupt) -> int:
 
 
 def exit_on_signal(number: int, advice: str) -> NoReturn:
-    """Print how to resume, then exit with 0 for SIGTERM and 128 + number otherwise."""
+    """Print how to resume, then exit with 128 + the number of the signal."""
     name = signal.Signals(number).name
     print(f"stopped by {name}; run the same command again to resume {advice}")
     sys.stdout.flush()
-    sys.exit(0 if number == signal.SIGTERM else 128 + number)
+    sys.exit(128 + number)
 
 
 def _raise_terminated(*_) -> None:

@@ -122,7 +122,7 @@ def test_output_and_files_of_a_run(whole):
 
 
 @pytest.mark.parametrize(
-    ("number", "trial", "code"), [(signal.SIGKILL, 2, -9), (signal.SIGTERM, 1, 0)]
+    ("number", "trial", "code"), [(signal.SIGKILL, 2, -9), (signal.SIGTERM, 1, 143)]
 )
 def test_a_stopped_run_resumes_to_the_same_result(
     pretrained, table, whole, tmp_path, number, trial, code

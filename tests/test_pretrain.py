@@ -100,7 +100,7 @@ def test_a_stopped_run_resumes_to_the_same_result(folder, whole, tmp_path, here)
         if unfinished(output):
             break
     assert unfinished(output), "no kill hit a save"
-    for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
         first = newest(output)
         resumed_at.append(first)
         done = run_with_signal(
@@ -251,7 +251,7 @@ def test_two_phases(longer, whole, here, tmp_path):
 
 @pytest.mark.parametrize(
     ("signal_", "code", "name"),
-    [(cli.Terminated, 0, "SIGTERM"), (KeyboardInterrupt, 130, "SIGINT")],
+    [(cli.Terminated, 143, "SIGTERM"), (KeyboardInterrupt, 130, "SIGINT")],
 )
 def test_a_signal_before_the_first_step(
     folder, here, tmp_path, monkeypatch, signal_, code, name
