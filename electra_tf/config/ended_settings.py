@@ -8,10 +8,12 @@ from electra_tf.errors import InputError
 _DEFAULTS: Mapping[str, Any] = {
     "data.on_error": "stop",
     "Electra.corrector": False,  # an argument of the layer, not a setting
+    "LayerwiseMultipliers.rule": "original",  # as above
     "input.batch_size_ramp": [],
     "objective.discriminator_start": 0,
     "objective.discriminator_weight_schedule": [],
     "optimizer.generator_learning_rate": None,
+    "optimizer.layer_rule": "original",
     "records.duplicate_similarity": 0.8,
     "input.on_error": "stop",
 }

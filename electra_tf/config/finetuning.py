@@ -126,10 +126,8 @@ class TaskOptimizerConfig:
     decay_power: Weight = 1.0
     """Exponent of the decay (1 - step / steps)."""
     layer_decay: Share = 0.8
-    """Ratio of the learning rates of a layer and the layer above it; 1: no decay."""
-    layer_rule: Literal["original", "exact"] = "original"
-    """`original`: the rate of the last layer is multiplied by `layer_decay` squared, as
-    for the published scores. `exact`: by `layer_decay`."""
+    """Ratio of the learning rates of a layer and the layer above it; 1: no decay. The
+    rate of the last layer is multiplied by its square, as for the published scores."""
     weight_decay: Weight = 0.01
     """Decoupled weight decay, multiplied by the learning rate."""
     epsilon: Annotated[float, Field(gt=0)] = 1e-6

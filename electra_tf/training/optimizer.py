@@ -108,9 +108,7 @@ def _finetuning_optimizer(
                 "depth=model.encoder.shape.depth, or optimizer.layer_decay=1 in place "
                 f"of {settings.layer_decay}"
             )
-        multipliers = LayerwiseMultipliers(
-            depth, settings.layer_decay, settings.layer_rule
-        )
+        multipliers = LayerwiseMultipliers(depth, settings.layer_decay)
     names = ("name", "learning_rate", "weight_decay", "epsilon", "clip_norm")
     rule = Settings(**{name: getattr(settings, name) for name in names})
     # The warm-up may end between two steps.

@@ -2,11 +2,12 @@
 
 import dataclasses
 import re
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from electra_tf.config.ended_settings import drop_ended
 from electra_tf.errors import InputError
 
 
@@ -80,11 +81,10 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 @keras.saving.register_keras_serializable("electra_tf", "_LayerwiseMultipliers")
 @dataclasses.dataclass(frozen=True)
 class LayerwiseMultipliers:
-    """decay^(distance from the head); by `original`, one more below the head."""
+    """decay^(distance from the head), one more below the head, as in the original."""
 
     depth: int
     decay: float
-    rule: Literal["original", "exact"] = "original"
 
     def __call__(self, path: str) -> float:
         """Return the factor of a weight."""
@@ -95,8 +95,7 @@ class LayerwiseMultipliers:
         number = -1 if layer[1] else int(layer[2])
         if number >= self.depth:
             raise ValueError(f"{path} must be below the depth {self.depth}")
-        pooler = 1 if self.rule == "original" else 0
-        return self.decay ** (self.depth - number + pooler)
+        return self.decay ** (self.depth - number + 1)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments by name."""
@@ -105,4 +104,6 @@ class LayerwiseMultipliers:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "LayerwiseMultipliers":
         """Create the multipliers from the arguments in a config."""
+        config = dict(config)
+        drop_ended({"LayerwiseMultipliers": config}, "the saved optimizer")
         return cls(**config)

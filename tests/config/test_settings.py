@@ -24,7 +24,7 @@ def test_defaults_of_fine_tuning_equal_the_original():
     settings = FinetuningConfig()
     optimizer, training = settings.optimizer, settings.training
     assert (optimizer.name, optimizer.learning_rate) == ("adam", 1e-4)
-    assert (optimizer.layer_decay, optimizer.layer_rule) == (0.8, "original")
+    assert optimizer.layer_decay == 0.8
     assert (optimizer.weight_decay, optimizer.warmup_share) == (0.01, 0.1)
     assert (optimizer.decay_power, optimizer.epsilon) == (1.0, 1e-6)
     assert optimizer.clip_norm == 1.0
@@ -168,7 +168,6 @@ def test_contradictory_settings_are_an_error(case):
         ("optimizer.learning_rate=.nan", "optimizer.learning_rate"),
         ("optimizer.clip_norm=.inf", "optimizer.clip_norm.* finite"),
         ("training.epochs=1_0", "training.epochs"),
-        ("optimizer.layer_rule=none", "original.*exact"),
         ("training.epochs=2.5", "training.epochs"),
         ("training.seed=-1", "training.seed"),
         ("training.precision=float16", "mixed_bfloat16"),

@@ -20,7 +20,6 @@ from electra_tf.tasks.score import LabelScorer
 from electra_tf.tasks.task import Labelled, Task
 from electra_tf.tasks.task_data import TaskData
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.data_errors import DataErrorLog
 
 
 @keras.saving.register_keras_serializable("tests")

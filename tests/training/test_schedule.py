@@ -61,21 +61,20 @@ def test_layerwise_rates_equal_the_original(golden, case):
 
 
 @pytest.mark.parametrize(
-    ("path", "original", "exact"),
+    ("path", "distance"),
     [
-        ("discriminator/embeddings/word_embeddings", 14, 13),
-        ("discriminator/embeddings_project/kernel", 14, 13),
-        ("embeddings/layer_norm/gamma", 14, 13),
-        ("discriminator/layer_0/query/kernel", 13, 12),
-        ("discriminator/layer_1/query/kernel", 12, 11),
-        ("discriminator/layer_10/query/kernel", 3, 2),
-        ("layer_11/output/bias", 2, 1),
-        ("head/kernel", 0, 0),
-        ("head/layer_norm/gamma", 0, 0),
-        ("head/embeddings_of_spans/kernel", 0, 0),
-        ("head/last_layer_1/kernel", 0, 0),
+        ("discriminator/embeddings/word_embeddings", 14),
+        ("discriminator/embeddings_project/kernel", 14),
+        ("embeddings/layer_norm/gamma", 14),
+        ("discriminator/layer_0/query/kernel", 13),
+        ("discriminator/layer_1/query/kernel", 12),
+        ("discriminator/layer_10/query/kernel", 3),
+        ("layer_11/output/bias", 2),
+        ("head/kernel", 0),
+        ("head/layer_norm/gamma", 0),
+        ("head/embeddings_of_spans/kernel", 0),
+        ("head/last_layer_1/kernel", 0),
     ],
 )
-def test_distances_from_the_head(path, original, exact):
-    assert LayerwiseMultipliers(12, 0.5)(path) == 0.5**original
-    assert LayerwiseMultipliers(12, 0.5, "exact")(path) == 0.5**exact
+def test_distances_from_the_head(path, distance):
+    assert LayerwiseMultipliers(12, 0.5)(path) == 0.5**distance
