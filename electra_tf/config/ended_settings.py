@@ -14,6 +14,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "objective.discriminator_weight_schedule": [],
     "optimizer.generator_learning_rate": None,
     "optimizer.layer_rule": "original",
+    "training.length_buckets": True,
     "records.duplicate_similarity": 0.8,
     "input.on_error": "stop",
 }

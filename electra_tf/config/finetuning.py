@@ -152,8 +152,6 @@ class FitConfig:
     reduction: Literal["mean", "sum"] = "mean"
     """Reduction of the losses of a batch. The original uses the sum, whose gradient
     exceeds `clip_norm` in nearly every step, so that all updates have one norm."""
-    length_buckets: bool = True
-    """Put texts of similar length into a batch, which reduces padding."""
     keep: Literal["last", "best"] = "last"
     """Weights of a trial that are evaluated and saved: those of the last epoch, as in
     the paper, or those of the epoch with the best dev score."""

@@ -111,20 +111,18 @@ def padded_length(length: int) -> int:
 
 
 def training_batch_indices(
-    lengths: np.ndarray, size: int, seed: int, epoch: int, bucketed: bool = True
+    lengths: np.ndarray, size: int, seed: int, epoch: int
 ) -> list[np.ndarray]:
     """Return the indices of the examples of each batch of an epoch.
 
     The examples are shuffled, as a function of (seed, epoch). Each window of 50 batches
-    is sorted by length (if `bucketed`) and cut into batches of `size`; one batch may be
+    is sorted by length and cut into batches of `size`; one batch may be
     smaller. The order of all batches is shuffled again.
     """
     # The smaller batch is a random one of the last window. If it always had the longest
     # examples, a mean over the batch would give these a larger weight in each epoch.
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(lengths))
-    if not bucketed:
-        return [order[at : at + size] for at in range(0, len(order), size)]
     batches = []
     for at in range(0, len(order), _WINDOW * size):
         window = order[at : at + _WINDOW * size]
@@ -148,7 +146,6 @@ def epoch_batch_indices(
     state: Callable[[], tuple[int, int]],
     *,
     shuffle: bool = True,
-    bucketed: bool = True,
 ) -> Iterator[list[np.ndarray]]:
     """Yield the batches of successive epochs, endlessly."""
     if not shuffle:
@@ -158,7 +155,7 @@ def epoch_batch_indices(
     steps = len(prediction_batch_indices(lengths, size))
     while True:
         seed, updates = state()
-        yield training_batch_indices(lengths, size, seed, updates // steps, bucketed)
+        yield training_batch_indices(lengths, size, seed, updates // steps)
 
 
 def check_replicas(size: int, strategy: tf.distribute.Strategy) -> None:

@@ -148,7 +148,6 @@ def prepare_fit(
             batch_size,
             lambda: (int_value(model.seed), int_value(model.optimizer.iterations)),
             shuffle=arguments.get("shuffle", True),
-            bucketed=model.settings.training.length_buckets,
         )
         x = batches.training_dataset(x, batch_size, epochs)
     if isinstance(x, tf.data.Dataset):
