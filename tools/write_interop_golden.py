@@ -87,7 +87,7 @@ def huggingface_odd() -> None:
 
 
 def huggingface_heads() -> None:
-    """Write classifiers and models of multiple choice of ELECTRA and BERT."""
+    """Write a classifier and a model of multiple choice."""
     import torch
     import transformers
 
@@ -95,25 +95,18 @@ def huggingface_heads() -> None:
     shape = {**SHAPE, **sizes, "num_hidden_layers": 1}
     names = {"id2label": dict(enumerate(["neg", "none", "pos"]))}
     names["label2id"] = {label: n for n, label in names["id2label"].items()}
-    more = {"Electra": {"classifier_dropout": 0.25}}
-    more["Bert"] = {"problem_type": "multi_label_classification"}
+    extra = {"classifier": {**names, "classifier_dropout": 0.25}, "choice": {}}
     heads = {"classifier": "ForSequenceClassification", "choice": "ForMultipleChoice"}
     for head, suffix in heads.items():
         torch.manual_seed(0)
-        for library, settings in more.items():
-            extra = {**names, **settings} if head == "classifier" else {}
-            config = {**shape, **extra}
-            if library == "Bert":
-                config.pop("embedding_size")
-            config = getattr(transformers, f"{library}Config")(**config)
-            model = getattr(transformers, library + suffix)(config)
-            _draw_biases(model)
-            prefix = "huggingface_bert" if library == "Bert" else "huggingface"
-            folder = GOLDEN / f"{prefix}_{head}"
-            model.save_pretrained(folder)
-            _write_vocabulary(folder / "vocab.txt")
-            logits = _call(model, choices=head == "choice").logits.numpy()
-            np.savez(folder / "outputs.npz", logits=logits)
+        config = transformers.ElectraConfig(**shape, **extra[head])
+        model = getattr(transformers, f"Electra{suffix}")(config)
+        _draw_biases(model)
+        folder = GOLDEN / f"huggingface_{head}"
+        model.save_pretrained(folder)
+        _write_vocabulary(folder / "vocab.txt")
+        logits = _call(model, choices=head == "choice").logits.numpy()
+        np.savez(folder / "outputs.npz", logits=logits)
 
 
 def _draw_biases(model: Any) -> None:

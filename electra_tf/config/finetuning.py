@@ -11,7 +11,7 @@ from pydantic import Field
 
 from electra_tf.config.fields import Count, Positive, Rate, Seed, Share, Weight, section
 
-Pooler = Literal["none", "gelu", "tanh"]
+Pooler = Literal["none", "gelu"]
 Pooling = Literal["cls", "mean", "pair"]
 POOLED_VECTORS: dict[Pooling, int] = {"cls": 1, "mean": 1, "pair": 4}
 """Width of a pooled text, in widths of the hidden states."""
@@ -98,7 +98,7 @@ class TaskModelConfig:
     pooler: Pooler = "none"
     """Classes and scores of texts: hidden layer of the head, between the vector of the
     text and the output. `none`: as in the original. `gelu`: the head of transformers'
-    ElectraForSequenceClassification. `tanh`: of BertForSequenceClassification."""
+    ElectraForSequenceClassification."""
     start_n_top: Positive = 20
     """SQuAD: candidates for the start of an answer, and for the end of each start."""
     joint_prediction: bool = True

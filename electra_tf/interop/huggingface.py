@@ -69,10 +69,10 @@ _SEGMENTS = "encoder/embeddings/segment_embeddings"
 _CARD = """\
 ---
 library_name: transformers
-tags: [{kind}, electra_tf]
+tags: [electra, electra_tf]
 ---
 
-# {kind} {role}
+# electra {role}
 
 {shape.depth} layers, width {shape.width}, {shape.heads} heads, embeddings \
 {shape.embedding}, {shape.vocabulary_size:,} wordpieces, up to {shape.max_positions} \
@@ -273,8 +273,7 @@ def write(model: PretrainedModel, path: str) -> None:
     for number, network in enumerate(model.networks):
         folder = os.path.join(path, GENERATOR) if number else path
         os.makedirs(folder, exist_ok=True)
-        prefix = f"{network.library}."
-        target = network.to_format("huggingface", Prefixes(prefix, prefix))
+        target = network.to_format("huggingface", Prefixes("electra.", "electra."))
         tensors = _stacked(target.weights)
         weights = os.path.join(folder, SAFETENSORS)
         write_safetensors(weights, tensors, {"format": "pt"})
@@ -282,7 +281,6 @@ def write(model: PretrainedModel, path: str) -> None:
         if model.tokenizer is not None:
             write_tokenizer(model.tokenizer, network.shape, folder)
         card = _CARD.format(
-            kind=network.library,
             role=network.role.replace("_", " "),
             shape=network.shape,
             numbers=sum(array.size for array in network.weights.values()),
@@ -309,9 +307,9 @@ def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
     config: dict[str, Any] = {
         **(head.kind.config if head else {}),
         **{theirs: getattr(network.shape, ours) for ours, theirs in SIZES.items()},
-        "architectures": [f"{network.library.capitalize()}{network.class_end}"],
+        "architectures": [f"Electra{network.class_end}"],
         "hidden_act": "gelu",
-        "model_type": network.library,
+        "model_type": "electra",
         "pad_token_id": model.tokenizer.settings.pad_id if model.tokenizer else 0,
         "tie_word_embeddings": True,
     }

@@ -83,13 +83,8 @@ class Network:
         return self.shape.embedding != self.shape.width
 
     @property
-    def library(self) -> str:
-        """The model in transformers: `electra`, or `bert` for the head of a BERT."""
-        return self.head.form.library if self.head else "electra"
-
-    @property
     def class_end(self) -> str:
-        """End of the class's name in transformers, after `Electra` or `Bert`."""
+        """End of the class's name in transformers, after `Electra`."""
         return self.head.kind.transformers if self.head else _HEADS[self.role][1]
 
     @property

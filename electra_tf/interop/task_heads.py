@@ -32,7 +32,6 @@ class HeadForm:
     rows: tuple[Row, ...]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of `TaskHead`, and settings below `model`, which choose this form."""
-    library: str = "electra"  # the model in transformers: `electra` or `bert`
 
     def exists_in(self, format: str) -> bool:
         """Return whether a library has the same layers."""
@@ -45,7 +44,7 @@ class HeadKind:
     """Properties of the heads of all models of a kind."""
 
     model: str  # class of this package
-    transformers: str  # end of the class's name, after `Electra` or `Bert`
+    transformers: str  # end of the class's name, after `Electra`
     forms: tuple[HeadForm, ...]  # the first of a library is to be fine-tuned for it
     has_labels: bool = False  # whether outputs have names; False: one unit
     fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -64,11 +63,9 @@ class HeadKind:
 
 def text_forms(pooler: str, output: str) -> tuple[HeadForm, ...]:
     """Return the forms of a head of a text, by the names of its layers in ELECTRA."""
-    tanh = pooler_head("bert.pooler.dense", "classifier")
     return (
         HeadForm(TEXT_HEAD, {"pooler": "none"}),
         HeadForm(pooler_head(pooler, output), {"pooler": "gelu"}),
-        HeadForm(tanh, {"pooler": "tanh"}, library="bert"),
     )
 
 

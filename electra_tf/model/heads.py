@@ -119,7 +119,7 @@ class ClassificationHead(keras.layers.Layer):
     concatenation of u, v, |u - v| and the terms of their cosine (after Reimers and
     Gurevych, 2019), where all but u are 0 for a single text. With one output and no
     pooler, `pair` begins as the cosine, whatever the seed. `pooler` adds a hidden
-    layer: none in the original, gelu in Hugging Face's ELECTRA, tanh in BERT.
+    layer: none in the original, gelu in Hugging Face's ELECTRA.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class ClassificationHead(keras.layers.Layer):
         super().__init__(name="head", dtype="float32")
         self._width = POOLED_VECTORS[pooling] * width
         self._hidden = width if pooler != "none" else self._width
-        self._pooler_kind, self._pooling = pooler, pooling
+        self._pooling = pooling
         seeds = InitializerFactory(seed)
         self.dropout = keras.layers.Dropout(dropout, dtype="float32")
         self.dense = _dense("dense", units, seeds)
@@ -143,7 +143,7 @@ class ClassificationHead(keras.layers.Layer):
         self.pooler = None
         if pooler != "none":
             self.pooler = keras.layers.Dense(
-                width, gelu if pooler == "gelu" else "tanh", name="pooler",
+                width, gelu, name="pooler",
                 kernel_initializer=seeds.normal(), dtype="float32",
             )  # fmt: skip
 
@@ -169,8 +169,7 @@ class ClassificationHead(keras.layers.Layer):
         """
         layer_ops = layer_ops or LayerOps(training)
         x_BD = _pool(self._pooling, x_BLD, segment_ids, padding_mask)
-        if self._pooler_kind != "tanh":  # BERT has no dropout before its pooler
-            x_BD = layer_ops.dropout(x_BD, self.dropout)
+        x_BD = layer_ops.dropout(x_BD, self.dropout)
         if self.pooler is not None:
             x_BD = layer_ops.dropout(self.pooler(x_BD), self.dropout)
         return self.dense(x_BD)

@@ -166,10 +166,7 @@ def _reject_lost_heads(model: PretrainedModel, format: str) -> None:
         if other := model.other_head:
             raise InputError(f"{model.path!r} has {other}; {drop}, and fine-tune again")
         return
-    # A BERT's embeddings are as wide as its hidden states.
-    is_bert = format == "huggingface" and model.main.library == "bert"
-    is_lost = not head.exists_in(format) or (is_bert and model.main.has_projection)
-    if format != "electra_tf" and is_lost:
+    if format != "electra_tf" and not head.exists_in(format):
         fitting = [form.options for form in head.kind.forms if form.exists_in(format)]
         options = fitting[0] if fitting else {}
         if fitting and head.pooling != "cls":

@@ -106,7 +106,6 @@ _HEADS = {
         "generator": "head/dense head/layer_norm head/output_bias",
         "classifier": "head/dense",
         "gelu": "head/pooler head/dense",
-        "tanh": "head/pooler head/dense",
         "question_answerer": "head/start head/end_hidden head/end "
         "head/answerable_hidden head/answerable",
     },
@@ -123,7 +122,6 @@ _HEADS = {
         "generator_lm_head.bias",
         "classifier": "classifier",
         "gelu": "classifier.dense classifier.out_proj",
-        "tanh": "bert.pooler.dense classifier",
     },
 }
 
@@ -281,8 +279,7 @@ def logits(
     if network.head is not None and network.head.pooler != "none":
         # This gelu is exact in transformers, whatever `hidden_act` is.
         pooler, output = heads[network.head.pooler].split()
-        pool = np.tanh if network.head.pooler == "tanh" else _activation("gelu")
-        return net.dense(output, pool(net.dense(pooler, x[:, 0])))
+        return net.dense(output, _activation("gelu")(net.dense(pooler, x[:, 0])))
     known = role in ("discriminator", "generator")
     names = heads[role if known else "classifier"].split()
     dense, *others = (network.prefixes.head + name for name in names)

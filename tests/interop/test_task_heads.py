@@ -123,14 +123,11 @@ def test_span_head_computes_what_it_computed_in_transformers(answerer, tmp_path)
     assert_same_folder(answerer, tmp_path / "back", ())
 
 
-@pytest.fixture(params=["classifier", "bert_classifier"])
-def classifier(request, tmp_path):
-    """Return a classifier of ELECTRA or BERT, one class for each text, and its logits.
-
-    BERT's config is that of classes which do not exclude each other.
-    """
+@pytest.fixture
+def classifier(tmp_path):
+    """Return a classifier, one class for each text, and its logits."""
     folder = tmp_path / "theirs"
-    tiny.huggingface(folder, source=request.param, problem_type=None)
+    tiny.huggingface(folder, source="classifier", problem_type=None)
     with np.load(folder / "outputs.npz") as outputs:
         return folder, outputs["logits"]
 
@@ -145,9 +142,8 @@ def test_text_heads_compute_what_they_computed_in_transformers(classifier, tmp_p
     np.testing.assert_allclose(model(INPUTS), expected, atol=1e-5)
     same = electra_tf.TextClassifier.from_preset(folder)
     np.testing.assert_array_equal(same(INPUTS), model(INPUTS))
-    is_bert = "Bert" in (folder / "config.json").read_text()
-    assert same.settings.model.pooler == ("tanh" if is_bert else "gelu")
-    assert same.settings.model.head_dropout == (0.1 if is_bert else 0.25)
+    assert same.settings.model.pooler == "gelu"
+    assert same.settings.model.head_dropout == 0.25
     convert_checkpoint(tmp_path / "ours", tmp_path / "back", "huggingface")
     keys = ("id2label", "label2id", "model_type")
     assert_same_folder(folder, tmp_path / "back", keys)
@@ -181,22 +177,36 @@ def test_a_head_of_one_output_is_a_regressor(classifier, tmp_path):
     np.testing.assert_array_equal(same(INPUTS), model(INPUTS))
 
 
-@pytest.mark.parametrize(
-    ("config", "kind"),
-    [
-        ({"architectures": ["BertForNextSentencePrediction"]}, "bert_classifier"),
-        ({"problem_type": "regression"}, "bert_classifier"),
-        ({"problem_type": "regression"}, "classifier"),
-    ],
-)
-def test_other_heads_of_the_same_weights_are_not_classifiers(config, kind, tmp_path):
-    folder = tmp_path / "theirs"
-    tiny.huggingface(folder, source=kind, **config)
+def assert_no_head(folder, tmp_path):
     assert sources.open_source(folder).head is None
     with pytest.raises(InputError, match="neither classes"):
         convert_checkpoint(folder, tmp_path / "ours")
     with pytest.raises(InputError, match=r"'classifier\..*neither classes"):
         tiny.load(folder)
+
+
+def test_a_score_for_each_of_several_classes_is_no_classifier(tmp_path):
+    folder = tmp_path / "theirs"
+    tiny.huggingface(folder, source="classifier", problem_type="regression")
+    assert_no_head(folder, tmp_path)
+
+
+@pytest.mark.parametrize("end", ["SequenceClassification", "NextSentencePrediction"])
+def test_the_head_of_a_bert_for_texts_is_not_read(end, tmp_path):
+    folder = tmp_path / "theirs"
+
+    def change(tensors):
+        named = {name.replace("electra.", "bert."): a for name, a in tensors.items()}
+        named = {n: a for n, a in named.items() if not n.startswith("classifier.")}
+        head = {"classifier.weight": np.zeros((3, 12)), "classifier.bias": np.zeros(3)}
+        pooler = {"bert.pooler.dense.weight": np.zeros((12, 12), np.float32)}
+        return {**named, **pooler, **{n: np.float32(a) for n, a in head.items()}}
+
+    more = {"model_type": "bert", "architectures": [f"BertFor{end}"]}
+    tiny.huggingface(folder, change, "classifier", problem_type=None, **more)
+    assert_no_head(folder, tmp_path)
+    report = convert_checkpoint(folder, tmp_path / "ours", drop_head=True)
+    assert prove(report)[0].hidden < 1e-9
 
 
 @pytest.mark.parametrize("dropout", ["x", 1.5, -1, [0.1]])
@@ -240,9 +250,6 @@ def models():
         "regressor": TextRegressor(tiny.start(), 1.0, 7.0, tiny.settings(), 3),
         "gelu": electra_tf.TextClassifier(
             tiny.start(), ["a", "b", "c"], tiny.settings(model_pooler="gelu"), 3
-        ),
-        "tanh": electra_tf.TextClassifier(
-            tiny.start(), ["no", "yes"], tiny.settings(model_pooler="tanh"), 3
         ),
         "gelu_regressor": TextRegressor(
             tiny.start(), 1.0, 7.0, tiny.settings(model_pooler="gelu"), 3
@@ -295,7 +302,6 @@ def test_models_of_this_package_return_with_weights_and_settings(
     ("name", "format", "remedy"),
     [
         ("classifier", "huggingface", "model.pooler=gelu"),
-        ("tanh", "huggingface", "model.pooler=gelu"),
         ("mean", "huggingface", "model.pooling=cls --set=model.pooler=gelu"),
         ("spans", "huggingface", "model.joint_prediction=false"),
         ("regressor", "keras_hub", "--drop_head"),
