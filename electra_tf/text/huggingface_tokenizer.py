@@ -1,14 +1,13 @@
-"""Open and write tokenizers of Hugging Face, and check that they are BERT's WordPiece.
+"""Open and write tokenizers of Hugging Face, which must be BERT's WordPiece.
 
-Its files are `tokenizer.json`, or `vocab.txt` with `tokenizer_config.json` and
-`added_tokens.json`. The ids of a `tokenizer.json` are compared with those of the
-library `tokenizers` on a fixed list of texts.
+Its files are `tokenizer.json`, or without it `vocab.txt` with `tokenizer_config.json`
+and `added_tokens.json`.
 """
 
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from electra_tf.config.data import TokenizationConfig
@@ -61,27 +60,11 @@ _CONFIG = {
     "never_split": [],
 }
 
-# Texts for which both libraries must give the same ids. Words of a final capital sigma
-# are left out: `tokenizers` lower-cases it as any other, Python's `str.lower` does not.
-_SENTENCES = (
-    "The Model reads The quick BROWN fox's e-mail, and it isn't unhappily rewritten.",
-    "Naïve café résumé ÀÉÎÕÜ ñ ß Straße ŒUVRE Łódź İstanbul e\u0301 \u1e69",
-    "Привет, Ёлка и йод. Καλημέρα. हिन्दी में किताब. ภาษาไทยที่. اَلْعَرَبِيَّةُ שָׁלוֹם",
-    "中文 房间很干净，WiFi也快。東京タワーがぎぐ 한국어 ５８元！",
-    "emoji 😀 👩\u200d👩\u200d👧 ❤\ufe0f 👍🏽 end",
-    "a\x00b\u200bc\ufeff\xadd\te\nf\rg\x7fh\x85i\ufffdj\u2028k\u3000l\xa0m",
-    "$5+6<7=8>9^`a|b~ «c» — … ¿d? (e) [f] {g} #h @i 1,000.5 ½ ② ™ ©",
-    "n" * 100 + " " + "n" * 101 + " " + "n" * 200 + " " + "n" * 201,
-    "hello " + "ab" * 45 + " " + "ab" * 75 + " " + "ab" * 120 + " world",
-    "中" * 250 + "é" * 90,
-)
 
-
-def open_text(
-    folder: str, vocabulary: Vocabulary, config: Mapping[str, Any]
-) -> StoredTokenizer:
+def open_text(folder: str, vocabulary: Vocabulary) -> StoredTokenizer:
     """Return a `vocab.txt` with the settings and added tokens beside it."""
     path = os.path.join(folder, TOKENIZER_CONFIG)
+    config = _read_config(folder)
     check_values(path, config, _CONFIG)
     files = f"{ADDED}, {SPECIAL} or {TOKENIZER_CONFIG} of {folder}"
     with report_damage(files):
@@ -117,31 +100,28 @@ def _added_files(folder: str, config: Mapping[str, Any]) -> list[dict[str, Any]]
     return [*added.values()]
 
 
-def read_config(folder: str, has_json: bool) -> tuple[dict[str, Any], bool]:
-    """Read a `tokenizer_config.json` of a tokenizer that splits words as BERT does.
-
-    Return the content, empty without a file, and whether it lacks the settings.
-    """
+def _read_config(folder: str) -> dict[str, Any]:
+    """Read a `tokenizer_config.json` of a tokenizer that splits words as BERT does."""
     config = _read_optional(folder, TOKENIZER_CONFIG)
     # Older models have the class in the model's config instead.
     model = {} if config.get("tokenizer_class") else _read_optional(folder, CONFIG)
     name = str((config | model).get("tokenizer_class") or "")
-    is_generic = name in _GENERIC
-    known = name.removesuffix("Fast").removesuffix("Tokenizer") in _CLASSES
-    if not known and not (has_json and is_generic):
+    if name.removesuffix("Fast").removesuffix("Tokenizer") not in _CLASSES:
+        is_generic = name in _GENERIC
         hint = f"; copy the model's {TOKENIZER} beside it" if is_generic else ""
         raise other_tokenizer(
             os.path.join(folder, TOKENIZER_CONFIG), f"tokenizer_class {name!r}{hint}"
         )
-    return config, is_generic
+    return config
 
 
-def open_json(path: str, vocabulary: Vocabulary | None) -> StoredTokenizer:
-    """Open a `tokenizer.json`, and the `vocab.txt` beside it if there is one."""
-    folder = os.path.dirname(path)
-    config, is_generic = read_config(folder, has_json=True)
-    theirs = _load_library(path)
-    document = json.loads(theirs.to_str())  # complete, with the types of the library
+def open_json(path: str, text: Vocabulary | None = None) -> StoredTokenizer:
+    """Open a `tokenizer.json`, which decides over the files beside it.
+
+    `text` is the `vocab.txt` beside it. If it has the same entries, its content stays.
+    """
+    library = _load_library(path)
+    document = json.loads(library.to_str())  # complete, with the types of the library
     for name, required in _JSON.items():
         document[name] = _single(document[name])
         check_values(path, document[name], required, f"{name}.")
@@ -151,18 +131,16 @@ def open_json(path: str, vocabulary: Vocabulary | None) -> StoredTokenizer:
             f"model.max_input_chars_per_word of {path} must be from 1 to 1000, not "
             f"{limit}"
         )
-    tokens = _entries(path, theirs.get_vocab())
-    settings = _settings(path, document["normalizer"], "lowercase", limit=limit)
+    tokens = _entries(path, library.get_vocab())
+    settings = _settings(path, document["normalizer"], "lowercase", limit)
     settings = _keep_whole(settings, document["added_tokens"], path)
-    size = theirs.get_vocab_size(with_added_tokens=False)
-    _check_files(folder, tokens, size, vocabulary)
-    if not is_generic:
-        _check_config(os.path.join(folder, TOKENIZER_CONFIG), config, settings)
-    if vocabulary is None or len(vocabulary) < len(tokens):
-        vocabulary = Vocabulary.pad_first(tokens, path)
-    file_ids = {0: vocabulary.pad_id, vocabulary.pad_id: 0}
-    _check_ids(path, WordPieceTokenizer(vocabulary, settings), theirs, file_ids)
-    return StoredTokenizer(vocabulary, settings, path)
+    if text is None or _stripped(text.file_tokens) != _stripped(tokens):
+        text = Vocabulary.pad_first(tokens, path)
+    return StoredTokenizer(text, settings, path)
+
+
+def _stripped(tokens: Iterable[str]) -> list[str]:
+    return [token.strip() for token in tokens]
 
 
 def _load_library(path: str) -> Any:
@@ -179,14 +157,12 @@ def _load_library(path: str) -> Any:
             f"{format_list(keys, 4) or 'none'}; name the model's vocab.txt{hint}"
         )
     try:
-        theirs = tokenizers.Tokenizer.from_file(path)
+        library = tokenizers.Tokenizer.from_file(path)
     except Exception as error:  # the library raises nothing more specific
         raise InputError(
             f"{path} must be a file that the library `tokenizers` reads: {error!s:.200}"
         ) from error
-    theirs.no_padding()
-    theirs.no_truncation()
-    return theirs
+    return library
 
 
 def _single(part: dict[str, Any] | None) -> dict[str, Any]:
@@ -227,53 +203,19 @@ def _keep_whole(
     )
 
 
-def _check_files(
-    folder: str, tokens: Sequence[str], model_size: int, vocabulary: Vocabulary | None
-) -> None:
-    """Reject other entries than those of the `tokenizer.json` in files beside it.
-
-    A `vocab.txt` may lack the tokens that were added to the model's entries.
-    """
-    own = dict(enumerate(map(str.strip, tokens)))
-    others = [(ADDED, n, name) for name, n in _read_optional(folder, ADDED).items()]
-    if vocabulary:
-        entries = [*enumerate(token.strip() for token in vocabulary.file_tokens)]
-        others += [(VOCABULARY, *entry) for entry in entries]
-        if len(entries) < model_size:
-            others.append((VOCABULARY, len(entries), "the end"))
-    for file, number, token in others:
-        if type(number) is not int or own.get(number) != token:
-            other = own.get(number) if type(number) is int else None
-            raise InputError(
-                f"{file} and {TOKENIZER} of {folder} must have the same entries, not "
-                f"{token!r} and {other!r} with id {number!r:.40}; delete the wrong file"
-            )
-
-
-def _check_config(
-    path: str, config: Mapping[str, Any], read: TokenizationConfig
-) -> None:
-    """Reject a `tokenizer_config.json` that contradicts `tokenizer.json`."""
-    own = _settings(path, config, default=read.lower_case)
-    same = own.lower_case == read.lower_case
-    if "strip_accents" in config:
-        same = same and own.strips_accents == read.strips_accents
-    if not same:
-        raise InputError(
-            f"do_lower_case and strip_accents of {path} must agree with {TOKENIZER}, "
-            f"whose texts are {read}, not {own}"
-        )
-
-
 def write_json(tokenizer: WordPieceTokenizer, path: str) -> None:
     """Write a `tokenizer.json` with the ids of this package.
 
-    It raises an InputError where the library `tokenizers` gives other ids for the fixed
-    texts, as it lacks a setting.
+    Raises:
+        InputError: The library `tokenizers` lacks a setting.
     """
-    fast = fast_tokenizer(tokenizer.settings, tokenizer.vocabulary.ids)
-    _check_ids(path, tokenizer, fast, {})
-    fast.save(path)
+    settings = tokenizer.settings
+    if settings.split_unspaced != "none":
+        raise InputError(
+            "tokenization.split_unspaced must be none for the library `tokenizers`, "
+            f"not {settings.split_unspaced!r}"
+        )
+    fast_tokenizer(settings, tokenizer.vocabulary.ids).save(path)
 
 
 def fast_tokenizer(settings: TokenizationConfig, ids: Mapping[str, int]) -> Any:
@@ -306,45 +248,14 @@ def fast_tokenizer(settings: TokenizationConfig, ids: Mapping[str, int]) -> Any:
     return fast
 
 
-def _check_ids(
-    path: str, tokenizer: WordPieceTokenizer, theirs: Any, file_ids: Mapping[int, int]
-) -> None:
-    """Compare a tokenizer with that of the library on a fixed list of texts.
-
-    `file_ids`: ids of the file that differ from those of the tokenizer.
-    """
-    framed = theirs.post_processor is not None
-    first, last = (tokenizer.vocabulary.ids[name] for name in (CLS, SEP))
-    settings = tokenizer.settings
-    whole = (
-        f"the {entry} {entry.lower()} {entry.upper()} a{entry}{entry}b"
-        for entry in (*settings.keep_whole, *settings.keep_whole_normalized)
-    )
-    for text in (*_SENTENCES, *whole):
-        expected = theirs.encode(text, add_special_tokens=framed).ids
-        ids = tokenizer.encode(text)
-        ids = [first, *ids, last] if framed else ids
-        ids = [file_ids.get(number, number) for number in ids]
-        if ids != expected:
-            pairs = enumerate(zip(ids, expected, strict=False))
-            start = next((i for i, (a, b) in pairs if a != b), 0)
-            here, there = (f"{part[start:][:12]}" for part in (ids, expected))
-            raise other_tokenizer(
-                path,
-                f"other ids than in the library `tokenizers` for {text!r:.120}: "
-                f"{here} here, {there} there, from id {start} on",
-            )
-
-
 def _settings(
     path: str,
     values: Mapping[str, Any],
     lower_name: str = "do_lower_case",
-    default: bool = True,
     limit: int = WORD_LIMIT,
 ) -> TokenizationConfig:
     """Return the settings of a file of Hugging Face, with defaults for absent ones."""
-    lower_case = values.get(lower_name, default)
+    lower_case = values.get(lower_name, True)
     strip = values.get("strip_accents")
     if type(lower_case) is not bool or not (strip is None or type(strip) is bool):
         raise InputError(

@@ -71,11 +71,7 @@ def _open_file(path: str) -> StoredTokenizer:
     folder, name = os.path.split(os.path.normpath(path))
     if name.endswith(".json"):
         is_keras_hub = "registered_name" in read_json(path)
-        return (
-            _open_keras_hub(folder)
-            if is_keras_hub
-            else huggingface.open_json(path, None)
-        )
+        return _open_keras_hub(folder) if is_keras_hub else huggingface.open_json(path)
     if settings_path(path).exists():
         return _open_own(path)
     if os.path.abspath(path).endswith(os.path.join("", KERAS_HUB_VOCABULARY)):
@@ -98,9 +94,8 @@ def find_tokenizer(folder: str) -> StoredTokenizer | None:
     vocabulary = Vocabulary.read(text, pad_anywhere=True) if has_text else None
     if os.path.isfile(fast):
         return huggingface.open_json(fast, vocabulary)
-    config, _ = huggingface.read_config(folder, has_json=False)
     if vocabulary is not None:
-        return huggingface.open_text(folder, vocabulary, config)
+        return huggingface.open_text(folder, vocabulary)
     names = sorted(os.listdir(folder or os.curdir))
     for kind, endings in _OTHER_FILES.items():
         files = [name for name in names if name.endswith(endings)]
