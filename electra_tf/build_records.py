@@ -9,6 +9,7 @@ import time
 
 from electra_tf import cli
 from electra_tf.text import builder, records, warnings
+from electra_tf.text.chunks import first_chunks
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import local_vocabulary, open_tokenizer
 
@@ -45,17 +46,19 @@ def main() -> None:
     vocabulary = stored.vocabulary
     settings = cli.resolve(FLAGS, _SETTINGS, stored.base)
     stored.check(settings.tokenization)
-    allow_accent_loss = cli.is_given(FLAGS, "strip_accents", _SETTINGS, stored.base)
+    if not cli.is_given(FLAGS, "strip_accents", _SETTINGS, stored.base):
+        beginning = first_chunks(FLAGS.input, settings.corpus)
+        warnings.check_accents(beginning, settings.tokenization)
     settings, lines = builder.with_order(FLAGS.input, vocabulary, settings)
     for line in lines:
         print(line)
     arguments = FLAGS.input, vocabulary, settings, FLAGS.output
-    options = {"overwrite": FLAGS.overwrite, "allow_accent_loss": allow_accent_loss}
     if is_beam:
-        options["options"] = FLAGS.beam_options
+        options = {"options": FLAGS.beam_options, "overwrite": FLAGS.overwrite}
         manifest = beam.build(*arguments, **options)
     else:
-        manifest = builder.build(*arguments, workers=FLAGS.workers, **options)
+        options = {"workers": FLAGS.workers, "overwrite": FLAGS.overwrite}
+        manifest = builder.build(*arguments, **options)
     seconds = time.perf_counter() - start
     print(
         f"{FLAGS.output}: {manifest.records:,} records of {manifest.max_length} "
@@ -68,10 +71,6 @@ def main() -> None:
         + (" (set --order=document to keep all)" if manifest.discarded_tokens else "")
     )
     tokenizer = WordPieceTokenizer(vocabulary, settings.tokenization)
-    loss = manifest.stripped_share, manifest.stripped_example
-    long = manifest.too_long_words, manifest.too_long_characters
-    for line in warnings.text_lines(*loss, *long, tokenizer):
-        print(line)
     cli.warn(warnings.record_warnings(manifest, tokenizer))
     for kind, count in manifest.duplicates.items():
         print(

@@ -11,6 +11,7 @@ from electra_tf import cli
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.text import vocab_training, warnings
+from electra_tf.text.chunks import first_chunks
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import settings_path
@@ -54,11 +55,14 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
         for _ in heldout or ():  # an error in it would end hours of work later
             pass
     start = time.perf_counter()
-    words, counts, loss = word_counts = _count_words(settings, log)
+    if not cli.is_given(FLAGS, "strip_accents", _SETTINGS):
+        beginning = first_chunks(FLAGS.input, settings.corpus)
+        warnings.check_accents(beginning, settings.tokenization)
+    words, dropped = word_counts = _count_words(settings, log)
     seconds = time.perf_counter() - start
     print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
-    if counts["dropped"]:
-        print(f"{counts['dropped']:,} words that occur once were dropped")
+    if dropped:
+        print(f"{dropped:,} words that occur once were dropped")
     tokenizer = vocab_training.train_vocabulary(word_counts, settings)
     tokenizer.save(output)  # an error in the held-out text does not lose it
     stats = vocab_training.VocabStats()
@@ -76,11 +80,7 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     print(f"{FLAGS.output}: {size:,} entries of {requested.size:,} requested{reason}")
     if FLAGS.heldout:
         print(f"held-out text: {stats}")
-    long = counts["too_long_words"], counts["too_long_characters"]
-    for line in warnings.text_lines(loss.share, loss.example, *long, tokenizer):
-        print(line)
-    long, _ = tokenizer.too_long
-    cli.warn(warnings.unknown_warnings(stats.unknown_share, tokenizer, long))
+    cli.warn(warnings.unknown_warnings(stats.unknown_share, tokenizer))
     for kind, count in log.counts.items():
         print(f"{count:,} x {kind}: listed in {FLAGS.output}.problems.txt")
 
@@ -88,13 +88,12 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
 def _count_words(
     settings: PretrainingConfig, log: DataErrorLog
 ) -> vocab_training.WordCounts:
-    options = {"allow_accent_loss": cli.is_given(FLAGS, "strip_accents", _SETTINGS)}
     if not cli.uses_beam(FLAGS):
-        return vocab_training.count_words(FLAGS.input, settings, log, **options)
+        return vocab_training.count_words(FLAGS.input, settings, log)
     from electra_tf.text import beam  # needs an extra
 
-    folder, options["options"] = f"{FLAGS.output}.counting", FLAGS.beam_options
-    return beam.count_words(FLAGS.input, settings, log, folder, **options)
+    folder, options = f"{FLAGS.output}.counting", FLAGS.beam_options
+    return beam.count_words(FLAGS.input, settings, log, folder, options=options)
 
 
 if __name__ == "__main__":

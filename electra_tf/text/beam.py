@@ -16,7 +16,6 @@ local command. An exception in a worker would be retried instead.
 
 import collections
 import contextlib
-import dataclasses
 import hashlib
 import json
 import pathlib
@@ -44,7 +43,6 @@ from electra_tf.text.records import Manifest, Shard
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.text.vocab_training import WordCounter, WordCounts, drop_rare
-from electra_tf.text.warnings import AccentLoss
 
 try:
     import apache_beam as beam
@@ -59,9 +57,9 @@ except ImportError as import_error:
 # Outputs of a step beside its main one: parts of files, as (name of the file, a part),
 # and notes for the launching process, as (kind of the note, value).
 _PARTS, _NOTES = "parts", "notes"
-# Kinds of notes: (number of a source, message of an InputError), counts by name, (key
-# of a chunk, fields of an AccentLoss), and results of WriteFile.
-_FAILURE, _COUNTS, _ACCENTS, _FILE = "failure", "counts", "accents", "file"
+# Kinds of notes: (number of a source, message of an InputError), counts by name, and
+# results of WriteFile.
+_FAILURE, _COUNTS, _FILE = "failure", "counts", "file"
 _SUMMARY = "summary.jsonl"  # the notes of all steps
 _PROBLEM, _DUPLICATE = "problem: ", "duplicate: "
 _WORD_FILES = 64
@@ -76,7 +74,6 @@ def build(
     *,
     options: str = "",
     overwrite: bool = False,
-    allow_accent_loss: bool = False,
 ) -> Manifest:
     """Write shards, vocabulary, config and, last, the manifest."""
     config, _ = builder.with_order(patterns, vocabulary, config)
@@ -102,7 +99,6 @@ def build(
             _counts_of(summary, _PROBLEM),
             _counts_of(summary, _DUPLICATE),
             _counts_of(summary, ""),
-            _accent_loss(summary, allow_accent_loss),
             [files[name] for name in names],
         )
         builder.write_metadata(folder, tokenizer, config, manifest)
@@ -116,7 +112,6 @@ def count_words(
     folder: str,
     *,
     options: str = "",
-    allow_accent_loss: bool = False,
 ) -> WordCounts:
     """Count the words of a corpus, with files in `folder` or in --temp_location."""
     reader = CorpusReader(patterns, settings.corpus, error_log, False)
@@ -138,9 +133,9 @@ def count_words(
     error_log.extend(problems, _counts_of(summary, _PROBLEM))
     lines = (line for content in contents.values() for line in content.splitlines())
     all_words = collections.Counter(dict(map(json.loads, lines)))
-    counts = _counts_of(summary, "")
-    repeated = drop_rare(all_words, counts)
-    return WordCounts(repeated, counts, _accent_loss(summary, allow_accent_loss))
+    repeated, dropped = drop_rare(all_words)
+    dropped += _counts_of(summary, "")["dropped"]
+    return WordCounts(repeated, dropped)
 
 
 def _word_part(element: tuple[str, int]) -> tuple[str, tuple]:
@@ -174,7 +169,7 @@ class ReadSource(beam.DoFn):
 
 
 class BuildRecords(beam.DoFn):
-    """Convert chunks to parts of shards, counts and accent losses."""
+    """Convert chunks to parts of shards, and counts."""
 
     def __init__(self, vocabulary: Vocabulary, config: PretrainingConfig, shards: int):
         self._arguments = vocabulary, config, shards
@@ -197,11 +192,10 @@ class BuildRecords(beam.DoFn):
                 count = len(range(number, built.counts["records"], shards))
                 yield self._names[(first + number) % shards], (chunk.key, data, count)
         yield _note(_COUNTS, built.counts)
-        yield _note(_ACCENTS, (chunk.key, dataclasses.astuple(built.accent_loss)))
 
 
 class CountWords(beam.DoFn):
-    """Convert chunks to words and their counts, other counts, and accent losses."""
+    """Convert chunks to words and their counts, and other counts."""
 
     def __init__(self, settings: TokenizationConfig):
         self._settings = settings
@@ -214,9 +208,7 @@ class CountWords(beam.DoFn):
         for text in chunk.documents:
             counter.add(text.split("\n"))
         yield from counter.words().items()
-        yield _note(_COUNTS, counter.counts)
-        loss = dataclasses.astuple(counter.accent_loss.loss)
-        yield _note(_ACCENTS, (chunk.key, loss))
+        yield _note(_COUNTS, {"dropped": counter.dropped})
 
 
 class WriteFile(beam.DoFn):
@@ -400,14 +392,6 @@ def _counts_of(summary: dict[str, Any], prefix: str) -> collections.Counter[str]
             if count and name.startswith(prefix) and ": " not in kind:
                 counts[kind] += count
     return collections.Counter(dict(sorted(counts.items())))
-
-
-def _accent_loss(summary: dict[str, Any], is_allowed: bool) -> AccentLoss:
-    losses = (AccentLoss(*loss) for _, loss in sorted(summary[_ACCENTS]))
-    total = sum(losses, AccentLoss())
-    if not is_allowed:
-        total.check()
-    return total
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import itertools
 import math
-import os
 import pathlib
 import random
 import time
@@ -24,14 +23,14 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
 from electra_tf.text import duplicates, records
-from electra_tf.text.chunks import Chunk, group_chunks, read_chunks
+from electra_tf.text.chunks import Chunk, first_chunks, group_chunks, read_chunks
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.examples import ORDERS, Example
 from electra_tf.text.records import Manifest, Shard
 from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
-from electra_tf.text.warnings import DISCARDED_LIMIT, AccentLoss, AccentLossCounter
+from electra_tf.text.warnings import DISCARDED_LIMIT
 from electra_tf.text.wordpieces import Wordpieces
 from electra_tf.text.worker_pool import WorkerPool
 
@@ -46,7 +45,6 @@ class ChunkRecords(NamedTuple):
     shard_bytes: list[bytes]
     """Item p contains the records p, p + shards, p + 2 * shards, ... of the chunks."""
     counts: dict[str, int]
-    accent_loss: AccentLoss
 
 
 class ChunkBuilder:
@@ -61,20 +59,11 @@ class ChunkBuilder:
 
     def build(self, chunks: list[Chunk]) -> ChunkRecords:
         """Tokenize, pack and serialise chunks."""
-        words, characters = self._tokenizer.too_long
         tokenized = self.tokenize(chunks)
         examples, counts = self.pack(chunks, tokenized, self._settings.order)
-        counts["too_long_words"] = self._tokenizer.too_long[0] - words
-        counts["too_long_characters"] = self._tokenizer.too_long[1] - characters
-        accent_loss = AccentLoss()
-        for chunk in chunks:
-            counter = AccentLossCounter(self._tokenizer.settings)
-            for text in chunk.documents:
-                counter.add(text)
-            accent_loss += counter.loss
         framed = list(map(records.frame, self._encoder.encode(examples)))
         shard_bytes = [b"".join(framed[p :: self._shards]) for p in range(self._shards)]
-        return ChunkRecords(shard_bytes, dict(counts), accent_loss)
+        return ChunkRecords(shard_bytes, dict(counts))
 
     def tokenize(self, chunks: list[Chunk]) -> list[list[list[Wordpieces]]]:
         """Return the wordpieces of each sentence, by chunk and document."""
@@ -119,9 +108,7 @@ def with_order(
     """
     if config.records.order is not None:
         return config, []
-    with contextlib.closing(DataErrorLog("report", os.devnull, prints=False)) as log:
-        reader = CorpusReader(patterns, config.corpus, log, fetch=False)
-        sample = next(group_chunks(read_chunks(reader)), [])
+    sample = first_chunks(patterns, config.corpus)
     builder, settings = ChunkBuilder(vocabulary, config, 1), config.records
     tokenized, lines, discarded = builder.tokenize(sample), [], {}
     for order in ORDERS:
@@ -147,7 +134,6 @@ def build(
     *,
     workers: int = 1,
     overwrite: bool = False,
-    allow_accent_loss: bool = False,
 ) -> Manifest:
     """Write shards, vocabulary, config and, last, the manifest."""
     config, _ = with_order(patterns, vocabulary, config)
@@ -170,7 +156,7 @@ def build(
             index = duplicates.DuplicateIndex(reader.sources)
             chunks = _drop_duplicates(chunks, pool, index, report)
         built = (result for _, result in pool.map("build", chunks))
-        totals = _write_shards(built, reader, folder, shards, allow_accent_loss)
+        totals = _write_shards(built, reader, folder, shards)
         tokenizer = WordPieceTokenizer(vocabulary, config.tokenization)
         manifest = make_manifest(tokenizer, config, log.counts, report.counts, *totals)
         write_metadata(name, tokenizer, config, manifest)
@@ -221,13 +207,11 @@ def _write_shards(
     reader: CorpusReader,
     folder: pathlib.Path,
     count: int,
-    allow_accent_loss: bool,
-) -> tuple[dict[str, int], AccentLoss, list[Shard]]:
+) -> tuple[dict[str, int], list[Shard]]:
     """Write the records to the shards in turn, as the original does."""
     names = records.shard_names(count)
     digests = [hashlib.sha256() for _ in names]
     counts: collections.Counter[str] = collections.Counter()
-    accent_loss = AccentLoss()
     start = time.perf_counter()
     with progress_bar(reader) as bar, contextlib.ExitStack() as stack:
         files = [stack.enter_context((folder / name).open("wb")) for name in names]
@@ -236,9 +220,6 @@ def _write_shards(
                 files[number % count].write(data)
                 digests[number % count].update(data)
             counts.update(chunk.counts)
-            accent_loss += chunk.accent_loss
-            if not allow_accent_loss:
-                accent_loss.check()
             speed = counts["tokens"] / (time.perf_counter() - start)
             documents = f"{counts['documents']:,} documents, {speed:,.0f} tokens/s"
             bar.set_postfix_str(documents, refresh=False)
@@ -247,7 +228,7 @@ def _write_shards(
     sizes = [(folder / name).stat().st_size for name in names]
     sums = [digest.hexdigest() for digest in digests]
     shards = list(map(Shard, names, numbers, sizes, sums))
-    return counts, accent_loss, shards
+    return counts, shards
 
 
 def make_manifest(
@@ -256,7 +237,6 @@ def make_manifest(
     errors: collections.Counter[str],
     duplicate_counts: collections.Counter[str],
     counts: dict[str, int],
-    accent_loss: AccentLoss,
     shards: list[Shard],
 ) -> Manifest:
     """Return the manifest of records."""
@@ -277,9 +257,5 @@ def make_manifest(
         unicode=unicodedata.unidata_version,
         problems=dict(errors),
         shards=shards,
-        too_long_words=counts["too_long_words"],
-        too_long_characters=counts["too_long_characters"],
-        stripped_share=accent_loss.share,
-        stripped_example=accent_loss.example,
         duplicates=dict(duplicate_counts),
     )

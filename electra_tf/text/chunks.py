@@ -5,11 +5,15 @@ path, and by its own number within the source. So random numbers that depend on 
 the same for every builder, and for a corpus that is moved.
 """
 
+import contextlib
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from electra_tf.config.data import CorpusConfig
 from electra_tf.text.corpus import CorpusReader, Document
+from electra_tf.text.data_errors import DataErrorLog
 
 CHUNK_CHARACTERS = 2_000_000
 """A chunk ends with the document that reaches this size."""
@@ -83,3 +87,10 @@ def group_chunks(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
             size, group = 0, []
     if group:
         yield group
+
+
+def first_chunks(patterns: Iterable[str], settings: CorpusConfig) -> list[Chunk]:
+    """Return the first chunks of a corpus, without a report of its errors."""
+    with contextlib.closing(DataErrorLog("report", os.devnull, prints=False)) as log:
+        reader = CorpusReader(patterns, settings, log, fetch=False)
+        return next(group_chunks(read_chunks(reader)), [])

@@ -35,6 +35,8 @@ _MARK = "unfinished"  # a file in it, because object stores have no folders
 PROBLEMS = "problems.txt"
 DUPLICATES = "duplicates.jsonl"
 _FORMAT = 1
+# Fields that manifests had before.
+_ENDED = ("too_long_words", "too_long_characters", "stripped_share", "stripped_example")
 _HEADER = 12  # bytes of a frame before the payload: length and its checksum
 
 
@@ -171,14 +173,7 @@ class Manifest:
     problems: dict[str, int]
     """Numbers of data errors by kind; each error is a line of problems.txt."""
     shards: list[Shard]
-    # Manifests of earlier versions lack the fields below.
-    too_long_words: int = 0
-    too_long_characters: int = 0
-    stripped_share: float = 0.0
-    """Share of letters and marks of a sample that accent stripping changes outside
-    Latin, Greek and Cyrillic script."""
-    stripped_example: str = ""
-    """A changed word, before and after."""
+    # Manifests of earlier versions lack the field below.
     duplicates: dict[str, int] = dataclasses.field(default_factory=dict)
     """Numbers of dropped documents by kind; each is a line of duplicates.jsonl."""
 
@@ -200,6 +195,8 @@ class Manifest:
             tree = json.loads(text)
             if tree["format"] != _FORMAT:
                 raise ValueError(f"format {tree['format']} instead of {_FORMAT}")
+            for name in _ENDED:
+                tree.pop(name, None)
             shards = [Shard(**shard) for shard in tree.pop("shards")]
             manifest = cls(**tree, shards=shards)
             int(manifest.max_length), int(manifest.tokenizer["vocabulary_size"])

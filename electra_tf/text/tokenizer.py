@@ -251,9 +251,9 @@ class WordPieceTokenizer:
         return list(map(ord, self._words.match(continued, first=continued == entry)))
 
     @property
-    def too_long(self) -> tuple[int, int]:
-        """Numbers of over-long words, which became [UNK], and of their characters."""
-        return self._words.too_long, self._words.too_long_characters
+    def too_long(self) -> int:
+        """Number of over-long words, which became [UNK]."""
+        return self._words.too_long
 
     def wordpieces(self, text: str) -> Wordpieces:
         """Return the ids of a text as a string, which is faster to process."""

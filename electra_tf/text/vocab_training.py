@@ -19,7 +19,6 @@ from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
-from electra_tf.text.warnings import AccentLoss, AccentLossCounter
 from electra_tf.text.wordpieces import WholeEntries, split_units
 
 # Maximum number of different units in memory, about 150 bytes each. Beyond it, units
@@ -34,10 +33,8 @@ class WordCounts(NamedTuple):
 
     words: collections.Counter[str]
     """Count of each word, without over-long words."""
-    counts: collections.Counter[str]
-    """`too_long_words`, `too_long_characters` (theirs) and `dropped`: the number of
-    units and words dropped to bound the memory."""
-    accent_loss: AccentLoss
+    dropped: int
+    """Number of units and words that were dropped to bound the memory."""
 
 
 class WordCounter:
@@ -49,22 +46,20 @@ class WordCounter:
         self._whole = WholeEntries(settings)
         self._units: collections.Counter[str] = collections.Counter()
         self._words: collections.Counter[str] = collections.Counter()
-        self.accent_loss = AccentLossCounter(settings)
-        self.counts: collections.Counter[str] = collections.Counter()
-        """Those of `WordCounts`."""
+        self.dropped = 0
+        """That of `WordCounts`."""
 
     def add(self, lines: Iterable[str]) -> None:
         """Count the words of lines."""
         for line in lines:
-            self.accent_loss.add(line)
             units = _split_text(line, self._settings, self._whole)
             if max(map(len, units), default=0) > _LONG_UNIT:
                 long = [unit for unit in units if len(unit) > _LONG_UNIT]
                 self._add_words(collections.Counter(long), self._words)
-                self._words = drop_rare(self._words, self.counts)
+                self._words = self._bounded(self._words)
                 units = [unit for unit in units if len(unit) <= _LONG_UNIT]
             self._units.update(units)
-        self._units = drop_rare(self._units, self.counts)
+        self._units = self._bounded(self._units)
 
     def words(self) -> collections.Counter[str]:
         """Return the count of each word, without over-long words."""
@@ -79,17 +74,17 @@ class WordCounter:
             for word in self._characters.words(unit):
                 if len(word) <= self._settings.max_word_characters:
                     words[word] += count
-                else:
-                    self.counts["too_long_words"] += count
-                    self.counts["too_long_characters"] += count * len(word)
+
+    def _bounded(self, words: collections.Counter[str]) -> collections.Counter[str]:
+        words, dropped = drop_rare(words)
+        self.dropped += dropped
+        return words
 
 
 def count_words(
     patterns: Iterable[str],
     settings: PretrainingConfig,
     error_log: DataErrorLog,
-    *,
-    allow_accent_loss: bool = False,
 ) -> WordCounts:
     """Count the words of a corpus, with a progress bar."""
     reader = CorpusReader(patterns, settings.corpus, error_log)
@@ -97,13 +92,8 @@ def count_words(
     with progress_bar(reader) as bar:
         for document in reader:
             counter.add(document.lines)
-            if not allow_accent_loss:
-                counter.accent_loss.check_early()
             bar.update(reader.position_bytes - bar.n)
-    accent_loss, words = counter.accent_loss.loss, counter.words()
-    if not allow_accent_loss:
-        accent_loss.check()
-    return WordCounts(words, counter.counts, accent_loss)
+    return WordCounts(counter.words(), counter.dropped)
 
 
 def _split_text(
@@ -117,14 +107,16 @@ def _split_text(
 
 
 def drop_rare(
-    words: collections.Counter[str], counts: collections.Counter[str]
-) -> collections.Counter[str]:
-    """Return the counts of words, without those of 1 if there are too many words."""
+    words: collections.Counter[str],
+) -> tuple[collections.Counter[str], int]:
+    """Return the counts of words, without those of 1 if there are too many words.
+
+    Also return how many were dropped.
+    """
     if len(words) <= _MAX_UNITS:
-        return words
+        return words, 0
     repeated = collections.Counter({text: n for text, n in words.items() if n > 1})
-    counts["dropped"] += len(words) - len(repeated)
-    return repeated
+    return repeated, len(words) - len(repeated)
 
 
 def train_vocabulary(

@@ -2,9 +2,9 @@
 
 import collections
 import dataclasses
-import functools
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CLS, CONTINUATION, SEP, UNKNOWN
 
+if TYPE_CHECKING:
+    from electra_tf.text.chunks import Chunk
+
 ACCENT_LIMIT = 0.01
 """Maximum share of changed letters and marks without an explicit setting."""
 UNKNOWN_LIMIT = ENTRIES_LIMIT = 0.05
@@ -23,83 +26,35 @@ PADDING_LIMIT = 0.6
 DISCARDED_LIMIT = 0.2
 LINES_LIMIT = 10_000
 """Lines of a document on average; a book has fewer."""
-# The first characters of a text are sampled, then one in 50.
-_FIRST_CHARACTERS, _INTERVAL = 30_000, 50
-_MIN_SAMPLE = 1000  # characters sampled from a text at once
-_MIN_LETTERS = 50_000  # of a sample that is checked before the end of the text
 _ACCENTED_SCRIPTS = ("LATIN ", "GREEK ", "CYRILLIC ", "COMBINING ")
 # Marks of Hiragana and Katakana; their names, too, begin with COMBINING.
 _VOICING = "\u3099\u309a"
 
 
-@dataclasses.dataclass(frozen=True)
-class AccentLoss:
-    """Letters and marks, and those that accent stripping changes in other scripts.
+def check_accents(chunks: Iterable["Chunk"], settings: TokenizationConfig) -> None:
+    """Raise an InputError if accent stripping changes letters of other scripts.
 
     Outside Latin, Greek and Cyrillic script it removes parts of letters, such as
-    Japanese voicing marks, Indic vowel signs and Thai tones.
+    Japanese voicing marks, Indic vowel signs and Thai tones. Over 1% of the letters and
+    marks (Unicode L* and M*) of the texts are an error.
     """
-
-    letters: int = 0
-    """Letters and marks (Unicode L* and M*) of all scripts."""
-    changed: int = 0
-    example: str = ""
-    """A changed word, before and after."""
-
-    @property
-    def share(self) -> float:
-        """Share of `letters` that are changed."""
-        return self.changed / max(1, self.letters)
-
-    def __add__(self, other: "AccentLoss") -> "AccentLoss":
-        return AccentLoss(
-            self.letters + other.letters,
-            self.changed + other.changed,
-            self.example or other.example,
-        )
-
-    def check(self) -> None:
-        """Raise an InputError if the share is above `ACCENT_LIMIT`."""
-        if self.share > ACCENT_LIMIT:
-            raise InputError(
-                f"Stripping accents changes {self.changed:,} of {self.letters:,} "
-                f"letters and marks of a sample of the text ({self.share:.1%}, over "
-                f"{ACCENT_LIMIT:.0%}) outside Latin, Greek and Cyrillic script, such "
-                f"as {self.example}; pass --strip_accents=never to keep them, or "
-                "--strip_accents=lowered for the rule of the original"
-            )
-
-
-class AccentLossCounter:
-    """Count a sample of a stream of text: its beginning, then one character in 50."""
-
-    def __init__(self, settings: TokenizationConfig):
-        self._changed = _changed_characters(settings)
-        self._strips = settings.strips_accents
-        self._total = self._sampled = 0  # characters
-        self.loss = AccentLoss()
-        """Counts of the text so far."""
-
-    def add(self, text: str) -> None:
-        """Count the part of a text that belongs to the sample."""
-        room = _FIRST_CHARACTERS + self._total // _INTERVAL - self._sampled
-        self._total += len(text)
-        if not self._strips or room <= 0:
-            return
-        text = text[: max(room, _MIN_SAMPLE)]
-        self._sampled += len(text)
-        counts = collections.Counter(text).items()
-        letters = sum(n for c, n in counts if unicodedata.category(c)[0] in "LM")
-        changed = sum(n for c, n in counts if self._changed[c])
-        example = ""
-        if changed and not self.loss.example:
-            example = self._changed.example(text)
-        self.loss += AccentLoss(letters, changed, example)
-
-    def check_early(self) -> None:
-        """Check a sample that is large enough, before the end of a long text."""
-        if self.loss.letters >= _MIN_LETTERS:
-            self.loss.check()
+    if not settings.strips_accents:
+        return
+    texts = [text for chunk in chunks for text in chunk.documents]
+    is_changed = _ChangedCharacters(settings)
+    counts = collections.Counter("".join(texts))
+    letters = sum(n for c, n in counts.items() if unicodedata.category(c)[0] in "LM")
+    changed = sum(n for c, n in counts.items() if is_changed[c])
+    if changed <= ACCENT_LIMIT * letters:
+        return
+    example = next(filter(None, map(is_changed.example, texts)))
+    raise InputError(
+        f"Stripping accents changes {changed:,} of {letters:,} letters and marks at "
+        f"the beginning of the text ({changed / letters:.1%}, over "
+        f"{ACCENT_LIMIT:.0%}) outside Latin, Greek and Cyrillic script, such as "
+        f"{example}; pass --strip_accents=never to keep them, or "
+        "--strip_accents=lowered for the rule of the original"
+    )
 
 
 class _ChangedCharacters(dict):
@@ -135,39 +90,10 @@ class _ChangedCharacters(dict):
         return ""
 
 
-# Each chunk of a corpus creates a counter.
-_changed_characters = functools.cache(_ChangedCharacters)
-
-
-def text_lines(
-    share: float,
-    example: str,
-    words: int,
-    characters: int,
-    tokenizer: WordPieceTokenizer,
-) -> list[str]:
-    """Return lines about stripped letters, from 0.01% on, and about over-long words."""
-    lines, settings = [], tokenizer.settings
-    if share >= 0.0001:
-        lines.append(
-            f"stripping accents changes {share:.2%} of the letters and marks, outside "
-            f"Latin, Greek and Cyrillic script: {example}; set --strip_accents=never "
-            "to keep them"
-        )
-    if words:
-        remedy = "; for Thai, Lao or Khmer, set --split_unspaced=characters"
-        lines.append(
-            f"{words:,} words of more than {settings.max_word_characters} characters "
-            f"became [UNK], {characters:,} characters in total"
-            + (remedy if settings.split_unspaced == "none" else "")
-        )
-    return lines
-
-
 def record_warnings(manifest: Manifest, tokenizer: WordPieceTokenizer) -> list[str]:
     """Return a warning for each statistic of a record folder that is out of range."""
-    share, long = manifest.unknown_share, manifest.too_long_words
-    lines = unknown_warnings(share, tokenizer, long) or entry_warnings(tokenizer)
+    lines = unknown_warnings(manifest.unknown_share, tokenizer)
+    lines = lines or entry_warnings(tokenizer)
     documents = max(1, manifest.documents)
     if manifest.padding_share > PADDING_LIMIT:
         lines.append(
@@ -220,24 +146,22 @@ def entry_warnings(tokenizer: WordPieceTokenizer) -> list[str]:
     ]
 
 
-def unknown_warnings(
-    share: float, tokenizer: WordPieceTokenizer, too_long: int = 0
-) -> list[str]:
+def unknown_warnings(share: float, tokenizer: WordPieceTokenizer) -> list[str]:
     """Return a warning with its likely cause if the share of [UNK] is out of range."""
     if share <= UNKNOWN_LIMIT:
         return []
     settings, cause = tokenizer.settings, entry_warnings(tokenizer)
-    if not cause and too_long:
-        cause = [
-            f"{too_long:,} words have more than {settings.max_word_characters} "
-            "characters. Set --split_unspaced=characters for scripts without spaces"
-        ]
-    elif not cause:
+    if not cause:
         cause = [
             f"the vocabulary is of another language or script, or texts are {settings} "
             "and it is not. Pass another --vocab, or train one with electra-tf "
             "build_vocab"
         ]
+        if settings.split_unspaced == "none":
+            cause[0] += (
+                f". Words of more than {settings.max_word_characters} characters are "
+                "[UNK] too: set --split_unspaced=characters for scripts without spaces"
+            )
     line = f"{share:.1%} of the tokens are [UNK] (over {UNKNOWN_LIMIT:.0%})"
     return [f"{line}: {cause[0]}"]
 
@@ -269,6 +193,6 @@ class UnknownCounter:
             return [line]
         long = self._tokenizer.settings.max_word_characters
         cause = "words or characters of these texts, or their script or case"
-        if 2 * self._tokenizer.too_long[0] > self.unknown:
+        if 2 * self._tokenizer.too_long > self.unknown:
             cause = f"words of more than {long} characters: write spaces between parts"
         return [f"warning: {line}: the vocabulary of the model lacks {cause}"]

@@ -155,7 +155,7 @@ class Words(dict):
         self._longest = max(map(len, vocabulary.tokens))
         self._unknown = chr(vocabulary.ids[UNKNOWN])
         # Over-long words are not cached, so that each occurrence is counted.
-        self.too_long = self.too_long_characters = 0
+        self.too_long = 0
 
     def __missing__(self, word: str) -> Wordpieces:
         wordpieces = self.match(word)
@@ -167,7 +167,6 @@ class Words(dict):
         """Match greedily, from the start of a word or (`first` false) within it."""
         if len(word) > self._max_characters:
             self.too_long += 1
-            self.too_long_characters += len(word)
             return self._unknown
         wordpieces, start = "", 0
         entries = self._first if first else self._later

@@ -7,6 +7,7 @@ import pytest
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text import warnings
+from electra_tf.text.chunks import Chunk
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 
@@ -19,7 +20,7 @@ KOREAN = Vocabulary((*SPECIAL_TOKENS, "한국", "서울"))
 def manifest(**numbers):
     good = {
         "unknown_share": 0.01, "padding_share": 0.1, "discarded_tokens": 0,
-        "tokens": 100, "documents": 10, "max_length": 128, "too_long_words": 0,
+        "tokens": 100, "documents": 10, "max_length": 128,
         "sentences": 100, "settings": {"corpus": {"documents": "blank_line"}},
     }  # fmt: skip
     return types.SimpleNamespace(**{**good, **numbers})
@@ -50,18 +51,18 @@ def test_a_single_document_may_be_meant():
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "settings", "long", "words"),
+    ("vocabulary", "settings", "words"),
     [
-        (CASED, {}, 0, "--nolower_case"),
-        (UNCASED, {"lower_case": False}, 0, "cased, with accents"),
-        (KOREAN, {}, 0, "--strip_accents=never"),
-        (HINDI, {"strip_accents": "never"}, 3, "--split_unspaced=characters"),
-        (UNCASED, {}, 0, "another language"),
+        (CASED, {}, "--nolower_case"),
+        (UNCASED, {"lower_case": False}, "cased, with accents"),
+        (KOREAN, {}, "--strip_accents=never"),
+        (HINDI, {"strip_accents": "never"}, "--split_unspaced=characters"),
+        (UNCASED, {}, "another language"),
     ],
 )
-def test_the_cause_of_many_unknown_tokens_is_named(vocabulary, settings, long, words):
+def test_the_cause_of_many_unknown_tokens_is_named(vocabulary, settings, words):
     tokenizer = WordPieceTokenizer(vocabulary, TokenizationConfig(**settings))
-    (line,) = warnings.unknown_warnings(0.2, tokenizer, long)
+    (line,) = warnings.unknown_warnings(0.2, tokenizer)
     assert words in line
 
 
@@ -86,16 +87,6 @@ def test_unknown_wordpieces_of_texts_are_counted_without_special_tokens():
     (line,) = unknown_lines("M" * 300)
     assert "100.00%" in line
     assert "200 characters" in line
-
-
-def test_stripped_letters_and_over_long_words_are_reported():
-    tokenizer = WordPieceTokenizer(UNCASED)
-    assert warnings.text_lines(0.00009, "x", 0, 0, tokenizer) == []
-    stripped, long = warnings.text_lines(0.5, "'a' -> 'b'", 3, 900, tokenizer)
-    for word in ("50.00%", "'a' -> 'b'", "--strip_accents=never"):
-        assert word in stripped
-    for word in ("3 words", "900 characters", "--split_unspaced=characters"):
-        assert word in long
 
 
 MIXED = Vocabulary((*SPECIAL_TOKENS, "[unused1]", "The", "##S", "é", "a", "b", "c"))
@@ -127,45 +118,46 @@ def test_published_vocabularies_cause_no_warning(data):
         assert warnings.entry_warnings(WordPieceTokenizer(vocabulary)) == []
 
 
-def accent_loss_of(text, **settings):
-    counter = warnings.AccentLossCounter(TokenizationConfig(**settings))
-    counter.add(text)
-    return counter.loss
+def check(*texts, **settings):
+    chunk = Chunk(0, "a", 0, list(texts), [1] * len(texts))
+    warnings.check_accents([chunk], TokenizationConfig(**settings))
 
 
 @pytest.mark.parametrize(
-    ("text", "letters", "changed"),
+    ("text", "changed"),
     [
-        ("がき。", 2, 1),
-        ("か\u3099", 2, 1),  # the voicing mark by itself
-        ("हिन्दी", 6, 1),
-        ("ที่", 3, 2),
-        ("한 글", 2, 2),
-        ("أب", 2, 1),
-        ("שלום", 4, 0),
-        ("中文", 2, 0),
-        ("Éé e\u0301 ñ, 12", 5, 0),
-        ("Ελλάδα", 6, 0),
-        ("й Ё е\u0308", 4, 0),
-        ("\u212b\u2126", 2, 0),  # signs that decompose to Latin and Greek letters
-        ("... 123", 0, 0),
+        ("がき。", "1 of 2"),
+        ("か\u3099", "1 of 2"),  # the voicing mark by itself
+        ("हिन्दी", "1 of 6"),
+        ("ที่", "2 of 3"),
+        ("한 글", "2 of 2"),
+        ("أب", "1 of 2"),
     ],
 )
-def test_letters_and_marks_of_other_scripts_are_counted(text, letters, changed):
-    result = accent_loss_of(text)
-    assert (result.letters, result.changed) == (letters, changed)
+def test_stripping_of_other_scripts_is_an_error(text, changed):
+    words = rf"changes {changed} letters.*--strip_accents=never"
+    with pytest.raises(InputError, match=words):
+        check(text)
+    check(text, strip_accents="never")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "שלום",
+        "中文",
+        "Éé e\u0301 ñ, 12",
+        "Ελλάδα",
+        "й Ё е\u0308",
+        "\u212b\u2126",  # signs that decompose to Latin and Greek letters
+        "... 123",
+    ],
+)
+def test_stripping_of_these_scripts_is_not(text):
+    check(text)
 
 
 def test_over_one_percent_is_an_error():
-    accent_loss_of("a" * 99 + "が").check()
-    with pytest.raises(InputError, match=r"changes 2 of 101.*--strip_accents=never"):
-        accent_loss_of("a" * 99 + "がぎ").check()
-
-
-def test_a_long_text_is_sampled(monkeypatch):
-    monkeypatch.setattr(warnings, "_FIRST_CHARACTERS", 100)
-    counter = warnings.AccentLossCounter(TokenizationConfig())
-    for _ in range(1000):
-        counter.add("aaaaaaaaaが")
-    assert 100 + 10_000 // 50 <= counter.loss.letters < 100 + 10_000 // 50 + 10
-    assert counter.loss.share == pytest.approx(0.1)
+    check("a" * 90, "a" * 9 + "が")
+    with pytest.raises(InputError, match=r"changes 2 of 101.*'が' \(1 char"):
+        check("a" * 90, "a" * 9 + " が ぎ")
