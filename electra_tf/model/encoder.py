@@ -1,7 +1,7 @@
 """Encoder: embeddings and Transformer layers, from token ids to hidden states."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import keras
@@ -158,46 +158,6 @@ class TransformerEncoder(keras.layers.Layer):
         for block in self.blocks:
             block.attention_drop.rate = block.output_drop.rate = dropout
             block.attention.dropout.rate = attention_dropout
-
-    def enable_lora(
-        self,
-        rank: int,
-        target_layer_names: Sequence[str] = ("query", "value"),
-        seed: int = 0,
-    ) -> None:
-        """Freeze the encoder, and train low-rank changes of some kernels (LoRA).
-
-        The changes are 0 at first. Files of `save` have them added to the kernels, so
-        a loaded model has no LoRA.
-
-        Args:
-            rank: Rank of the change of a kernel: rank x (inputs + outputs) weights.
-            target_layer_names: Dense layers of each block: `query`, `key`, `value`,
-                `output` (of attention and of the feed-forward network) and
-                `intermediate`.
-            seed: Of the first of a change's two factors; the second is 0.
-
-        Raises:
-            InputError: A name is unknown, the rank is not positive, or the encoder has
-                LoRA already.
-        """
-        names = {*target_layer_names}
-        layers = [layer for block in self.blocks for layer in block.dense_layers()]
-        known = {layer.name for layer in layers}
-        chosen = [layer for layer in layers if layer.name in names]
-        if rank < 1 or not names or names - known:
-            raise InputError(
-                "enable_lora must have a rank of 1 or more and some of the layers "
-                f"{', '.join(sorted(known))}, not rank={rank!r} and "
-                f"target_layer_names={target_layer_names!r}"
-            )
-        if chosen[0].lora_enabled:
-            raise InputError("the encoder has LoRA already; load it again for another")
-        for weight in self.weights:
-            weight.trainable = False
-        for number, layer in enumerate(chosen):
-            factor = keras.initializers.HeUniform(seed * len(chosen) + number)
-            layer.enable_lora(rank, a_initializer=factor)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of an equal encoder, as JSON.

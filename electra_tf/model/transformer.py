@@ -299,18 +299,6 @@ class Block(keras.layers.Layer):
         self.output_dense.build((None, None, self.inner))
         self.output_layer_norm.build(hidden)
 
-    # No property: Keras would store the layers under its name.
-    def dense_layers(self) -> list[keras.layers.Dense]:
-        """Return the layers with a kernel."""
-        attention = self.attention
-        projections = [attention.query, attention.key, attention.value]
-        return [
-            *projections,
-            attention.output_dense,
-            self.intermediate,
-            self.output_dense,
-        ]
-
     def rematerialized_call(
         self, layer_call: Callable[..., Tensor], *args: Any, **kwargs: Any
     ) -> Callable[..., Tensor]:

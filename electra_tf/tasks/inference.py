@@ -19,7 +19,7 @@ INPUT_SPECS = dict.fromkeys(("token_ids", "segment_ids", "padding_mask"), IDS_SP
 def compiled(
     layer: keras.layers.Layer, key: tuple, function: Callable, *signature: Any
 ) -> Callable:
-    """Return the compiled function of a key, new at first and after `enable_lora`."""
+    """Return the compiled function of a key, new after Keras's `enable_lora`."""
     functions = vars(layer).setdefault("_compiled_for_texts", {})
     return functions.setdefault(
         (*key, len(layer.weights)), tf.function(function, signature, autograph=False)
