@@ -48,16 +48,6 @@ class MaskedLM(keras.layers.Layer):
         self.head = MaskedLMHead(encoder.shape, width, seed, dtype)
         self.trainable = trainable
 
-    summary = keras_layers.summary
-    output_shape = keras_layers.rows_of(
-        lambda layer: layer.encoder.shape.vocabulary_size
-    )
-
-    @property
-    def layers(self) -> list[keras.layers.Layer]:
-        """Return the parts in the order of the computation."""
-        return [self.encoder, self.head]
-
     def build(self, input_shape: Any = None) -> None:
         """Create the weights, except those of an encoder that is already built."""
         _build(self.encoder, self.head)
@@ -112,13 +102,6 @@ class Discriminator(keras.layers.Layer):
         super().__init__(name="discriminator", dtype="float32")
         self.encoder = encoder
         self.head = ReplacedTokenHead(encoder.shape, seed, dtype)
-
-    output_shape = keras_layers.rows_of()
-
-    @property
-    def layers(self) -> list[keras.layers.Layer]:
-        """Return the parts in the order of the computation."""
-        return [self.encoder, self.head]
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights, except those of an encoder that is already built."""
@@ -190,15 +173,6 @@ class ElectraPair(keras.layers.Layer):
         """Return the discriminator's encoder, which fine-tuning uses."""
         return self.discriminator.encoder
 
-    summary = keras_layers.summary
-    output_shape = keras_layers.rows_of()
-
-    @property
-    def layers(self) -> list[keras.layers.Layer]:
-        """Return the parts that exist, the generator first."""
-        parts = self.generator, self.cloze, self.discriminator, self.baseline
-        return [part for part in parts if part is not None]
-
     def build(self, input_shape: Any = None) -> None:
         """Create all weights. Shared weights have the discriminator's names."""
         _build(self.discriminator, self.generator, self.cloze)
@@ -266,10 +240,6 @@ class MaskedLMPair(keras.layers.Layer):
     def encoder(self) -> TransformerEncoder:
         """Return the main network's encoder, which fine-tuning uses."""
         return self.main.encoder
-
-    output_shape = keras_layers.rows_of(
-        lambda layer: layer.encoder.shape.vocabulary_size
-    )
 
     def build(self, input_shape: Any = None) -> None:
         """Create all weights. Shared weights have the main network's names."""

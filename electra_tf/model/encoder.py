@@ -48,15 +48,6 @@ class TransformerEncoder(keras.layers.Layer):
         self._has_own_tables = embeddings is None
         self.trainable = trainable
 
-    summary = keras_layers.summary
-    output_shape = keras_layers.rows_of(lambda layer: layer.shape.width)
-
-    @property
-    def layers(self) -> list[keras.layers.Layer]:
-        """Return the parts in the order of the computation."""
-        project = [self.embeddings_project] * (self.embeddings_project is not None)
-        return [self.embeddings, *project, *self.blocks]
-
     def build(self, input_shape: Any = None) -> None:
         """Create all weights, except those of shared embeddings that are built."""
         if not self.embeddings.built:

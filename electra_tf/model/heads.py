@@ -11,7 +11,7 @@ from keras import ops
 
 from electra_tf.config.finetuning import POOLED_VECTORS, Pooler, Pooling
 from electra_tf.config.model import EncoderConfig
-from electra_tf.model.keras_layers import call_as_it_is, rows_of
+from electra_tf.model.keras_layers import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps, Tensor, gelu
 from electra_tf.model.transformer import InitializerFactory, layer_norm
 
@@ -47,8 +47,6 @@ class MaskedLMHead(keras.layers.Layer):
                 dtype=dtype,
             )  # fmt: skip
             self.layer_norm = layer_norm("layer_norm", shape.layer_norm_epsilon, dtype)
-
-    output_shape = rows_of(lambda head: head.output_bias.shape[0])
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights except the token table, which the embeddings own."""
@@ -99,8 +97,6 @@ class ReplacedTokenHead(keras.layers.Layer):
             )  # fmt: skip
             self.score = _dense("score", 1, seeds)
 
-    output_shape = rows_of()
-
     def build(self, input_shape: Any = None) -> None:
         """Create the weights of both layers."""
         self.dense.build((None, None, self._width))
@@ -147,8 +143,6 @@ class ClassificationHead(keras.layers.Layer):
                 kernel_initializer=seeds.normal(), dtype="float32",
             )  # fmt: skip
 
-    output_shape = property(lambda head: (None, head.dense.units))
-
     def build(self, input_shape: Any = None) -> None:
         """Create the weights."""
         self.dense.build((None, self._hidden))
@@ -182,8 +176,6 @@ class TokenClassificationHead(keras.layers.Layer):
         super().__init__(name="head", dtype="float32")
         self._width = width
         self.dense = _dense("dense", units, InitializerFactory(seed))
-
-    output_shape = rows_of(lambda head: head.dense.units)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights."""
@@ -249,8 +241,6 @@ class SpanHead(keras.layers.Layer):
                 name="answerable_hidden", dtype=dtype,
             )  # fmt: skip
             self.answerable = _dense("answerable", 1, seeds)
-
-    output_shape = rows_of()  # of the starts and of the ends
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights."""

@@ -1,4 +1,4 @@
-"""Configs, inputs, output shapes and recomputation of all layers, for Keras."""
+"""Configs, inputs and recomputation of all layers, for Keras."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -53,30 +53,6 @@ def unpack_inputs(
             f"{', '.join(n for n, x in inputs.items() if x is not None) or 'none'}"
         )
     return tuple(inputs[name] for name in names)
-
-
-def summary(layer: keras.layers.Layer, **arguments: Any) -> None:
-    """Print the layer's parts with output shapes and numbers of parameters.
-
-    Args:
-        layer: A layer with the attribute `layers`, `self` of `layer.summary`.
-        arguments: Those of `keras.Model.summary`.
-    """
-    if not layer.built:
-        layer.build((None, None))
-    view = keras.Model(name=layer.name)
-    view.parts, view.built = layer.layers, True
-    view.summary(**arguments)
-
-
-def rows_of(size: Callable[[Any], int] | None = None) -> property:
-    """Return the attribute `output_shape` of a layer, which Keras's summary reads.
-
-    Without it Keras calls the layer with one input, and most get several. `size`:
-    function of the layer that returns the last size of an output [B, L, size]; None:
-    the output is [B, L].
-    """
-    return property(lambda layer: (None, None) + ((size(layer),) if size else ()))
 
 
 def call_as_it_is(

@@ -16,7 +16,6 @@ from keras import ops
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
-from electra_tf.model.keras_layers import rows_of
 from electra_tf.model.layer_ops import LayerOps, Tensor
 
 DELTA = "_delta"  # end of the names of `DisentangledEmbeddings`' weights
@@ -132,8 +131,6 @@ class Embeddings(keras.layers.Layer):
         )
         x_BLE = self.layer_norm(words_BLE + segments_BLE + positions_LE)
         return layer_ops.dropout(x_BLE, self.dropout)
-
-    output_shape = rows_of(lambda layer: layer.width)
 
     def _look_up_words(self, token_ids: Tensor, layer_ops: LayerOps) -> Tensor:
         if self.row_of_id is not None:
@@ -287,8 +284,6 @@ class Block(keras.layers.Layer):
         )
         self.attention_drop = keras.layers.Dropout(shape.dropout, dtype=dtype)
         self.output_drop = keras.layers.Dropout(shape.dropout, dtype=dtype)
-
-    output_shape = rows_of(lambda layer: layer.width)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights of attention, feed-forward network and norms."""

@@ -8,7 +8,7 @@ from keras import ops
 from electra_tf.config.model import EncoderConfig
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.heads import MaskedLMHead
-from electra_tf.model.keras_layers import call_as_it_is, rows_of
+from electra_tf.model.keras_layers import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.transformer import Embeddings
 
@@ -45,8 +45,6 @@ class TwoTowerGenerator(keras.layers.Layer):
         )
         width = self.left.embeddings.width
         self.head = MaskedLMHead(shape, width, head_seed, dtype, width=2 * shape.width)
-
-    output_shape = rows_of(lambda layer: layer.left.shape.vocabulary_size)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights, except those of embeddings that are already built."""
