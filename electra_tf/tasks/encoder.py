@@ -23,11 +23,12 @@ from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.encoding import encode_rows, to_rows
 
 VectorPooling = Literal["mean", "cls"]
-_SMOOTHING = 0.01
+
+
 _PRETRAINED_ONLY = (
     "the encoder was only pre-trained, so the cosines of its vectors say little about "
-    "meaning. Use a sentence encoder such as all-MiniLM-L6-v2, or pass whiten; see the "
-    "page Use the encoder, Embeddings"
+    "meaning. Use a sentence encoder such as all-MiniLM-L6-v2; see the page Use the "
+    "encoder, Embeddings"
 )
 BATCH_SIZES = range(1, 2**31)
 
@@ -105,12 +106,12 @@ class Encoder(TransformerEncoder):
         layer: int = -1,
         batch_size: int = 32,
         max_length: int | None = None,
-        whiten: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return a vector for each text, for search and clustering.
 
         Texts of similar lengths are computed together. A text's vector does not depend
-        on the others, except for rounding.
+        on the others, except for rounding. An encoder that was only pre-trained gives a
+        warning, as the cosines of its vectors are poor.
 
         Args:
             texts: Strings, or pairs of strings: a list, an array or a column.
@@ -121,10 +122,6 @@ class Encoder(TransformerEncoder):
             batch_size: Texts that are computed together.
             max_length: Positions of a text, at most; None: those of the encoder. Longer
                 texts are truncated, with a warning.
-            whiten: Vectors [M, D] of other texts of the kind, M > D, with the same
-                `pooling` and `layer`: their mean is removed, and all directions in
-                which they vary get about the same length. Without them an encoder that
-                was only pre-trained gives a warning, as its cosines are poor.
 
         Returns:
             float32 [N, D], in the order of the texts.
@@ -132,9 +129,7 @@ class Encoder(TransformerEncoder):
         Raises:
             InputError: An argument is not valid, or the encoder has no tokenizer.
         """
-        if whiten is not None:
-            _check_sample(whiten, self.shape.width)
-        elif self.has_pretraining_head:
+        if self.has_pretraining_head:
             warnings.warn(_PRETRAINED_ONLY, stacklevel=2)
         states = self.shape.depth + 1
         limit = self.shape.max_positions if max_length is None else max_length
@@ -156,8 +151,7 @@ class Encoder(TransformerEncoder):
         pool = functools.partial(self._pool, pooling, layer)
         pool = compiled(self, (pooling, layer), pool, INPUT_SPECS)
         vectors = outputs_by_row(examples, batch_size, lambda inputs, _: pool(inputs))
-        vectors = np.array(vectors, np.float32).reshape(-1, self.shape.width)
-        return vectors if whiten is None else _whitened(vectors, whiten)
+        return np.array(vectors, np.float32).reshape(-1, self.shape.width)
 
     def _pool(
         self, pooling: VectorPooling, layer: int, inputs: Mapping[str, tf.Tensor]
@@ -169,28 +163,6 @@ class Encoder(TransformerEncoder):
             return x_BLD[:, 0]
         real_BL1 = tf.cast(inputs["padding_mask"], tf.float32)[..., None]
         return tf.reduce_sum(x_BLD * real_BL1, 1) / tf.reduce_sum(real_BL1, 1)
-
-
-def _whitened(vectors_ND: np.ndarray, sample_MD: np.ndarray) -> np.ndarray:
-    """Divide the principal components of a sample by their standard deviations.
-
-    A share of the largest variance is added to all, so that directions in which the
-    sample hardly varies do not become the longest.
-    """
-    mean_D = np.mean(sample_MD, axis=0, dtype=np.float64)
-    variances_D, axes_DD = np.linalg.eigh(np.cov(sample_MD, rowvar=False))
-    scales_D = np.sqrt(variances_D + _SMOOTHING * variances_D[-1])
-    return ((vectors_ND - mean_D) @ axes_DD / scales_D).astype(np.float32)
-
-
-def _check_sample(whiten: Any, width: int) -> None:
-    shape = np.shape(whiten)
-    if len(shape) != 2 or shape[1] != width or shape[0] <= width:
-        raise InputError(
-            f"whiten must be the vectors of more than {width} texts, [N, {width}], not "
-            f"an array of shape {list(shape)}; pass those of a larger sample, such as "
-            "the sentences of your texts, or leave whiten out"
-        )
 
 
 def require_tokenizer(encoder: Encoder) -> Tokenizer:

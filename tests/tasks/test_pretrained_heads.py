@@ -54,28 +54,6 @@ def test_pairs_arrays_and_empty_lists_are_taken(encoder):
     assert encoder.embed([]).shape == (0, encoder.shape.width)
 
 
-def test_whitened_vectors_have_equal_variances(encoder):
-    """By hand: on the sample itself, the components are uncorrelated."""
-    sample_texts, _ = texts(2 * encoder.shape.width, longest=20)
-    sample = encoder.embed(sample_texts)
-    vectors = encoder.embed(sample_texts, whiten=sample)
-    covariance = np.cov(vectors, rowvar=False)
-    variances = np.linalg.eigvalsh(np.cov(sample, rowvar=False))
-    expected = variances / (variances + 0.01 * variances[-1])
-    np.testing.assert_allclose(np.diag(covariance), expected, atol=1e-3)
-    np.testing.assert_allclose(covariance, np.diag(np.diag(covariance)), atol=1e-3)
-    # Distances of two texts do not depend on the others that are embedded.
-    alone = encoder.embed(sample_texts[:2], whiten=sample)
-    np.testing.assert_allclose(alone, vectors[:2], atol=1e-3)
-
-
-@pytest.mark.parametrize("shape", [(9, 8), (500, 8), (500,)])
-def test_whitening_needs_a_larger_sample_of_vectors(encoder, shape):
-    with pytest.raises(InputError, match=r"whiten.*128") as error:
-        encoder.embed(["a"], whiten=np.zeros(shape))
-    assert str(list(shape)) in str(error.value)
-
-
 def test_an_encoder_that_was_only_pre_trained_warns(tmp_path):
     encoder = electra_tf.Encoder.from_preset(DISCRIMINATOR)
     with pytest.warns(UserWarning, match="only pre-trained.*all-MiniLM-L6-v2"):
