@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -17,7 +16,6 @@ from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.training.checkpoint import open_checkpoint
 
 sys.path.insert(0, str(ROOT / "tools"))
-import score_preset
 import write_preset
 
 NAME = "tiny_words"
@@ -90,60 +88,15 @@ def test_a_shipped_preset_is_complete_and_small(name):
     assert {"generator", "discriminator"} <= networks
 
 
-@pytest.mark.tools
-def test_scores_of_a_preset_come_from_its_rows_and_those_of_tfidf(tmp_path):
-    rng, source = np.random.default_rng(0), tmp_path / "sst2"
-    source.mkdir()
-    words = [["bad", "dull"], ["good", "fine"]]
-    rows = [(rng.choice(words[label]), label) for label in rng.integers(0, 2, 1500)]
-    table = "sentence\tlabel\n" + "".join(f"a {a} film\t{b}\n" for a, b in rows)
-    for name in ("train.tsv", "dev.tsv"):
-        (source / name).write_text(table)
-    baseline = score_preset.tfidf(source, 1000)
-    gold = "".join(str(label) for _, label in rows)
-    assert baseline == {"gold": gold, "predicted": [gold] * 5}
-    write = score_preset.scores.write_rows
-    write(tmp_path / "tfidf.rows.json.xz", {"sst2_1000": baseline})
-    other = {"gold": "0110", "predicted": ["0110", "0111", "0101"]}
-    write(tmp_path / "x.rows.json.xz", {"sst2_1000": other, "mrpc": other})
-    lines = score_preset.table(tmp_path).splitlines()
-    assert lines[2].startswith("| tfidf |  | 100.0 (100.0 to 100.0) |")
-    assert lines[3].startswith("| x |  | 75.0 (50.0 to 100.0) |")
-    assert lines[3].count("75.0") == 2
-
-
-def test_a_sample_of_few_rows_has_a_folder_of_its_own(tmp_path, monkeypatch):
-    """The next call after a stop begins with the first sample again."""
-    folders = []
-
-    def finetune(task, checkpoint, source, output, flags, seeds):
-        folders.append((output, (source / "train.tsv").read_text()))
-        return {"gold": "01", "predicted": ["01"]}
-
-    monkeypatch.setattr(score_preset.scores, "finetune", finetune)
-    source = tmp_path / "source"
-    source.mkdir()
-    table = "\n".join(["sentence\tlabel", *(f"text {n}\t1" for n in range(900)), ""])
-    for name in ("train", "dev"):
-        (source / f"{name}.tsv").write_text(table)
-    score_preset.few_rows("sst2_300", "checkpoint", source, tmp_path / "output", ())
-    for paths_or_tables in zip(*folders, strict=True):
-        assert len(set(paths_or_tables)) == score_preset.SAMPLES
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", preset_files.preset_names())
-def test_a_shipped_preset_compares_texts(name, data, tmp_path):
+def test_a_shipped_preset_compares_texts(name, data, tmp_path, command):
     """On STS-B, with all defaults, ten points above the share of common words."""
-    rows = tmp_path / "rows"
-    command = (
-        *(sys.executable, str(ROOT / "tools/score_preset.py"), f"--rows={rows}"),
-        *(f"--data={data}", f"--work={tmp_path}", "--tasks", "stsb", "--"),
-        f"trained={name}",
-    )
-    subprocess.run(command, check=True)
-    stored = score_preset.scores.read_rows(rows / "trained.rows.json.xz")
-    assert score_preset.score("stsb", stored["stsb"])[0] >= 75
+    flags = f"--checkpoint={name}", f"--data={data / 'glue'}", f"--output={tmp_path}"
+    result = command("finetune", "--task=stsb", *flags)
+    assert result.returncode == 0, result.stderr
+    scores = json.loads((tmp_path / "results.json").read_text())["scores"]
+    assert scores["dev_spearman"]["mean"] >= 75
 
 
 def test_a_name_like_that_of_a_preset_gets_a_suggestion():

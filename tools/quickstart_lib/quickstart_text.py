@@ -23,8 +23,7 @@ HELD_OUT_EVERY = 20  # documents; the others are for training
 TRAIN, HELD_OUT, CLASSES = "train.txt", "heldout.txt", "classes"
 NUM_TRAIN, NUM_TEST = 8000, 1000  # sentences of the tables, at least if available
 LABELS = ("as written", "exchanged")
-FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
-DOCUMENTED = ast.Module, ast.ClassDef, *FUNCTIONS
+DOCUMENTED = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
 
 _SKIPPED = {"site-packages", "dist-packages", "test", "tests"}
 _MAX_SOURCE_SIZE = 2_000_000  # bytes; larger files are generated
@@ -73,8 +72,8 @@ def _prose(lines: list[str]) -> str | None:
     return text if sum(map(bool, map(_WORD.match, words))) >= 0.8 * len(words) else None
 
 
-def docstrings(source: bytes, kinds: tuple[type, ...] = DOCUMENTED) -> Iterator[str]:
-    """Yield the docstrings of these kinds of nodes, without running the source."""
+def docstrings(source: bytes) -> Iterator[str]:
+    """Yield the docstrings of a source file, without running it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -82,7 +81,7 @@ def docstrings(source: bytes, kinds: tuple[type, ...] = DOCUMENTED) -> Iterator[
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return  # not valid for this version of Python
     for node in ast.walk(tree):
-        if isinstance(node, kinds) and (docstring := ast.get_docstring(node)):
+        if isinstance(node, DOCUMENTED) and (docstring := ast.get_docstring(node)):
             yield docstring
 
 
