@@ -228,9 +228,9 @@ def test_trainers_share_records_and_a_builder_has_them_alone(
         pass
 
 
-def test_records_in_use_are_not_built_again(copy, corpus_file, here):
+def test_records_in_use_are_not_built_again(copy, folder, corpus_file, here):
     flags = f"--input={corpus_file}", f"--output={copy}", "--overwrite"
-    flags += (f"--vocab={copy / 'vocab.txt'}", "--set=records.max_length=32")
+    flags += (f"--vocab={folder / 'vocab.txt'}", "--set=records.max_length=32")
     before = sorted(path.name for path in copy.iterdir())
     with records_lock(copy):
         result = here("build_records", *flags)
