@@ -114,9 +114,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
         self._keeps_best = settings.keep == "best"
         self._patience = settings.early_stopping
         self._folders = [os.path.join(folder, name) for name in (CHECKPOINTS, _BEST)]
-        self._newest, self._best = (
-            CheckpointManager(path, remedy="Free space") for path in self._folders
-        )
+        self._newest, self._best = map(CheckpointManager, self._folders)
         self.history: list[dict[str, float]] = []
         """Scores of each epoch so far."""
         self.losses: list[tuple[int, float]] = []
