@@ -18,7 +18,6 @@ from electra_tf.serving.export_options import (
     formats,
 )
 from electra_tf.storage.mirror import check_new, staged
-from electra_tf.storage.objects import ObjectFolder, is_url
 
 # A server loads a version when it finds this file.
 _LAST = ("saved_model.pb",)
@@ -40,9 +39,9 @@ FLAGS.lists(
 )
 FLAGS.choice(formats(), SAVED_MODEL, format="Format of the exported model.")
 FLAGS.choice(
-    OUTPUT_KINDS,
-    output_kind="Outputs of a pre-trained checkpoint: encoder (hidden states), or "
-    "electra (replaced-token detection and tokens for [MASK]). Default: encoder.",
+    OUTPUT_KINDS[:1],
+    output_kind="encoder: hidden states, also of a model that has a head of a task; "
+    "the default for a pre-trained checkpoint.",
 )
 FLAGS.counts(
     max_length="Positions of a text, with special tokens, for a pre-trained "
@@ -66,10 +65,7 @@ def main() -> None:
     model_names.check_exists(FLAGS.model)
     version = os.path.join(FLAGS.output, str(FLAGS.version))
     check_new(version, "--version", "Pass a higher --version")
-    # People change the files for servers.
-    names = ObjectFolder(FLAGS.output).find() if is_url(FLAGS.output) else ()
-    kept = {name for name in names if "/" not in name}
-    with staged(FLAGS.output, _LAST, kept) as output:
+    with staged(FLAGS.output, _LAST) as output:
         choices = FLAGS.version, FLAGS.signatures, FLAGS.format
         check_arguments(output, *choices)
         limits = RequestLimits(FLAGS.max_rows, FLAGS.max_bytes, FLAGS.max_positions)

@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from electra_tf import durable_files
@@ -142,9 +142,7 @@ def check_new(output: str | None, flag: str, remedy: str = "pass another") -> No
 
 
 @contextlib.contextmanager
-def staged(
-    output: str | None, last: Sequence[str] = (), keep: Container[str] = ()
-) -> Iterator[str | None]:
+def staged(output: str | None, last: Sequence[str] = ()) -> Iterator[str | None]:
     """Yield a local path whose content is uploaded if the block succeeds."""
     if not is_url(output):
         yield output
@@ -152,9 +150,8 @@ def staged(
     parent, name = split_url(output)
     with temporary_folder() as folder:
         yield os.path.join(folder, name)
-        names = [n for n in files_in(folder) if n.removeprefix(f"{name}/") not in keep]
-        names.sort(key=lambda n: n.split("/")[0] == name)  # files beside it first
-        push(ObjectFolder(parent), folder, names, last)
+        names = sorted(files_in(folder), key=lambda n: n.split("/")[0] == name)
+        push(ObjectFolder(parent), folder, names, last)  # files beside it first
 
 
 @contextlib.contextmanager
