@@ -33,8 +33,8 @@ class Signature:
 
     function: Any  # `tf.function` with a signature; returns tensors by name
     cases: Callable[[], Iterable[tuple[Request, Response]]]
-    """Function that returns requests, each with all or some of Keras's outputs. The
-    first request has one row, the last has none."""
+    """Function that yields requests, each with all or some of Keras's outputs. The
+    first request has two rows, the last has none."""
     unchunked: Any = None  # for ids: all rows at once, without strings or loops
 
 
@@ -295,13 +295,13 @@ class ServedModel(abc.ABC):
 
     def _text_cases(self, expected: Callable) -> Iterator[tuple[Request, Response]]:
         probes = self.probes()
-        for rows in (probes[:1], probes):
+        for rows in (probes[:2], probes):
             yield self.request(rows), expected(rows)
         yield {name: encode_texts([], axes) for name, axes in self.inputs.items()}, {}
 
     def _token_cases(self) -> Iterator[tuple[Request, Response]]:
         ids = self.ids(self.probes())
-        for rows in (1, len(ids[IDS[0]])):
+        for rows in (2, len(ids[IDS[0]])):
             request = {name: array[:rows] for name, array in ids.items()}
             yield request, arrays(self.named(self.keras_head(request)))
         yield {name: np.zeros([0, 0], np.int32) for name in IDS}, {}

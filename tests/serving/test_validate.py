@@ -1,35 +1,9 @@
-"""Test the validation of SavedModels."""
+"""Test the comparison of an export with Keras."""
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from electra_tf.serving import validate
-
-
-def save(folder, function):
-    spec = [tf.TensorSpec([None], tf.float32, name="x")]
-    signature = tf.function(function, input_signature=spec)
-    tf.saved_model.save(tf.Module(), str(folder), {"serving_default": signature})
-    return str(folder)
-
-
-def double(x):
-    return {"y": 2.0 * x}
-
-
-def test_unknown_operations(tmp_path):
-    assert validate.unknown_operations(save(tmp_path / "good", double)) == []
-
-    def python_function(x):
-        y = tf.numpy_function(lambda x: 2 * x, [x], tf.float32)
-        return {"y": tf.ensure_shape(y, [None])}
-
-    assert validate.unknown_operations(save(tmp_path / "python", python_function)) == [
-        "PyFunc"
-    ]
-    compiled = tf.function(double, jit_compile=True)
-    assert validate.unknown_operations(save(tmp_path / "xla", compiled)) == ["XLA"]
 
 
 @pytest.mark.parametrize(
