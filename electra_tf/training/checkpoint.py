@@ -152,8 +152,7 @@ def parse_manifest(content: bytes, path: str) -> dict[str, Any]:
         names = [*manifest["files"]]
         if outside := [n for n in names if n != os.path.basename(n) or n == ".."]:
             raise ValueError(f"files elsewhere: {outside[:3]}")
-        # Earlier versions wrote no checksum of the manifest itself.
-        if number == _FORMAT and checksum not in (None, _checksum(manifest)):
+        if number == _FORMAT and checksum != _checksum(manifest):
             raise ValueError("another checksum than that of its content")
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as e:
         raise _damaged(path, MANIFEST, f"{e!r:.300}") from e

@@ -248,8 +248,10 @@ def test_damaged_weights_with_a_right_checksum_are_an_error(content, tmp_path):
     path = shutil.copytree(saved, tmp_path / "changed")
     (path / WEIGHTS).write_bytes(content)
     manifest = json.loads((path / MANIFEST).read_bytes())
-    manifest.pop("sha256", None)
+    del manifest["sha256"]
     manifest["files"][WEIGHTS] = [len(content), hashlib.sha256(content).hexdigest()]
+    text = json.dumps(manifest, sort_keys=True)
+    manifest["sha256"] = hashlib.sha256(text.encode()).hexdigest()
     (path / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(InputError, match=WEIGHTS):
         open_checkpoint(str(path)).weights()
