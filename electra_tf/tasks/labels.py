@@ -1,4 +1,4 @@
-"""Names of classes: several spellings of one, and sets of them for a text."""
+"""Names of classes: lists of them in cells of tables, and sets of them for a text."""
 
 import ast
 import collections
@@ -7,7 +7,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,25 +15,16 @@ import numpy as np
 from electra_tf.errors import InputError, format_list
 from electra_tf.untrusted_files import parse_json
 
-_NUMBER = re.compile(r"[+-]?\d+(?:\.\d*)?")
-_EMPTY_VALUES = {"nan", "null", "none", "na", "n/a", "<na>", "nat", "undefined", "#n/a"}
 THRESHOLD = 0.5  # a text has the classes whose probabilities are above it
 _QUOTE = re.compile("['\"]")
 _TWO_TEXTS = re.compile("['\"]\\s+['\"]")
 _ARRAY = re.compile(r"\barray\((\[[^]]*\])(?:, dtype=\w+)?\)")
-_MOST_GROUPS = 3  # of spellings that are listed
-_MOST_NUMBERS = 30  # that are classes, such as those of a survey
+
+
 SEPARATOR = ";"  # of names of classes, if the training data had none
 _ELEMENT = re.compile(
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?<![\w.])[+-]?\d+(?![\w.])"""
 )
-
-
-def fold(text: str) -> str:
-    """Return a text without differences of case, spaces and Unicode form."""
-    text = unicodedata.normalize("NFKC", text).casefold()
-    visible = (c for c in text if unicodedata.category(c) != "Cf")
-    return " ".join("".join(visible).split())
 
 
 def parse_list(cell: str) -> list[str] | None:
@@ -105,46 +96,6 @@ def unknown_name(name: str, known: Sequence[str]) -> str:
     quoted, *names = quote_names([name, *known])
     more = f", and {len(names) - 10:,} more" * (len(names) > 10)
     return f"{quoted}; known: {', '.join(names[:10])}{more}"
-
-
-def suspicious_labels(
-    counts: Mapping[str, int], names: str = "labels", rows: str = "rows"
-) -> list[str]:
-    """Return a line for each empty label, and for each that several labels spell."""
-    groups: dict[Any, list[str]] = {}
-    for label in sorted(counts):
-        key = float(label) if _NUMBER.fullmatch(label) else fold(label)
-        groups.setdefault(key, []).append(label)
-    lines = [
-        f"the label {label!r} ({counts[label]:,} rows) is a class, and probably an "
-        "empty cell as pandas writes it: delete or label these rows"
-        for label in sorted(counts)
-        if label.casefold() in _EMPTY_VALUES and names == "labels"
-    ]
-    spelled = [group for group in groups.values() if len(group) > 1]
-    for group in spelled[:_MOST_GROUPS]:
-        pairs = list(zip(group, quote_names(group), strict=True))[:10]
-        words = ", ".join(f"{name} ({counts[label]:,} {rows})" for label, name in pairs)
-        lines.append(
-            f"the {names} {words} are different classes, and probably several "
-            "spellings of one: use one spelling"
-        )
-    if len(spelled) > _MOST_GROUPS:
-        more = len(spelled) - _MOST_GROUPS
-        lines.append(f"{more:,} more of the {names} have several spellings")
-    return lines
-
-
-def are_measured(labels: Collection[str]) -> bool:
-    """Return whether labels are probably values of a quantity, not classes."""
-    if not all(map(_NUMBER.fullmatch, labels)):
-        return False
-    numbers = {float(label) for label in labels}
-    if any(number % 1 for number in numbers):
-        return True
-    # Ids of classes are all numbers of a range.
-    has_gaps = max(numbers, default=0) - min(numbers, default=0) >= len(numbers)
-    return len(numbers) > _MOST_NUMBERS and has_gaps
 
 
 def values_of(labels: Sequence[str]) -> dict[float, int]:

@@ -16,7 +16,7 @@ from electra_tf.tasks.data.records import TEXT
 from electra_tf.tasks.data.span_records import CharacterSpan
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import READERS, cell_text, read
-from electra_tf.tasks.labels import suspicious_labels, unknown_name
+from electra_tf.tasks.labels import unknown_name
 from electra_tf.tasks.score import TagScorer
 from electra_tf.tasks.task import ID, Item, Task, check_count, probability_cells
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData, format_counts
@@ -60,12 +60,7 @@ class TagTask(Task):
         tags = tag_vocabulary(train.items)
         for split in [name for name in parts if name != "train"]:
             _check_known_tags(parts[split], tags)
-        if "dev" in paths:
-            kinds, noun = _kinds(parts)
-            splits.warn_of_missing_classes(kinds, name, noun, notify)
         counts = collections.Counter(tag for own in train.targets for tag in own)
-        for line in suspicious_labels(counts, "tags", "words"):
-            notify(f"{name}: warning: {line}")
         scheme, misfits = schemes.BIOES, []
         if schemes.is_span_scheme(tags):
             scheme, misfits = schemes.scheme_of(train.targets)
@@ -240,15 +235,6 @@ def read_sentences(path: str, reading: Reading) -> list[conll.Sentence]:
         table = read(path, notify=notify, any_json=True)
         return tag_records.parse_labelled(table, settings, notify, reading.tokenizer)
     return conll.read_conll(path, settings.word_column, settings.tag_column, notify)
-
-
-def _kinds(parts: Mapping[str, Split]) -> tuple[dict[str, set[str]], str]:
-    """Return the types of spans, or the tags, of each split, and what they are."""
-    tags = {n: {t for tags in s.targets for t in tags} for n, s in parts.items()}
-    if not schemes.is_span_scheme(tags["train"]):
-        return tags, "tags"
-    kinds = {n: {t.partition("-")[2] for t in own} - {""} for n, own in tags.items()}
-    return kinds, "types of spans"
 
 
 def _check_stray_tags(train: Split) -> None:

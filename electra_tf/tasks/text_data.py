@@ -154,16 +154,13 @@ def read_tables(name: str, data: str, reading: Reading) -> TaskData:
             split = columns.read(rows, is_labelled)
             _note_empty(split, reading)
             if part == "train":
-                columns = _with_labels(columns, split, reading)
+                columns = _with_labels(columns, split)
             elif not settings.split_column:
                 split = dataclasses.replace(split, lines=None)  # no row is left out
             found[part] = split  # train with its places, which a dev split needs
     targets = found["train"].targets
     if columns.separator is not None:
         targets = label_names.rarest_labels(targets)
-    if "dev" in found and columns.labels is not None:
-        classes = {n: _classes(s.targets) for n, s in found.items() if s.targets}
-        splits.warn_of_missing_classes(classes, name, "classes", notify)
     classes = targets if columns.bounds is None else None
     found = splits.with_dev(found, name, "rows", settings, notify, classes)
     return _table_task(name, found, columns, reading)
@@ -235,19 +232,11 @@ def _with_separator(columns: Columns, rows: Table, reading: Reading) -> Columns:
     return dataclasses.replace(columns, separator=label_names.SEPARATOR)
 
 
-def _with_labels(columns: Columns, train: Split, reading: Reading) -> Columns:
+def _with_labels(columns: Columns, train: Split) -> Columns:
     """Return the columns with the classes of the training data."""
     if columns.bounds is not None:
         return columns
-    counts = _classes(train.targets)
-    for line in label_names.suspicious_labels(counts):
-        reading.notify(f"csv: warning: {train.source}: {line}")
-    if columns.separator is None and label_names.are_measured(counts):
-        reading.notify(
-            f"csv: warning: all {len(counts):,} classes are numbers; to predict a "
-            f"number pass --score_column={columns.target}, not --label_column"
-        )
-    return dataclasses.replace(columns, labels=sorted(counts))
+    return dataclasses.replace(columns, labels=sorted(_classes(train.targets)))
 
 
 def _classes(targets: Sequence[Any]) -> Mapping[str, int]:

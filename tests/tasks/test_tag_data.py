@@ -132,19 +132,6 @@ def test_notes_on_the_tags(read):
     assert task.label_counts.endswith(", and 980 more")
 
 
-def test_types_and_tags_that_dev_lacks_are_reported(read):
-    def notes(train, dev):
-        lines = []
-        read({"train.txt": train, "dev.txt": dev}, notify=lines.append)
-        return [line for line in lines if "dev lacks" in line]
-
-    (line,) = notes(SPANS, "The S-VP\ncat O\n")
-    assert "1 of the 2 types of spans of train: 'NP'" in line
-    (line,) = notes("a D\nb N\nc V\n", "a D\n")
-    assert "2 of the 3 tags of train: 'N', 'V'" in line
-    assert notes(SPANS, SPANS) == notes(SPANS, "cat S-NP\nsat S-VP\n") == []
-
-
 BILOU = "New B-X\nRed I-X\nYork L-X\nis O\nof U-Y\n\n" * 6
 
 

@@ -14,7 +14,6 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextRegressor
 from electra_tf.tasks.data.splits import Split, hold_out
-from electra_tf.tasks.labels import are_measured, suspicious_labels
 
 csv_task = functools.partial(tiny.read_task, "csv")
 TABLE = DataConfig(text_columns=("text",), label_column="label")
@@ -127,11 +126,9 @@ def test_dev_of_scores_and_beside_a_test_file(folder):
 def held_out(counts, share=0.1, seed=0):
     """Hold dev out; return the indices of dev, and its classes."""
     classes = [label for label, n in counts.items() for _ in range(n)]
-    dev, numbers = hold_out(classes, share, seed)
+    dev = hold_out(classes, share, seed)
     assert dev == sorted(set(dev))
-    found = collections.Counter(classes[index] for index in dev)
-    assert +collections.Counter(numbers) == found
-    return dev, found
+    return dev, collections.Counter(classes[index] for index in dev)
 
 
 def test_dev_rows_of_small_classes_follow_the_largest_remainder():
@@ -195,20 +192,6 @@ def test_an_unused_column_of_splits_is_reported(folder, words, reported):
     lines = []
     csv_task(table_of_splits(folder, words * 5), TABLE, lines.append)
     assert any("--split_column=split" in line for line in lines) == reported
-
-
-def test_classes_that_dev_lacks_are_reported(folder):
-    def notes(dev, **settings):
-        data, lines = folder(train_csv=GOOD, dev_csv=["text,label", *dev]), []
-        settings = dataclasses.replace(TABLE, **settings)
-        csv_task(data, settings, lines.append)
-        return [line for line in lines if "dev lacks" in line]
-
-    (line,) = notes(["a,x"])
-    assert "1 of the 2 classes of train: 'y'" in line
-    (line,) = notes(["a,x", "b,"], label_separator=";")
-    assert "'y'" in line
-    assert notes(["a,y", "b,x"]) == notes(["a,x;y"], label_separator=";") == []
 
 
 GOOD = ["text,label", *["a,x", "b,y"] * 9]
@@ -313,45 +296,13 @@ def test_places_are_stored_and_written_if_dev_is_held_out(folder, tmp_path):
 def test_notes_on_labels_and_metrics(folder):
     rows, lines = rows_of({"0": 20, "1": 20, "nan": 2}), []
     task = csv_task(folder(train_csv=rows), TABLE, lines.append)
-    assert "train.csv: the label 'nan' (2 rows)" in lines[0]
-    assert "held out as dev: 4 of 42 rows" in lines[1]
-    assert "'nan'" in lines[2]
-    assert "accuracy, mcc, macro_f1; " in lines[3]
+    assert "held out as dev: 4 of 42 rows" in lines[0]
+    assert "accuracy, mcc, macro_f1; " in lines[1]
     assert task.label_counts.startswith("18 of class '0'")
     lines.clear()
     csv_task(folder(train_csv=rows[:-2]), TABLE, lines.append)
     assert "accuracy, mcc, f1; " in lines[1]
     assert len(lines) == 2
-
-
-LABELS = {  # labels and the words of their warning; None: no warning
-    "numbers": (["0", "1", "-1", "10"], None),
-    "words": (["yes", "no", "c1", "1"], None),
-    **{name: (["0", "1", name, name], f"{name!r} (2 rows)")
-       for name in ("nan", "None", "NULL", "n/a", "<NA>")},
-    "1.0": (["1", "1", "1.0", "01"], "'01' (1 rows), '1' (2 rows), '1.0' (1 r"),
-    "case": (["Very  good", "very good", "a"], "'Very  good' (1 rows), 'very good' (1"),
-    "Unicode": (["caf\xe9", "cafe\u0301"], r"'cafe\u0301' (1 rows), 'caf\xe9' (1 r"),
-}  # fmt: skip
-
-
-def test_many_spellings_are_one_line_and_measured_numbers_are_named(folder):
-    labels = [f"{n / 2:.{digits}f}" for n in range(10) for digits in (1, 2)]
-    rows = [f"{label},text {n}" for label in labels for n in range(3)]
-    lines = []
-    csv_task(folder(train_csv=["label,text", *rows]), TABLE, lines.append)
-    assert sum("several spellings of one" in line for line in lines) == 3
-    assert any("7 more of the labels have several spellings" in line for line in lines)
-    assert any("pass --score_column=label" in line for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("labels", "are"),
-    [(range(77), False), (range(0, 770, 10), True), (range(0, 50, 10), False),
-     (["0.0", "1.0"], False), (["0.5", "1"], True), (["1.5", "a"], False)],
-)  # fmt: skip
-def test_labels_that_are_values_of_a_quantity(labels, are):
-    assert are_measured([str(label) for label in labels]) == are
 
 
 def test_a_small_dev_and_the_largest_class_are_named(folder):
@@ -360,13 +311,6 @@ def test_a_small_dev_and_the_largest_class_are_named(folder):
     csv_task(folder(train_csv=["label,text", *rows]), TABLE, lines.append)
     assert "held out as dev: 4 of 40 rows, too few to compare scores" in lines[0]
     assert "the largest class of dev, 'a', has 75.0%" in lines[1]
-
-
-@pytest.mark.parametrize(("labels", "words"), LABELS.values(), ids=LABELS)
-def test_labels_that_are_probably_mistakes(labels, words):
-    lines = suspicious_labels(collections.Counter(labels))
-    assert len(lines) == (words is not None)
-    assert words is None or words in lines[0]
 
 
 # Files of GLUE.

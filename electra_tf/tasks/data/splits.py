@@ -199,18 +199,6 @@ def _split_of(word: Any) -> str | None:
     return _WORDS.get(word.strip().casefold()) if isinstance(word, str) else None
 
 
-def warn_of_missing_classes(
-    names: Mapping[str, Collection[str]], task: str, noun: str, notify: Notify
-) -> None:
-    """Warn of classes of train that another split lacks, given those of each split."""
-    for split, known in names.items():
-        if missing := sorted(set(names["train"]).difference(known)):
-            notify(
-                f"{task}: warning: {split} lacks {len(missing):,} of the "
-                f"{len(names['train']):,} {noun} of train: {format_list(missing)}"
-            )
-
-
 # Rows held out.
 
 
@@ -227,9 +215,9 @@ def with_dev(
         return splits
     train = splits["train"]
     groups = [0] * len(train) if classes is None else classes
-    dev, counts = hold_out(groups, settings.dev_share, settings.split_seed)
+    dev = hold_out(groups, settings.dev_share, settings.split_seed)
     if not dev:
-        of = f" of {len(counts):,} classes" * (classes is not None)
+        of = f" of {len(set(groups)):,} classes" * (classes is not None)
         least = f"there must be two {noun} or more" + ", of one class" * bool(of)
         raise InputError(
             f"{task}: to hold dev out {least}, and there are {len(train):,} {noun}"
@@ -241,25 +229,18 @@ def with_dev(
         f"{few} (data.dev_share {settings.dev_share:g}, data.split_seed "
         f"{settings.split_seed})"
     )
-    if missing := [label for label, count in counts.items() if not count]:
-        notify(
-            f"{task}: warning: {len(missing):,} of {len(counts):,} classes have too "
-            f"few {noun} for one in dev: {format_list(missing)}"
-        )
     held = set(dev)
     rest = [index for index in range(len(train)) if index not in held]
     moved = {"train": train.subset(rest), "dev": train.subset(dev)}
     return moved | splits | moved  # in this order
 
 
-def hold_out(
-    classes: Sequence[Hashable], share: float, seed: int
-) -> tuple[list[int], dict[Any, int]]:
-    """Choose items for dev, with the same share of every class.
+def hold_out(classes: Sequence[Hashable], share: float, seed: int) -> list[int]:
+    """Return sorted indices of items for dev, with the same share of every class.
 
     Each class contributes its own rounded share. If all of these are 0, the share of
     all items is divided among the classes by largest remainder. Every class keeps an
-    item. Return the sorted indices of the items, and the number of each class.
+    item.
     """
     rng = np.random.default_rng(seed)
     groups: dict[Any, list[int]] = {}
@@ -272,7 +253,7 @@ def hold_out(
     indices: list[int] = []
     for group, count in zip(groups.values(), counts, strict=True):
         indices += rng.permutation(group)[:count].tolist()
-    return sorted(indices), dict(zip(groups, counts, strict=True))
+    return sorted(indices)
 
 
 def _largest_remainders(
