@@ -16,40 +16,26 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.untrusted_files import parse_json
 
 THRESHOLD = 0.5  # a text has the classes whose probabilities are above it
-_QUOTE = re.compile("['\"]")
+
+
 _TWO_TEXTS = re.compile("['\"]\\s+['\"]")
-_ARRAY = re.compile(r"\barray\((\[[^]]*\])(?:, dtype=\w+)?\)")
 
 
 SEPARATOR = ";"  # of names of classes, if the training data had none
-_ELEMENT = re.compile(
-    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?<![\w.])[+-]?\d+(?![\w.])"""
-)
 
 
 def parse_list(cell: str) -> list[str] | None:
     """Return the elements of a list of strings or whole numbers; None: it is not one.
 
-    A list is written as JSON, Python (also a tuple or a set) or NumPy, which has no
-    commas: `["a", "b"]`, `('a',)`, `{'a'}`, `['a' 'b']`.
+    A list is written as JSON or Python, also as a tuple or a set.
     """
     cell = cell.strip()
-    if cell == "set()":
-        return []
-    if cell[:1] + cell[-1:] not in ("[]", "()", "{}") or cell == "{}":
+    if cell != "set()" and cell[:1] + cell[-1:] not in ("[]", "()", "{}"):
         return None
     try:
-        values = json.loads(cell)  # its escapes differ from those of Python
-    except (ValueError, RecursionError):
-        inner = cell[1:-1]
-        gaps = _ELEMENT.sub("", inner)
-        is_text = cell[0] == "(" and inner and "," not in gaps  # ('a') is no tuple
-        if gaps.strip(", \r\n\t") or is_text:
-            return None
-        try:
-            values = [ast.literal_eval(one) for one in _ELEMENT.findall(inner)]
-        except (ValueError, SyntaxError):
-            return None
+        values = parse_cell(cell)
+    except ValueError:
+        return None
     is_list = isinstance(values, list)
     if not is_list or any(type(value) not in (str, int) for value in values):
         return None
@@ -57,20 +43,18 @@ def parse_list(cell: str) -> list[str] | None:
 
 
 def parse_cell(cell: str) -> Any:
-    """Return a value that is written as JSON, or by Python, pandas or NumPy.
+    """Return a value that is written as JSON or by Python; ValueError: it is none.
 
-    ValueError: it is none. Tuples are returned as lists.
+    Tuples and sets are returned as lists.
     """
     try:
-        return parse_json(cell)
+        return parse_json(cell)  # its escapes differ from those of Python
     except ValueError:
-        names = parse_list(cell)
-    if names is not None:
-        return names if _QUOTE.search(cell) else list(map(int, names))
-    if _TWO_TEXTS.search(cell):  # which Python would join
-        raise ValueError("texts without a comma")
+        if _TWO_TEXTS.search(cell):  # which Python would join
+            raise
     try:
-        value = ast.literal_eval(_ARRAY.sub(r"\1", cell.strip()))
+        value = ast.literal_eval(cell.strip())
+        value = sorted(value, key=str) if isinstance(value, set) else value
         return json.loads(json.dumps(value))
     except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise ValueError(str(error)) from error

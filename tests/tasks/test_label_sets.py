@@ -274,8 +274,6 @@ def test_lists_of_json_are_sets_of_classes(tmp_path):
 LISTS = {  # the cells of ["b", "a"], [] and ["it's; c"]
     "Python": ["['b', 'a']", "[]", '["it\'s; c"]'],
     "JSON": ['["b", "a"]', " [] ", '["it\\u0027s; c"]'],
-    "NumPy": ["['b' 'a']", "[]", '["it\'s; c"]'],
-    "lines of NumPy": ["['b'\n 'a']", "[]", '["it\'s; c"]'],
     "tuples": ["('b', 'a')", "()", '("it\'s; c",)'],
     "sets": ["{'b', 'a'}", "set()", '{"it\'s; c"}'],
     "empty cells": ["['b','a']", "", "['it\\'s; c']"],
@@ -294,7 +292,11 @@ def list_table(cells):
 def test_a_cell_with_a_list_is_a_set_of_classes(tmp_path, form, options):
     data, printed = read(tmp_path, list_table(LISTS[form] * 5), **options)
     targets = {t for split in data.splits.values() for t in split.targets}
-    assert targets == {("b", "a"), (), ("it's; c",)}
+    assert set(map(frozenset, targets)) == {
+        frozenset("ab"),
+        frozenset(),
+        frozenset(["it's; c"]),
+    }
     model = data.model(tiny.start(), settings=tiny.settings())
     assert (model.labels, model.multi_label) == (("a", "b", "it's; c"), True)
     assert ("'labels' are lists" in printed) == (not options)
