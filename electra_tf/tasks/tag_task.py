@@ -131,8 +131,7 @@ class TagTask(Task):
         if sentence.form is None:
             return record
         spans = [CharacterSpan(one.start, one.end, one.type) for one in entities]
-        written = sentence.form.write(sentence.text, spans)
-        return written if isinstance(written, list) else record | written
+        return record | sentence.form.write(sentence.text, spans)
 
     def text_cells(self, item: Any) -> dict[str, str]:
         """Return nothing: other columns have the words."""

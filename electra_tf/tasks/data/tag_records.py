@@ -11,15 +11,7 @@ from electra_tf.tasks.data.conll import Sentence, require_sentences
 from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.records import TEXT
 from electra_tf.tasks.data.schemes import write_spans
-from electra_tf.tasks.data.span_records import (
-    SpanForm,
-    complete_annotations,
-    find_form,
-    is_rejected,
-    read_records,
-    text_of,
-    to_word_spans,
-)
+from electra_tf.tasks.data.span_records import SpanForm, find_form, to_word_spans
 from electra_tf.tasks.data.table import Table
 from electra_tf.tasks.labels import is_like_list, parse_cell
 from electra_tf.text.data_errors import data_error
@@ -107,8 +99,6 @@ class _Parser:
             return self._labelled_or(bare, lambda: self.spans(record, line))
         fields = record if isinstance(record, dict) else {}
         word_key = next((k for k in self.words if _is_input(fields.get(k))), None)
-        if word_key is None and (text := text_of(record)) is not None:
-            return self.text(text, line), ""
         if not isinstance(record, dict):
             raise ValueError(f"{describe_json(record)}, not an object or a string")
         if word_key is None:
@@ -150,7 +140,7 @@ def parse_labelled(
     tokenizer: WordPieceTokenizer | None,
 ) -> list[Sentence]:
     """Return the rows of a table of words with tags, or of texts with spans."""
-    path, values = table.source, _records(table)
+    path, values = table.source, table.records(_parse_cell)
     records = [value for _, value in values]
     has_spans = settings.spans_column or not any(map(_has_words, records))
     form = _form(records, settings) if has_spans else None
@@ -159,14 +149,6 @@ def parse_labelled(
     if parser.form:
         parse, kind = parser.spans, "no spans of words"
         notify(f"{path}: texts with spans of characters, key {parser.form.spans!r}")
-        accepted = [(line, value) for line, value in values if not is_rejected(value)]
-        if rejected := len(values) - len(accepted):
-            notify(f"{path}: {rejected:,} texts left out, whose answer is no accept")
-        values = accepted
-        if several := sum(len(complete_annotations(v)) > 1 for _, v in values):
-            notify(
-                f"{path}: {several:,} tasks with several annotations; the first is used"
-            )
     elif not any(map(_has_list, records)):
         raise InputError(
             f"{path} must have a sentence in each row, as lists of words and tags, and "
@@ -206,7 +188,7 @@ def parse_unlabelled(
     `is_given`: only the keys in `text_columns` may have the words or the text, none of
     the usual ones.
     """
-    source, values = table.source, _records(table)
+    source, values = table.source, table.records(_parse_cell)
     records = [value for _, value in values]
     form = _form([one for one in records if not _has_words(one)], settings)
     parser = _parser(source, records, settings, form, tokenizer)
@@ -227,12 +209,6 @@ def parse_unlabelled(
             f"read; predictions do not need them: {wrong[0]}"
         )
     return items
-
-
-def _records(table: Table) -> list[tuple[int, Any]]:
-    """Return the records of rows, with their numbers."""
-    rows = table.records(_parse_cell)
-    return [(line, one) for line, value in rows for one in read_records(value)]
 
 
 def _parse_cell(name: str, cell: str) -> Any:
@@ -269,7 +245,7 @@ def _parser(
 
 def _form(records: Sequence[Any], settings: DataConfig) -> SpanForm | None:
     """Return the form of texts with spans; None: they have none."""
-    text = next(iter(settings.text_columns), None)
+    text = next(iter(settings.text_columns), TEXT)
     return find_form(records, text, settings.spans_column or settings.label_column)
 
 
@@ -293,6 +269,6 @@ def _has_list(record: Any) -> bool:
 
 
 def _has_words(record: Any) -> bool:
-    """Return whether a record has words; Prodigy and spaCy have tokens as objects."""
+    """Return whether a record has words; some tools have tokens as objects."""
     lists = [record.get(k) for k in WORD_KEYS] if isinstance(record, dict) else []
     return any(isinstance(v, list) and v and isinstance(v[0], str) for v in lists)

@@ -24,20 +24,6 @@ def objects(spans, start="start", end="end", kind="label", **more):
     return [{start: s, end: e, kind: k, **more} for s, e, k in spans]
 
 
-def label_studio(text, spans):
-    results = [
-        {
-            "from_name": "ner", "to_name": "t", "type": "labels", "id": "x",
-            "value": {"start": s, "end": e, "text": text[s:e], "labels": [k]},
-        }
-        for s, e, k in spans
-    ]  # fmt: skip
-    skipped = {"was_cancelled": True, "result": [{"type": "labels", "value": {}}]}
-    relation = {"type": "relation", "from_id": "x", "to_id": "x"}
-    complete = {"was_cancelled": False, "result": [*results, relation]}
-    return {"id": 1, "data": {"text": text}, "annotations": [skipped, complete]}
-
-
 FORMS = {  # a function from text and spans to a record
     "doccano": lambda t, s: {"id": 5, "text": t, "label": list(map(list, s))},
     "doccano with relations": lambda t, s: {
@@ -48,14 +34,12 @@ FORMS = {  # a function from text and spans to a record
         "text": t, "answer": "accept", "spans": objects(s, token_start=0),
         "tokens": [{"text": "x", "start": 0, "end": 1, "id": 0}],
     },
-    "Label Studio": label_studio,
-    "Label Studio, short": lambda t, s: {
+    "a list of one type": lambda t, s: {
         "text": t, "label": [{"start": b, "end": e, "labels": [k]} for b, e, k in s],
     },
     "spaCy": lambda t, s: {
         "text": t, "ents": objects(s), "tokens": [{"id": 0, "start": 0, "end": 1}],
     },
-    "spaCy's tuples": lambda t, s: [t, {"entities": list(map(list, s))}],
     "entities": lambda t, s: {"text": t, "entities": objects(s, kind="type")},
 }  # fmt: skip
 
@@ -85,11 +69,6 @@ def test_spans_become_tags_of_words(read, form):
     assert "spans of characters" in notes[0]
 
 
-def test_a_pair_has_its_text_whatever_the_columns(read):
-    sentences, _ = read(records("spaCy's tuples"), text_columns=("doc",))
-    assert [s.tags for s in sentences] == TAGS
-
-
 def test_a_key_without_a_value_is_no_type(read):
     rows = [
         {"text": t, "entities": objects(s, kind="type", label=None)}
@@ -116,19 +95,6 @@ def test_a_setting_names_the_keys(read):
     assert first.words == ("a",)
 
 
-def test_texts_that_an_annotator_rejected_are_left_out(read):
-    rows = records("Prodigy")
-    rows[0]["answer"], rows[1]["answer"] = "reject", "ignore"
-    sentences, notes = read(rows)
-    assert [s.words for s in sentences] == WORDS[2:]
-    assert "2 texts left out" in notes[1]
-    tasks = records("Label Studio")
-    tasks[0]["annotations"] *= 2
-    sentences, notes = read(tasks)
-    assert [s.tags for s in sentences] == TAGS
-    assert "1 tasks with several annotations" in notes[1]
-
-
 BAD = {  # spans of the second text, words of the error
     "the start of a word": ([[4, 7, "X"]], r"'ame' \(4:7, 'X'\).*word 'name'"),
     "the end of a word": ([[0, 1, "X"]], r"'n' \(0:1, 'X'\).*word 'no'"),
@@ -150,52 +116,9 @@ def test_spans_that_are_no_words_are_errors(read, spans, words):
 
 
 def test_the_text_of_a_span_must_be_that_of_its_offsets(read):
-    task = records("Label Studio")[0]  # counted in units of 16 bits
-    task["data"]["text"] = "😀" + TEXTS[0]
+    spans = [{"start": 0, "end": 3, "text": "Zoë", "label": "X"}]  # in units of 16 bits
     with pytest.raises(InputError, match="0:3 is '😀Zo', not 'Zoë'"):
-        read([task])
-
-
-NO_SPAN = "in 'annotations' has no start, end and type"
-RESULTS = {  # the annotations of a task, words of the error
-    "no value": ([{"result": [{"type": "labels"}]}], f"None {NO_SPAN}"),
-    "no end": (
-        [{"result": [{"type": "labels", "value": {"start": 3, "labels": ["X"]}}]}],
-        rf"\{{'start': 3, 'labels': \['X'\]\}} {NO_SPAN}",
-    ),
-    "not annotated": ([], "'annotations' is None, not a list of spans"),
-    "cancelled": (
-        [{"result": [], "was_cancelled": True}],
-        "'annotations' is None, not a list of spans",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("annotations", "words"), RESULTS.values(), ids=RESULTS)
-def test_tasks_without_valid_spans_are_refused(read, annotations, words):
-    tasks = records("Label Studio")
-    tasks[1]["annotations"] = annotations
-    with pytest.raises(InputError, match=rf"a\.json:1: no spans of words: {words}"):
-        read(tasks)
-
-
-def test_a_file_whose_only_span_is_wrong_is_recognized(read):
-    task = records("Label Studio")[2]
-    value = task["annotations"][1]["result"][0]["value"]
-    value["end"] = None
-    with pytest.raises(InputError, match=rf"\{{'start': 3, 'end': None, .* {NO_SPAN}"):
-        read([task])
-
-
-def test_results_that_are_no_spans_are_ignored(read):
-    tasks = records("Label Studio")
-    for task in tasks:
-        task["annotations"][1]["result"] += [
-            {"type": "choices", "value": {"choices": ["news"]}},
-            {"type": "rating", "value": {"rating": 4}},
-        ]
-    sentences, _ = read(tasks)
-    assert [s.tags for s in sentences] == TAGS
+        read([{"text": "😀" + TEXTS[0], "spans": spans}])
 
 
 def test_records_without_keys_have_none(read):
@@ -240,19 +163,8 @@ def test_predictions_have_the_form_of_the_input(write, form, monkeypatch):
     items = list(tiny.read_items(model, path))
     assert [item.gold for item in items] == TAGS
     found = list(map(json.loads, predict_items(model, items, "jsonl")))
-    if form == "Label Studio":
-        value = found[0]["predictions"][0]["result"][1]
-        assert value == {
-            "from_name": "ner", "to_name": "t", "type": "labels",
-            "value": {"start": 9, "end": 16, "text": "Ann Lee", "labels": ["PER"]},
-        }  # fmt: skip
-        assert found[0]["data"] == {"text": TEXTS[0]}
-        return
     for record, text, spans in zip(found, TEXTS, SPANS, strict=True):
         expected = FORMS[form](text, spans)
-        if form == "spaCy's tuples":
-            assert record == expected
-            continue
         expected = without(expected, "tokens", "answer", "relations")
         for span in expected.get("spans", ()):
             del span["token_start"]
@@ -271,8 +183,6 @@ UNUSED = {  # a record, why its labels are not used; empty: it has none
     "not labelled": ({"text": "In Oslo"}, ""),
     "null": ({"text": "In Oslo", "label": None}, ""),
     "tokens as objects": ({"text": "In Oslo", "tokens": [{"id": 0}]}, ""),
-    "a pair": (["In Oslo", {"entities": []}], ""),
-    "Label Studio": ({"id": 3, "data": {"text": "In Oslo"}, "annotations": []}, ""),
     "fewer tags": ({"tokens": ["In", "Oslo"], "ner_tags": ["O"]}, "1 'ner_tags'"),
     "numbers": ({"tokens": ["In", "Oslo"], "ner_tags": [0, 1]}, "of 0 --tag_names"),
 }
@@ -291,56 +201,6 @@ def test_labels_that_predictions_do_not_need_may_be_wrong(
     if others:
         assert ("1 of 2 inputs have labels" in printed) == bool(reason)
         assert reason in printed
-
-
-def spacy_document(*sentences):
-    """Return a document of spaCy 2, each sentence from words and tags."""
-    rows = [
-        [{"id": n, "orth": w, "ner": t} for n, (w, t) in enumerate(pairs)]
-        for pairs in sentences
-    ]
-    parts = [{"tokens": row, "brackets": []} for row in rows]
-    paragraph = {"raw": "...", "sentences": parts, "cats": []}
-    return {"id": 0, "paragraphs": [paragraph, {"sentences": []}]}
-
-
-SENTENCE = (("Ann", "B-PER"), ("Lee", "L-PER"), ("\n", "O"), ("sings", "O"))
-
-
-@pytest.mark.parametrize("form", ["list", "object", "lines of the object"])
-def test_documents_of_spacy_2_are_sentences(write, form):
-    oslo, blank = (("Oslo", "U-LOC"),), ((" ", "O"),)
-    document = spacy_document(*[SENTENCE, oslo] * 9, blank)
-    text = json.dumps([document] if form == "list" else document)
-    if form.startswith("lines"):
-        text = json.dumps(document, indent=1)
-    path, notes = write("train.json", text), []
-    task = tiny.read_task("tagging", path, DataConfig(), notes.append)
-    found = {s.words: s.tags for split in task.splits.values() for s in split.items}
-    assert found == {
-        ("Ann", "Lee", "sings"): ("B-PER", "E-PER", "O"), ("Oslo",): ("S-LOC",),
-    }  # fmt: skip
-    assert any(
-        "BIOES, 'B-PER'" in note or "'L-PER' as 'E-PER'" in note for note in notes
-    )
-    items = tiny.read_items(tagger(), path)
-    expected = [("Ann", "Lee", "sings"), ("Oslo",)] * 9
-    assert [item.value.words for item in items] == expected
-
-
-def test_tokens_that_nobody_annotated_are_no_tags(read, write):
-    rows = [spacy_document(SENTENCE, (("Oslo", "-"),))]
-    with pytest.raises(InputError, match=r"a\.json:1: no sentence: 'ner' has None"):
-        read(rows)
-    items = tiny.read_items(tagger(), write("b.json", json.dumps(rows)))
-    assert [item.gold is None for item in items] == [False, True]
-
-
-def test_the_file_of_an_annotator_of_spacy_has_pairs(read):
-    pairs = [*records("spaCy's tuples"), None]
-    sentences, _ = read({"classes": ["PER", "LOC"], "annotations": pairs})
-    assert [s.tags for s in sentences] == TAGS
-    assert [s.text for s in sentences] == list(TEXTS)
 
 
 def test_a_task_is_scored_and_written_in_its_form(write, tmp_path, monkeypatch):
