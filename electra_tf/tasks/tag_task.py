@@ -179,7 +179,7 @@ def _items(
         else one
         for one, _ in found
     ]
-    sentences = conll.with_usual_tags({"": sentences}, model.tags, notify)[""]
+    sentences = conll.with_bioes_tags({"": sentences}, model.tags, notify)[""]
     return [
         Item(sentence, sentence.tags, None if name is None else {ID: name})
         for sentence, (_, name) in zip(sentences, found, strict=True)
@@ -218,9 +218,9 @@ def _require_table(path: str, keys: Sequence[str], settings: DataConfig) -> None
 def _read_tagged(
     paths: Mapping[str, str], reading: Reading, known: Sequence[str] = ()
 ) -> dict[str, Split]:
-    """Read the files of all splits; tags keep the spelling of those of a model."""
+    """Read the files of all splits; tags keep the letters of a model's."""
     files = {split: read_sentences(path, reading) for split, path in paths.items()}
-    files = conll.with_usual_tags(files, known, reading.notify)
+    files = conll.with_bioes_tags(files, known, reading.notify)
     return {
         split: Split(sentences, [sentence.tags for sentence in sentences])
         for split, sentences in files.items()

@@ -166,7 +166,7 @@ class TokenClassifier(TextModel):
     def task_metrics(self) -> list[keras.metrics.Metric]:
         """Return the F1 of spans, if the tags mark spans."""
         marks_spans = schemes.is_span_scheme(self.tags)
-        marks_spans |= bool(schemes.respelled(dict.fromkeys(self.tags, 1)))
+        marks_spans |= bool(schemes.to_bioes(dict.fromkeys(self.tags, 1)))
         return [SpanF1(self.tags)] if marks_spans else []
 
     def examples(

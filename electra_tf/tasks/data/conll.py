@@ -10,7 +10,7 @@ from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.files import Notify, read_text, refuse_binary
-from electra_tf.tasks.data.schemes import STRAY, is_span_scheme, respelled
+from electra_tf.tasks.data.schemes import STRAY, is_span_scheme, to_bioes
 from electra_tf.tasks.data.span_records import SpanForm
 from electra_tf.text.data_errors import data_error
 from electra_tf.text.files import inner_suffix
@@ -225,32 +225,29 @@ def is_column_file(lines: Sequence[str], tags: Sequence[str]) -> bool:
         return False
     last = {row[-1] for row in rows}
     # Sentences of one length that all end with "." are not columns of punctuation.
-    if is_span_scheme(last) or respelled(dict.fromkeys(last, 1)):
+    if is_span_scheme(last) or to_bioes(dict.fromkeys(last, 1)):
         return True
     return len(last) > 1 and last <= set(tags)
 
 
-def with_usual_tags(
+def with_bioes_tags(
     files: Mapping[str, list[Sentence]],
     known: Sequence[str] = (),
     notify: Notify = print,
 ) -> dict[str, list[Sentence]]:
-    """Replace span tags of other spellings, such as BILOU or `B_PER`, and report it.
+    """Replace tags of BILOU and BMES by those of BIOES, and report it.
 
-    `known`: tags of a model; one that has learned another spelling needs it unchanged.
+    `known`: tags of a model; one that has learned other letters needs them unchanged.
     """
     counts = collections.Counter(
         tag for sentences in files.values() for s in sentences for tag in s.tags or ()
     )
-    new = respelled(counts, max(1, STRAY * counts.total()))
-    if not new or respelled(dict.fromkeys(known, 1)):
+    new = to_bioes(counts, max(1, STRAY * counts.total()))
+    if not new or to_bioes(dict.fromkeys(known, 1)):
         return dict(files)
-    shown = {
-        tag[0]: f"{old!r} as {tag!r}" for old, tag in sorted(new.items(), reverse=True)
-    }
     source = next(s.source for sentences in files.values() for s in sentences)
-    spelling = ", ".join(sorted(shown.values()))
-    notify(f"{source}: tags are read in the usual spelling, {spelling}")
+    shown = ", ".join(f"{old!r} as {tag!r}" for old, tag in list(new.items())[:3])
+    notify(f"{source}: tags are read as BIOES, {shown}")
 
     def with_new(sentence: Sentence) -> Sentence:
         if sentence.tags is None:

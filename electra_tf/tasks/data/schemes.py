@@ -1,6 +1,5 @@
 """Conversion between the tags of words and the spans of a sentence."""
 
-import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -20,18 +19,8 @@ END_MARKS = {*OUTSIDE_MARKS, "E", "S", "[", "]"}
 """Marks after which every mark but an outside one begins a new span."""
 _ALL_MARKS = {*MARKS, *BEGIN_MARKS, *OUTSIDE_MARKS}
 _SPAN_TAG = re.compile(f"{OUTSIDE}|[{MARKS}]-.+", re.DOTALL)
-# Other spellings of span tags: mark and type in either order, and other letters.
-_SPELLINGS = [
-    re.compile(pattern, re.DOTALL)
-    for pattern in (
-        "(?P<mark>[A-Z])-(?P<kind>.+)",
-        "(?P<mark>[A-Z])_(?P<kind>.+)",
-        "(?P<kind>.+)-(?P<mark>[A-Z])",
-        "(?P<kind>.+)_(?P<mark>[A-Z])",
-    )
-]
-_LETTERS = ("BIES", "BILU", "BMES", "BMEW")  # BIOES, BILOU, BMES, BMEWO
-_BIOES_MARK = dict(zip("BIESLUMW", "BIESESIS", strict=True))
+# Letters of BILOU and BMES, and the marks of BIOES for those that it has not.
+_OTHER_LETTERS = {"BILU": {"L": "E", "U": "S"}, "BMES": {"M": "I"}}
 
 
 class Span(NamedTuple):
@@ -48,39 +37,32 @@ def is_span_scheme(tags: Iterable[str]) -> bool:
     return bool(tags) and all(_SPAN_TAG.fullmatch(tag) for tag in tags)
 
 
-def respelled(counts: Mapping[str, int], max_strays: float = 0) -> dict[str, str]:
-    """Return the BIOES tag of each span tag in another spelling.
+def to_bioes(counts: Mapping[str, int], max_strays: float = 0) -> dict[str, str]:
+    """Return the BIOES tag of each tag of BILOU or BMES that BIOES has not.
 
-    These are BILOU, BMES, BMEWO, `B_PER` and `PER-B`; the one of the most words is
-    chosen. Up to `max_strays` words may have other tags. Empty: the usual spelling, or
-    no spans. `counts`: number of words by tag.
+    Up to `max_strays` words may have other tags. Empty: the tags are of neither scheme.
+    `counts`: number of words by tag.
     """
     inside = {tag: count for tag, count in counts.items() if tag != OUTSIDE}
-    best, most = {}, 0
-    for spelling, letters in itertools.product(_SPELLINGS, _LETTERS):
-        matches = {tag: spelling.fullmatch(tag) for tag in inside}
-        new = {
-            tag: f"{_BIOES_MARK[match['mark']]}-{match['kind']}"
-            for tag, match in matches.items()
-            if match and match["mark"] in letters
-        }
-        fitting = sum(inside[tag] for tag in new)
-        if fitting > most:
-            best, most = new, fitting
-    if sum(inside.values()) - most > min(max_strays, most):
-        return {}
-    return {tag: new for tag, new in best.items() if tag != new}
+    for letters, marks in _OTHER_LETTERS.items():
+        pattern = re.compile(f"[{letters}]-.+", re.DOTALL)
+        fitting = [tag for tag in inside if pattern.fullmatch(tag)]
+        count = sum(inside[tag] for tag in fitting)
+        new = {tag: marks[tag[0]] + tag[1:] for tag in fitting if tag[0] in marks}
+        if new and sum(inside.values()) - count <= min(max_strays, count):
+            return new
+    return {}
 
 
 def as_span_tags(tags: Sequence[str]) -> list[str]:
     """Return the span tag that each tag of a model stands for.
 
     Tags of spans stand for themselves, also if they are marks alone, without a type;
-    tags in another spelling, such as BILOU, for those of BIOES. Of other tags, O is
+    those of BILOU and BMES for those of BIOES. Of other tags, O is
     outside and equal neighbours are one span, as in the scheme IO; without O each word
     is a span of its own, as for parts of speech.
     """
-    if new := respelled(dict.fromkeys(tags, 1)):
+    if new := to_bioes(dict.fromkeys(tags, 1)):
         return [new.get(tag, tag) for tag in tags]
     if is_span_scheme(tags) or {OUTSIDE} < {*tags} <= {OUTSIDE, *MARKS}:
         return list(tags)
