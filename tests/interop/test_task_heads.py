@@ -13,6 +13,7 @@ from conftest import failure
 import electra_tf
 from electra_tf import sources
 from electra_tf.errors import InputError
+from electra_tf.interop.task_heads import HeadOptions
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.exporting import load_exportable
 from electra_tf.serving.export_options import IDS
@@ -248,9 +249,6 @@ def models():
             tiny.start(), ["no", "yes"], tiny.settings(), 3, pairs=True
         ),
         "regressor": TextRegressor(tiny.start(), 1.0, 7.0, tiny.settings(), 3),
-        "gelu": electra_tf.TextClassifier(
-            tiny.start(), ["a", "b", "c"], tiny.settings(model_pooler="gelu"), 3
-        ),
         "gelu_regressor": TextRegressor(
             tiny.start(), 1.0, 7.0, tiny.settings(model_pooler="gelu"), 3
         ),
@@ -352,6 +350,14 @@ def test_damaged_settings_in_a_config_are_refused(own, tmp_path):
     make_folder(folder, 5, "classifier", electra_tf=own)
     with pytest.raises(InputError):
         convert_checkpoint(folder, tmp_path / "ours")
+
+
+def test_labels_rename_the_outputs(tagger, tmp_path):
+    tags = ("O", "B-A", "I-A", "B-B", "I-B")
+    convert_checkpoint(tagger, tmp_path / "ours", head=HeadOptions(labels=tags))
+    assert electra_tf.load_model(tmp_path / "ours").tags == tags
+    with pytest.raises(InputError, match="5 logits"):
+        convert_checkpoint(tagger, tmp_path / "no", head=HeadOptions(labels=tags[:2]))
 
 
 def test_export_of_a_folder_with_a_head_is_a_tagger(tagger):
