@@ -1,8 +1,8 @@
 """Layer operations as calls of GPU kernels, for a step that is exported as a program.
 
-TensorFlow cannot run the calls. `tools/device_checks/device_kernels.py` has the
-kernels, and `device_link.py` there puts them into the program. `make_layer_ops` selects
-these operations where a step is traced within `device_kernels`.
+TensorFlow cannot run the calls. `tools/one_gpu/gpu_kernels.py` has the kernels, and
+`program.py` there puts them into the program. `make_layer_ops` selects these operations
+where a step is traced within `device_kernels`.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _MOST_SUMS = 128  # partial sums of a kernel for norms
 _BLOCK_VALUES = 4096  # of a program at a time, for norms
 _ATTENTION_BLOCK = 64  # queries or keys at a time
 
-# The `FlatState` of `tools/device_checks/device_state.py`: weights in flat buffers.
+# The `FlatState` of `tools/one_gpu/flat_state.py`: weights in flat buffers.
 _weights = contextvars.ContextVar("weights", default=None)
 
 

@@ -27,8 +27,8 @@ SEEDS = RANDOM.integers(0, 2**32, (BATCH, 4, 2), np.uint32)
 @pytest.fixture(scope="module")
 def kernels():
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "tools" / "device_checks"))
-        module = importlib.import_module("device_kernels")
+        patch.syspath_prepend(str(ROOT / "tools" / "one_gpu"))
+        module = importlib.import_module("gpu_kernels")
         module.interpret()
         yield module
         module.interpret(False)
@@ -114,7 +114,7 @@ def feed_forward_kernels(kernels):
 def attention_kernels(kernels):
     places = np.array([PLACES["bias"], NUMBER], np.int32)
     shape = BATCH, LENGTH, 3, HEADS, SIZE
-    size, own = 3 * HEADS * SIZE, importlib.import_module("device_attention")
+    size = 3 * HEADS * SIZE
     mask = np.where(np.arange(LENGTH) < np.array([[32], [20], [7]]), 0, -1e4)
     mask = mask.astype(np.float32)
 
@@ -122,11 +122,11 @@ def attention_kernels(kernels):
         start = (PLACES["bias"],)
         buffer = jax.lax.dynamic_update_slice(jnp.asarray(BUFFER), bias, start)
         operands = qkv, buffer, mask, SEEDS, places
-        return operands, own.attention(*operands, rate=RATE, block=16)
+        return operands, kernels.attention(*operands, rate=RATE, block=16)
 
     def backward(tensors, upstream):
         operands, results = call(*tensors)
-        grad, grad_bias = own.attention_backward(
+        grad, grad_bias = kernels.attention_backward(
             *operands, *results, upstream, rate=RATE, block=16
         )
         return grad, grad_bias.sum(0)

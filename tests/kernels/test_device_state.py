@@ -21,9 +21,8 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
 
 with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(str(ROOT / "tools" / "device_checks"))
-    from device_state import FlatState
-    from device_steps import pack, unpack
+    patch.syspath_prepend(str(ROOT / "tools" / "one_gpu"))
+    from flat_state import FlatState, pack, unpack
 
 
 pytestmark = pytest.mark.tools

@@ -1,8 +1,8 @@
 """Kernels of a Transformer layer for GPUs, written in JAX's Pallas for Triton.
 
 `electra_tf/kernels/device_layer_ops.py` calls them by name from a step that is
-exported; `link` puts them into its program. Each takes a buffer of all weights without
-decay and the places of its vectors there, which saves a copy of each vector.
+exported; `program.py` puts them into its program. Each takes a buffer of all weights
+without decay and the places of its vectors there, which saves a copy of each vector.
 
 Shape suffixes: X rows of all texts, B texts, L positions, D width, N heads, H width of
 a head, F width of the feed-forward network, P weights of a buffer, S calls of a block
@@ -36,7 +36,7 @@ Array = jax.Array
 Ref = Any
 
 
-def pallas_call(
+def _pallas_call(
     kernel: Callable, *, grid: tuple, results: list, warps: int = 4, stages: int = 2
 ) -> Callable:
     return pl.pallas_call(
@@ -67,7 +67,7 @@ def _divisor(size: int, largest: int) -> int:
     return min(size & -size, largest)
 
 
-def read_vector(buffer_P: Ref, place: Array, start: Any, size: int, end: int) -> Array:
+def _read_vector(buffer_P: Ref, place: Array, start: Any, size: int, end: int) -> Array:
     """Return values of a vector of the buffer as float32, 0 from `end` on."""
     first = pl.multiple_of(place, _ALIGNED) + start
     is_inside = start + jnp.arange(size) < end
@@ -79,7 +79,7 @@ def _mix(bits: Array, shift: int, factor: int = 1) -> Array:
     return (bits ^ (bits >> np.uint32(shift))) * np.uint32(factor)
 
 
-def dropout(rate: float, seeds_BS2: Ref, number: Array) -> Callable:
+def _dropout(rate: float, seeds_BS2: Ref, number: Array) -> Callable:
     """Return a function that applies the dropout of `rng.apply_dropout`.
 
     It takes values, the number of their text and their indices within it.
@@ -109,7 +109,7 @@ def _erf(x: Array) -> Array:
     return x * above / below
 
 
-def grid_2d(rows: int, columns: int) -> tuple[Array, Array]:
+def _grid_2d(rows: int, columns: int) -> tuple[Array, Array]:
     shape = rows, columns
     return lax.broadcasted_iota(jnp.int32, shape, 0), lax.broadcasted_iota(
         jnp.int32, shape, 1
@@ -141,17 +141,17 @@ def add_norm(
 
     def kernel(x, residual, bias, gamma, beta, seeds, places, normed, total, mean, inv):
         first = pl.program_id(0) * block
-        row, column = grid_2d(block, padded)
+        row, column = _grid_2d(block, padded)
         is_inside = column < width
         at = pl.ds(first, block), pl.ds(0, padded)
         load = functools.partial(plt.load, mask=is_inside, other=0.0)
         bias, gamma, beta = (
-            read_vector(buffer, places[i], 0, padded, width)
+            _read_vector(buffer, places[i], 0, padded, width)
             for i, buffer in enumerate((bias, gamma, beta))
         )
         text = first // length
         index = (first - text * length + row) * width + column
-        dropped = dropout(rate, seeds, places[3])(
+        dropped = _dropout(rate, seeds, places[3])(
             load(x.at[at]).astype(jnp.float32) + bias, text, index
         )
         sum_ = load(residual.at[at]).astype(jnp.float32) + dropped
@@ -165,7 +165,7 @@ def add_norm(
         mean[at[0]], inv[at[0]] = centre, scale
 
     results = [(x_XD.shape, x_XD.dtype)] * 2 + [((rows,), jnp.float32)] * 2
-    call = pallas_call(kernel, grid=(rows // block,), results=results)
+    call = _pallas_call(kernel, grid=(rows // block,), results=results)
     return call(x_XD, residual_XD, bias_P, gamma_P, beta_P, seeds_BS2, places_4)
 
 
@@ -203,9 +203,9 @@ def add_norm_backward(
     steps = rows // block // programs
 
     def kernel(up, other, total, mean, scale, gamma, seeds, places, dx, dtotal, sums):
-        gamma = read_vector(gamma, places[1], 0, padded, width)
-        drop = dropout(rate, seeds, places[3])
-        row, column = grid_2d(block, padded)
+        gamma = _read_vector(gamma, places[1], 0, padded, width)
+        drop = _dropout(rate, seeds, places[3])
+        row, column = _grid_2d(block, padded)
         is_inside = column < width
         load = functools.partial(plt.load, mask=is_inside, other=0.0)
         number = pl.program_id(0)
@@ -234,7 +234,7 @@ def add_norm_backward(
 
     results = [(total_XD.shape, total_XD.dtype)] * 2
     results.append(((programs, 3, width), jnp.float32))
-    call = pallas_call(kernel, grid=(programs,), results=results)
+    call = _pallas_call(kernel, grid=(programs,), results=results)
     operands = upstream_XD, other_XD, total_XD, mean_X, scale_X, gamma_P
     dx_XD, dtotal_XD, sums_G3D = call(*operands, seeds_BS2, places_4)
     return dx_XD, dtotal_XD, sums_G3D.reshape(programs, -1)
@@ -255,7 +255,7 @@ def _product(
         inner = pl.ds(i * step, step)
         left, columns = x[pl.ds(row, block[0]), inner], pl.ds(column, block[1])
         right = y[columns, inner].T if transposed else y[inner, columns]
-        return total + dot(left, right)
+        return total + _dot(left, right)
 
     return lax.fori_loop(0, depth // step, add, jnp.zeros(block, jnp.float32))
 
@@ -279,13 +279,13 @@ def matmul_gelu(
         # Rounded, as the backward pass reads it.
         y = _product(x, weights, row, column, block, False).astype(product.dtype)
         product[at] = y
-        y = y.astype(jnp.float32) + read_vector(
+        y = y.astype(jnp.float32) + _read_vector(
             bias, places[0], column, block[1], width
         )
         result[at] = (y * _cdf(y)).astype(result.dtype)
 
     results = [((rows, width), x_XD.dtype)] * 2
-    call = pallas_call(
+    call = _pallas_call(
         matmul_gelu_kernel, grid=grid, results=results, warps=8, stages=3
     )
     return tuple(call(x_XD, kernel_DF, bias_P, places_1))
@@ -311,20 +311,20 @@ def matmul_gelu_backward(
         at = pl.ds(row, block[0]), pl.ds(column, block[1])
         upstream = _product(up, weights, row, column, block, True)
         y = product[at].astype(jnp.float32)
-        y += read_vector(bias, places[0], column, block[1], width)
+        y += _read_vector(bias, places[0], column, block[1], width)
         density = jnp.exp(-0.5 * y * y) * np.float32(1 / math.sqrt(2 * math.pi))
         grad = upstream * (_cdf(y) + y * density)
         dx[at] = grad.astype(dx.dtype)
         sums[pl.program_id(0), at[1]] = jnp.sum(grad, 0)
 
     results = [(product_XF.shape, product_XF.dtype), ((grid[0], width), jnp.float32)]
-    call = pallas_call(
+    call = _pallas_call(
         matmul_gelu_backward_kernel, grid=grid, results=results, warps=8, stages=3
     )
     return tuple(call(upstream_XD, kernel_FD, product_XF, bias_P, places_1))
 
 
-def dot(x: Array, y: Array) -> Array:
+def _dot(x: Array, y: Array) -> Array:
     return jnp.dot(x, y, preferred_element_type=jnp.float32)
 
 
@@ -335,11 +335,175 @@ def transposed_matmul(x_XD: Array, y_XF: Array) -> Array:
     )
 
 
+class _Heads:
+    """Parts of the attention of one head of one text, within a kernel."""
+
+    def __init__(self, qkv: Ref, bias: Ref, mask: Ref, seeds: Ref, places: Ref, rate):
+        _, self.length, _, self.heads, self.width = qkv.shape
+        self.text, self.head = pl.program_id(0), pl.program_id(1)
+        self._qkv, self._mask = qkv, mask
+        self._bias = [
+            _read_vector(
+                bias,
+                places[0],
+                (i * self.heads + self.head) * self.width,
+                self.width,
+                3 * self.heads * self.width,
+            )
+            for i in range(3)
+        ]
+        self._drop = _dropout(rate, seeds, places[1])
+
+    def part(self, which: int, first: Array, size: int) -> Array:
+        """Return queries (0), keys (1) or values (2) of some positions, [size, H]."""
+        x = self._qkv[self.text, pl.ds(first, size), which, self.head, :]
+        return (x.astype(jnp.float32) + self._bias[which]).astype(x.dtype)
+
+    def scores(self, q: Array, k: Array, first_key: Array) -> Array:
+        """Return the masked scores of queries and keys, float32."""
+        scores = _dot(q, k.T)
+        mask = self._mask[self.text, pl.ds(first_key, k.shape[0])]
+        return scores * np.float32(self.width**-0.5) + mask
+
+    def drop(self, x: Array, first_query: Array, first_key: Array) -> Array:
+        """Apply dropout to weights [queries, keys] or to their gradient."""
+        query, key = _grid_2d(*x.shape)
+        row = self.head * self.length + first_query + query
+        return self._drop(x, self.text, row * self.length + first_key + key)
+
+    def backward(
+        self,
+        context: Ref,
+        log_sums: Ref,
+        upstream: Ref,
+        q: Array,
+        k: Array,
+        v: Array,
+        first: Array,
+        first_key: Array,
+    ) -> tuple[Array, Array, Array]:
+        """Return the context's gradient, dropped weights, and the scores' gradient."""
+        at = pl.ds(first, q.shape[0])
+        up = upstream[self.text, at, self.head, :]
+        output = context[self.text, at, self.head, :]
+        mean = jnp.sum(up.astype(jnp.float32) * output.astype(jnp.float32), 1)
+        log_sum = log_sums[self.text, self.head, at]
+        weights = jnp.exp(self.scores(q, k, first_key) - log_sum[:, None])
+        grad = self.drop(_dot(up, v.T), first, first_key) - mean[:, None]
+        grad = (weights * grad * np.float32(self.width**-0.5)).astype(q.dtype)
+        return up, self.drop(weights, first, first_key).astype(q.dtype), grad
+
+
+def attention(
+    qkv_BL3NH: Array,
+    bias_P: Array,
+    mask_BL: Array,
+    seeds_BS2: Array,
+    places_2: Array,
+    *,
+    rate: float,
+    block: int,
+) -> tuple[Array, Array]:
+    """Compute attention from queries, keys and values without their bias.
+
+    `places_2` are the place of the bias [3, N, H] and the dropout call's number.
+
+    Returns:
+        The context [B, L, N, H], and log sum exp of the scores [B, N, L], float32.
+    """
+    batch, length, _, heads, width = qkv_BL3NH.shape
+    dtype = qkv_BL3NH.dtype
+
+    def kernel(qkv, bias, mask, seeds, places, context, log_sums):
+        head = _Heads(qkv, bias, mask, seeds, places, rate)
+        first = pl.program_id(2) * block
+        q = head.part(0, first, block)
+
+        def step(i, state):
+            result, largest, total = state
+            first_key = i * block
+            scores = head.scores(q, head.part(1, first_key, block), first_key)
+            new = jnp.maximum(largest, jnp.max(scores, 1))
+            weights, correction = jnp.exp(scores - new[:, None]), jnp.exp(largest - new)
+            dropped = head.drop(weights, first, first_key).astype(dtype)
+            values = head.part(2, first_key, block)
+            result = result * correction[:, None] + _dot(dropped, values)
+            return result, new, total * correction + jnp.sum(weights, 1)
+
+        start = jnp.full(block, -1e30, jnp.float32), jnp.zeros(block, jnp.float32)
+        state = jnp.zeros((block, width), jnp.float32), *start
+        result, largest, total = lax.fori_loop(0, length // block, step, state)
+        at = pl.ds(first, block)
+        context[head.text, at, head.head, :] = (result / total[:, None]).astype(dtype)
+        log_sums[head.text, head.head, at] = largest + jnp.log(total)
+
+    results = [((batch, length, heads, width), dtype)]
+    results.append(((batch, heads, length), jnp.float32))
+    call = _pallas_call(kernel, grid=(batch, heads, length // block), results=results)
+    return call(qkv_BL3NH, bias_P, mask_BL, seeds_BS2, places_2)
+
+
+def attention_backward(
+    qkv_BL3NH: Array,
+    bias_P: Array,
+    mask_BL: Array,
+    seeds_BS2: Array,
+    places_2: Array,
+    context_BLNH: Array,
+    log_sums_BNL: Array,
+    upstream_BLNH: Array,
+    *,
+    rate: float,
+    block: int,
+) -> tuple[Array, Array]:
+    """Return the gradient of `attention`; partial sums of the bias's [G, 3 * N * H].
+
+    A program computes the gradients of some keys and values, then of as many queries.
+    """
+    batch, length, _, heads, width = qkv_BL3NH.shape
+    dtype = qkv_BL3NH.dtype
+    blocks = length // block
+
+    def kernel(qkv, bias, mask, seeds, places, context, log_sums, upstream, dqkv, sums):
+        head = _Heads(qkv, bias, mask, seeds, places, rate)
+        own = pl.program_id(2) * block
+
+        of_scores = functools.partial(head.backward, context, log_sums, upstream)
+        keys, values = head.part(1, own, block), head.part(2, own, block)
+
+        def add_queries(i, state):
+            q = head.part(0, i * block, block)
+            up, dropped, grad = of_scores(q, keys, values, i * block, own)
+            return state[0] + _dot(grad.T, q), state[1] + _dot(dropped.T, up)
+
+        zeros = jnp.zeros((block, width), jnp.float32)
+        dk, dv = lax.fori_loop(0, blocks, add_queries, (zeros, zeros))
+        queries = head.part(0, own, block)
+
+        def add_keys(i, dq):
+            k, v = (head.part(part, i * block, block) for part in (1, 2))
+            return dq + _dot(of_scores(queries, k, v, own, i * block)[2], k)
+
+        dq = lax.fori_loop(0, blocks, add_keys, zeros)
+        for part, grad in enumerate((dq, dk, dv)):
+            at = pl.ds(own, block)
+            dqkv[head.text, at, part, head.head, :] = grad.astype(dtype)
+            number = head.text * blocks + pl.program_id(2)
+            sums[number, part, head.head, :] = jnp.sum(grad, 0)
+
+    results = [(qkv_BL3NH.shape, dtype)]
+    results.append(((batch * blocks, 3, heads, width), jnp.float32))
+    call = _pallas_call(kernel, grid=(batch, heads, blocks), results=results)
+    operands = qkv_BL3NH, bias_P, mask_BL, seeds_BS2, places_2
+    dqkv, sums_G3NH = call(*operands, context_BLNH, log_sums_BNL, upstream_BLNH)
+    return dqkv, sums_G3NH.reshape(batch * blocks, -1)
+
+
 KERNELS = {
     kernel.__name__: kernel
     for kernel in (
         *(add_norm, add_norm_backward, matmul_gelu, matmul_gelu_backward),
-        transposed_matmul,
+        *(attention, attention_backward, transposed_matmul),
     )
 }
-"""Kernels by the name in a call; `device_attention.py` adds its own."""
+"""Kernels by the name in a call."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from electra_tf import compat
@@ -22,6 +23,7 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 _ALIGNED = 64  # places are multiples of it
 _FUSED = 32  # sums in one kernel: XLA would copy more before it adds them
 _KINDS = ("weights", "m", "v")
+State = dict[str, Any]
 _MERGED = re.compile(r"(.*/attention)/(?:query|key|value)/(kernel|bias)$")
 
 
@@ -48,7 +50,8 @@ class FlatState:
         if optimizer.settings.name not in ("adam", "adamw"):
             raise InputError(
                 "optimizer.name must be adam or adamw for a step with kernels for "
-                f"GPUs, not {optimizer.settings.name}; pass --kernels=any"
+                f"GPUs. Received: {optimizer.settings.name}. Train with electra-tf "
+                "pretrain"
             )
         self._pretrainer, self._optimizer = pretrainer, optimizer
         variables = pretrainer.trainable_variables
@@ -181,8 +184,8 @@ class FlatState:
         by_path = dict(zip(self._variables, gradients, strict=True))
         if missing := [path for path, g in by_path.items() if g is None]:
             raise InputError(
-                f"{missing[0]} must have a gradient in a step with kernels for GPUs; "
-                "pass --kernels=any"
+                f"{missing[0]} must have a gradient in a step with kernels for GPUs. "
+                "Train with electra-tf pretrain"
             )
         with tf.name_scope("update"):
             for sums in self._sums.values():
@@ -249,3 +252,35 @@ def _low_paths(pretrainer: Pretrainer, dtype: tf.DType) -> set[str]:
         if isinstance(layer, keras.layers.Dense) and layer.compute_dtype == dtype.name
     )
     return {kernel.path for kernel in kernels}
+
+
+def pack(state: State, layout: dict[str, Any]) -> State:
+    """Return a state with buffers in place of the tensors that they contain.
+
+    A region of a layout is a part of a buffer: `buffer`, `start`, `shape` of one tensor
+    and `paths` of the tensors, which are side by side along the last axis.
+    """
+    buffers = {n: np.zeros(size, np.float32) for n, size in layout["sizes"].items()}
+    state = dict(state)
+    for region in layout["regions"]:
+        tensors = [np.asarray(state.pop(path)) for path in region["paths"]]
+        values = np.stack(tensors, -2).ravel()
+        start = region["start"]
+        buffers[region["buffer"]][start : start + values.size] = values
+    return state | buffers
+
+
+def unpack(state: State, layout: dict[str, Any]) -> State:
+    """Return a state with tensors in place of the buffers that it has."""
+    rest = {n: value for n, value in state.items() if n not in layout["sizes"]}
+    for region in layout["regions"]:
+        if region["buffer"] not in state:
+            continue
+        *outer, last = region["shape"]
+        parts, start = len(region["paths"]), region["start"]
+        size = parts * math.prod(region["shape"])
+        values = np.asarray(state[region["buffer"]])[start : start + size]
+        values = values.reshape(*outer, parts, last)
+        for i, path in enumerate(region["paths"]):
+            rest[path] = values[..., i, :]
+    return rest
