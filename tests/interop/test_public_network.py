@@ -3,10 +3,12 @@
 It is a BERT of 6 x 384 without heads. Needs the extra `interop-test`.
 """
 
+import csv
 import gzip
 import importlib.util
 import json
 import pathlib
+import re
 import zipfile
 
 import numpy as np
@@ -16,7 +18,6 @@ from conftest import python
 import electra_tf
 
 pytestmark = pytest.mark.slow
-TASK = "mrpc"
 # In a process of its own: PyTorch's compiler and TensorFlow do not share one.
 _REFERENCE = """
 import json, sys, numpy, torch, transformers
@@ -79,17 +80,21 @@ def test_hidden_states_are_those_of_transformers(folder, texts, tmp_path):
 
 
 def test_fine_tuning_learns_as_the_trainer_does(folder, data, tmp_path):
+    for name in ("train", "dev"):
+        path = data / f"glue/MRPC/{name}.tsv.gz"
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            rows = [line.rstrip("\n").split("\t") for line in file][1:]
+        with open(tmp_path / f"{name}.csv", "w", encoding="utf-8", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(["text", "text_b", "label"])
+            table.writerows([*row[3:5], row[0]] for row in rows)
     result = python(
         "tools/benchmarks/benchmark_finetune.py",
-        f"--encoder={folder}",
-        f"--data={data / 'glue'}",
-        f"--work={tmp_path}",
-        *("--tasks", TASK, "--seeds=1", "--epochs=1", "--precision=mixed_bfloat16"),
+        *(f"--encoder={folder}", f"--data={tmp_path}", f"--work={tmp_path / 'work'}"),
+        *("--seeds=1", "--epochs=1", "--precision=mixed_bfloat16"),
     )
     assert result.returncode == 0, result.stderr[-2000:]
-    paths = sorted(tmp_path.glob(f"{TASK}-0-*.json"))
-    scores = [json.loads(path.read_text())["score"] for path in paths]
+    scores = [float(n) for n in re.findall(r"\| ([\d.]+)% \(", result.stdout)]
     assert len(scores) == 2
     assert min(scores) > 70  # 68.4 of the larger class
     assert abs(scores[0] - scores[1]) < 8
-    assert TASK in result.stdout

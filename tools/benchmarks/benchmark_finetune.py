@@ -1,91 +1,50 @@
 """Fine-tune a public encoder by `finetune` and by Hugging Face's Trainer.
 
-    tools/benchmark finetune --encoder=minilm --data=glue --work=work
-    tools/benchmark finetune --work=work --report_only
+    tools/benchmark finetune --encoder=minilm --data=folder --work=work
 
-Both train a classifier with BERT's pooler on the same rows, with equal rate, epochs,
-batch size, warm-up, AdamW and clipping, without layer decay. Each training is a process
-of its own, start included. The table has the median and the range of the seeds on
-dev, and medians of CPU seconds and of the largest memory. Results and models stay in
-`work`, so the same command resumes after a stop. Needs the extra `interop-test`.
+Both train a classifier with BERT's pooler on `train.csv` of the folder, with equal
+rate, epochs, batch size, warm-up, AdamW and clipping, without layer decay. Tables have
+the columns text, label and, of pairs, text_b. Each training is a process of its own,
+start included. The table has the median and the range of the seeds' accuracy on
+`dev.csv`, and medians of CPU seconds and of the largest memory; matmul is the time of
+large matmuls of as many FLOPs. Needs the extra `interop-test`.
 """
 
 import argparse
+import csv
 import json
 import os
 import pathlib
-import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
 from typing import Any
 
-TASKS = "mrpc", "rte", "cola", "stsb"
-OURS, TRAINER = "electra_tf", "Trainer"
-BATCH_SIZE = 32
+import peers
+from peers import LIMIT, OURS
+
+TRAINER, BATCH_SIZE = "Trainer", 32
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("--encoder", type=pathlib.Path, help="Folder of a BERT of Hugging Face.")
-    add("--data", type=pathlib.Path, help="Folder of GLUE.")
-    add("--work", type=pathlib.Path, required=True, help="Folder of the results.")
-    add("--tasks", nargs="*", default=TASKS, choices=TASKS)
-    add("--seeds", type=int, default=3)
-    add("--epochs", type=int, default=3)
-    add("--rate", type=float, default=1e-4, help="Learning rate.")
-    add("--length", type=int, default=128, help="Positions of a text, at most.")
-    add("--precision", default="float32", choices=["float32", "mixed_bfloat16"])
-    add("--report_only", action="store_true")
-    options = parser.parse_args()
-    options.work.mkdir(parents=True, exist_ok=True)
-    if not options.report_only:
-        if not (options.encoder and options.data):
-            parser.error("--encoder and --data must be set to train")
-        for seed in range(options.seeds):
-            for task in options.tasks:
-                train(task, seed, options)
-    print(table(options.work))
+def read_rows(path: pathlib.Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
-def train(task: str, seed: int, options: argparse.Namespace) -> None:
-    from electra_tf.config.finetuning import DataConfig
-    from electra_tf.tasks.registry import named
-    from electra_tf.tasks.task_data import Reading
-
-    reading = Reading(DataConfig(), print)
-    data = named(task).training_data(task, str(options.data), reading)
-    dev = data.splits["dev"]
-    runs = {OURS: run_ours, TRAINER: run_trainer}
-    for peer, run in runs.items():
-        path = options.work / f"{task}-{seed}-{peer}.json"
-        if path.exists():
-            continue
-        folder = path.with_suffix("")
-        shutil.rmtree(folder, ignore_errors=True)  # of a training that was stopped
-        predicted, usage = run(folder, data, seed, options)
-        scores = data.scorer.score(dev, data.scorer.parse(predicted, predicted))
-        content = {
-            "score": scores[data.scorer.metric],
-            "metric": data.scorer.metric,
-            "cpu_seconds": round(usage.ru_utime + usage.ru_stime),
-            "gib": round(usage.ru_maxrss / 2**20, 2),
-        }
-        path.write_text(json.dumps(content))
-        print(path.stem, content, flush=True)
+def run_command(*arguments: str) -> dict[str, float]:
+    """Run a Python program; return its CPU seconds and largest memory."""
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"error: {' '.join(arguments)} did not finish")
+    cpu_seconds = usage.ru_utime + usage.ru_stime
+    return {"cpu_seconds": cpu_seconds, "gib": usage.ru_maxrss / 2**20}
 
 
-def run_ours(
-    folder: pathlib.Path, data: Any, seed: int, options: argparse.Namespace
-) -> tuple[list[str], Any]:
-    """Return predictions for dev, and the usage of the process, of `finetune`."""
+def run_ours(folder: pathlib.Path, seed: int, options: argparse.Namespace) -> dict:
     settings = {
         "data.max_length": options.length,
-        "data.double_unordered": False,
         "model.pooler": "tanh",
         "optimizer.name": "adamw",
         "optimizer.learning_rate": options.rate,
@@ -95,80 +54,60 @@ def run_ours(
         "training.precision": options.precision,
         "training.seed": seed,
     }
+    columns = [n for n in read_rows(options.data / "dev.csv")[0] if n != "label"]
     usage = run_command(
-        *("-m", "electra_tf.finetune", f"--task={data.name}"),
+        *("-m", "electra_tf.finetune", "--task=csv", "--label_column=label"),
         *(f"--data={options.data}", f"--checkpoint={options.encoder}"),
-        f"--output={folder}",
+        *(f"--output={folder}", f"--text_columns={','.join(columns)}"),
         *(f"--set={name}={value}" for name, value in settings.items()),
     )
-    lines = (folder / "trial_1" / "dev.tsv").read_text("utf-8").splitlines()[1:]
-    return [line.split("\t")[1] for line in lines], usage
+    rows = read_rows(folder / "trial_1" / "dev.csv")
+    correct = [row["gold"] == row["prediction"] for row in rows]
+    return {**usage, "accuracy": statistics.mean(correct)}
 
 
-def run_trainer(
-    folder: pathlib.Path, data: Any, seed: int, options: argparse.Namespace
-) -> tuple[list[str], Any]:
-    """Return predictions for dev, and the usage of the process, of the Trainer."""
-    from electra_tf.tasks.data import glue
-
-    labels, highest = data.scorer.labels, glue.TASKS[data.name].range[1]
-    splits = {}
-    for name in ("train", "dev"):
-        split = data.splits[name]
-        # Scores from 0 to 1, as `finetune` has them.
-        targets = [labels.index(t) if labels else t / highest for t in split.targets]
-        texts = [[t] if isinstance(t, str) else list(t) for t in split.items]
-        splits[name] = {"texts": texts, "targets": targets}
-    names = "rate", "epochs", "length", "precision"
-    job = {name: getattr(options, name) for name in names} | splits
-    job |= {"encoder": str(options.encoder), "seed": seed}
-    job["outputs"] = len(labels) if labels else 1
+def run_trainer(folder: pathlib.Path, seed: int, options: argparse.Namespace) -> dict:
+    names = "encoder", "data", "rate", "epochs", "length", "precision"
+    job = {name: str(getattr(options, name)) for name in names}
     folder.mkdir()
-    path = folder / "job.json"
-    path.write_text(json.dumps(job))
-    usage = run_command(__file__, "--trainer", str(path))
-    predicted = json.loads((folder / "predicted.json").read_text())
-    return [labels[p] if labels else str(highest * p) for p in predicted], usage
+    job |= {"seed": str(seed), "output": str(folder)}
+    usage = run_command(__file__, "--trainer", json.dumps(job))
+    return usage | json.loads((folder / "results.json").read_text())
 
 
-def run_command(*arguments: str) -> Any:
-    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"error: {' '.join(arguments)} did not finish")
-    return usage
-
-
-def trainer(path: pathlib.Path) -> None:
+def train(job: dict[str, str]) -> None:
+    """Train with the Trainer; write accuracy and FLOPs."""
     import numpy as np
     import torch
     import transformers
 
-    job = json.loads(path.read_text())
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    transformers.set_seed(job["seed"])
+    transformers.set_seed(int(job["seed"]))
     tokenizer = transformers.AutoTokenizer.from_pretrained(job["encoder"])
+    splits = {
+        name: read_rows(pathlib.Path(job["data"], f"{name}.csv"))
+        for name in ("train", "dev")
+    }
+    labels = sorted({row["label"] for row in splits["train"]})
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
-        job["encoder"], num_labels=job["outputs"]
+        job["encoder"], num_labels=len(labels)
     )
 
-    def rows(split: dict[str, Sequence]) -> list[dict[str, Any]]:
-        sides = map(list, zip(*split["texts"], strict=True))
-        encoded = tokenizer(*sides, truncation=True, max_length=job["length"])
-        columns = {**encoded, "labels": split["targets"]}
-        values = zip(*columns.values(), strict=True)
-        return [dict(zip(columns, row, strict=True)) for row in values]
+    def encode(row: dict[str, str]) -> dict[str, Any]:
+        texts = [row[name] for name in ("text", "text_b") if name in row]
+        ids = tokenizer(*texts, truncation=True, max_length=int(job["length"]))
+        return {**ids, "labels": labels.index(row["label"])}
 
-    train_rows = rows(job["train"])
-    steps = -(-len(train_rows) // BATCH_SIZE) * job["epochs"]
+    train_rows, dev_rows = ([*map(encode, split)] for split in splits.values())
+    steps = -(-len(train_rows) // BATCH_SIZE) * int(job["epochs"])
     fit = transformers.Trainer(
         model=model,
         args=transformers.TrainingArguments(
-            output_dir=str(path.parent / "trainer"),
-            num_train_epochs=job["epochs"],
+            output_dir=job["output"],
+            num_train_epochs=int(job["epochs"]),
             per_device_train_batch_size=BATCH_SIZE,
             per_device_eval_batch_size=BATCH_SIZE,
-            learning_rate=job["rate"],
+            learning_rate=float(job["rate"]),
             lr_scheduler_type="linear",
             warmup_steps=round(0.1 * steps),
             weight_decay=0.01,
@@ -178,7 +117,7 @@ def trainer(path: pathlib.Path) -> None:
             train_sampling_strategy="group_by_length",
             bf16=job["precision"] != "float32",
             use_cpu=True,
-            seed=job["seed"],
+            seed=int(job["seed"]),
             dataloader_pin_memory=False,
             logging_strategy="no",
             save_strategy="no",
@@ -190,31 +129,51 @@ def trainer(path: pathlib.Path) -> None:
     )
     fit.train()
     fit.args.train_sampling_strategy = "random"  # else dev is ordered by length too
-    logits, gold, _ = fit.predict(rows(job["dev"]))
-    np.testing.assert_allclose(gold, job["dev"]["targets"], rtol=1e-5)
-    is_score = job["outputs"] == 1
-    predicted = logits[:, 0] if is_score else np.argmax(logits, -1)
-    (path.parent / "predicted.json").write_text(json.dumps(predicted.tolist()))
+    logits, gold, _ = fit.predict(dev_rows)
+    accuracy = float(np.mean(np.argmax(logits, -1) == gold))
+    results = {"accuracy": accuracy, "flops": fit.state.total_flos}
+    pathlib.Path(job["output"], "results.json").write_text(json.dumps(results))
 
 
-def table(work: pathlib.Path) -> str:
-    lines = ["| task | score | by | median (range) | CPU s | GiB |", "|---" * 6 + "|"]
-    for task in TASKS:
-        for peer in (OURS, TRAINER):
-            paths = sorted(work.glob(f"{task}-*-{peer}.json"))
-            if found := [json.loads(path.read_text()) for path in paths]:
-                names = "score", "cpu_seconds", "gib"
-                scores, *costs = (sorted(one[name] for one in found) for name in names)
-                middle, cpu, gib = map(statistics.median, (scores, *costs))
-                lines.append(
-                    f"| {task} | {found[0]['metric']} | {peer} | {middle:.1f} "
-                    f"({scores[0]:.1f} to {scores[-1]:.1f}) | {cpu:.0f} | {gib:.1f} |"
-                )
-    return "\n".join(lines)
+def main() -> None:
+    parser = peers.parser(__doc__)
+    add = parser.add_argument
+    add("--encoder", required=True, help="Folder of a BERT of Hugging Face.")
+    add("--data", type=pathlib.Path, required=True, help="Folder of the tables.")
+    add("--work", type=pathlib.Path, required=True, help="New folder of the models.")
+    add("--seeds", type=int, default=3)
+    add("--epochs", type=int, default=3)
+    add("--rate", type=float, default=1e-4, help="Learning rate.")
+    add("--length", type=int, default=128, help="Tokens of a text, at most.")
+    add("--precision", default="float32", choices=["float32", "mixed_bfloat16"])
+    options = parser.parse_args()
+    options.work.mkdir(parents=True)
+    options.threads = len(os.sched_getaffinity(0))
+    results: dict[str, list[dict]] = {OURS: [], TRAINER: []}
+    for seed in range(options.seeds):
+        for name, run in ((OURS, run_ours), (TRAINER, run_trainer)):
+            results[name].append(run(options.work / f"{name}-{seed}", seed, options))
+    print("| by | accuracy: median (range) | CPU s | GiB |\n|---|---|---|---|")
+    for name, rows in results.items():
+        keys = "accuracy", "cpu_seconds", "gib"
+        scores, cpu, gib = (sorted(row[key] for row in rows) for key in keys)
+        print(
+            f"| {name} | {statistics.median(scores):.1%} ({scores[0]:.1%} to "
+            f"{scores[-1]:.1%}) | {statistics.median(cpu):.0f} | "
+            f"{statistics.median(gib):.1f} |"
+        )
+    seconds = peers.Peer(LIMIT, matmul_seconds, options).ask(results[TRAINER][0])
+    print(f"| {LIMIT} | | {seconds:.0f} | |")
+
+
+def matmul_seconds(name: str, options: argparse.Namespace) -> Any:
+    """Return a function from results to the CPU seconds of as many FLOPs in matmuls."""
+    measure_peak_flops = peers.peak_flops(options, time.process_time)
+    return lambda results: results["flops"] / measure_peak_flops(1e11)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--trainer"]:
-        trainer(pathlib.Path(sys.argv[2]))
+        train(json.loads(sys.argv[2]))
     else:
         main()

@@ -55,31 +55,14 @@ class TorchElectra(torch.nn.Module):
             logits_BMV.flatten(0, 1), labels_BM.view(-1)
         )
         with torch.no_grad():
-            sampled_BM = sample_inverse_cdf(logits_BMV)
+            cdf_BMV = torch.softmax(logits_BMV, -1, torch.float32).cumsum(-1)
+            target_BM1 = torch.rand_like(cdf_BMV[..., :1]) * cdf_BMV[..., -1:]
+            sampled_BM = torch.searchsorted(cdf_BMV, target_BM1)[..., 0]
             corrupted_BL = ids_BL.scatter(1, positions_BM, sampled_BM)
         disc_logits_BL = self.discriminator(corrupted_BL).logits
         fake_BL = (corrupted_BL != ids_BL).float()
         disc = functional.binary_cross_entropy_with_logits(disc_logits_BL, fake_BL)
         return masked_lm + self.weight * disc
-
-
-def sample_inverse_cdf(logits_BMV: torch.Tensor) -> torch.Tensor:
-    size = logits_BMV.shape[-1]
-    width = math.ceil(math.sqrt(size))
-    padding = width * math.ceil(size / width) - size
-    probs_BMV = functional.pad(torch.softmax(logits_BMV, -1), (0, padding))
-    blocks_BMKW = probs_BMV.unflatten(-1, (-1, width))
-    block_BM1 = inverse_cdf_index(blocks_BMKW.sum(-1))
-    index_BM1W = block_BM1[..., None].expand(-1, -1, 1, width)
-    within_BM1 = inverse_cdf_index(blocks_BMKW.gather(2, index_BM1W)[:, :, 0])
-    return (block_BM1 * width + within_BM1)[..., 0]
-
-
-def inverse_cdf_index(probs_BMX: torch.Tensor) -> torch.Tensor:
-    """Return the index where the cumulative sum reaches a random share of the total."""
-    cdf_BMX = probs_BMX.cumsum(-1)
-    target_BM1 = torch.rand_like(cdf_BMX[..., :1]) * cdf_BMX[..., -1:]
-    return (cdf_BMX < target_BM1).sum(-1, keepdim=True)
 
 
 def make_step(config, ids_BL: torch.Tensor, compiled: bool) -> Callable[[], None]:
