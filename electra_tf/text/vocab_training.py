@@ -24,7 +24,7 @@ from electra_tf.text.wordpieces import WholeEntries, split_units
 # Maximum number of different units in memory, about 150 bytes each. Beyond it, units
 # that occurred once are dropped: they are too rare to enter a vocabulary.
 _MAX_UNITS = 4_000_000
-_LONG_UNIT = 64  # longer units rarely repeat; only their words are counted
+_LONG_UNIT = 64  # longer units rarely repeat; their words are counted as units
 _REPEATS = 1000
 
 
@@ -45,7 +45,6 @@ class WordCounter:
         self._characters = CharacterTable(settings)
         self._whole = WholeEntries(settings)
         self._units: collections.Counter[str] = collections.Counter()
-        self._words: collections.Counter[str] = collections.Counter()
         self.dropped = 0
         """That of `WordCounts`."""
 
@@ -54,31 +53,25 @@ class WordCounter:
         for line in lines:
             units = _split_text(line, self._settings, self._whole)
             if max(map(len, units), default=0) > _LONG_UNIT:
-                long = [unit for unit in units if len(unit) > _LONG_UNIT]
-                self._add_words(collections.Counter(long), self._words)
-                self._words = self._bounded(self._words)
-                units = [unit for unit in units if len(unit) <= _LONG_UNIT]
+                units = [part for unit in units for part in self._parts(unit)]
             self._units.update(units)
-        self._units = self._bounded(self._units)
+        self._units, dropped = drop_rare(self._units)
+        self.dropped += dropped
 
     def words(self) -> collections.Counter[str]:
         """Return the count of each word, without over-long words."""
-        words = self._words.copy()
-        self._add_words(self._units, words)
+        words: collections.Counter[str] = collections.Counter()
+        for unit, count in self._units.items():
+            for word in self._words(unit):
+                words[word] += count
         return words
 
-    def _add_words(
-        self, units: collections.Counter[str], words: collections.Counter[str]
-    ) -> None:
-        for unit, count in units.items():
-            for word in self._characters.words(unit):
-                if len(word) <= self._settings.max_word_characters:
-                    words[word] += count
+    def _parts(self, unit: str) -> list[str]:
+        return self._words(unit) if len(unit) > _LONG_UNIT else [unit]
 
-    def _bounded(self, words: collections.Counter[str]) -> collections.Counter[str]:
-        words, dropped = drop_rare(words)
-        self.dropped += dropped
-        return words
+    def _words(self, unit: str) -> list[str]:
+        longest = self._settings.max_word_characters
+        return [word for word in self._characters.words(unit) if len(word) <= longest]
 
 
 def count_words(
