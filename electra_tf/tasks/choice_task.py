@@ -20,7 +20,7 @@ from electra_tf.tasks.data.table import (
 from electra_tf.tasks.score import LabelScorer
 from electra_tf.tasks.task import Items, Task, probability_cells
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
-from electra_tf.tasks.text_data import Errors, good_rows
+from electra_tf.text.data_errors import data_error
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -127,7 +127,7 @@ def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
             f"{table.source} must have a column of the right choice, and has "
             f"{format_list(table.columns, 30)}; name it with --label_column"
         )
-    targets, bad, count = [], Errors(), 0
+    targets, count = [], 0
     columns = [table.columns[name] for name in names]
     has_context = len(names) > 2
     if len(names) > 3 and {type(c) for column in columns for c in column} == {str}:
@@ -146,9 +146,9 @@ def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
             if len(item.choices) != count:
                 detail = f"{len(item.choices)} choices, not {count}"
         if detail:
-            bad[index] = "no choices", detail
+            raise data_error(table.source, table.lines[index], "no choices", detail)
         targets.append(target)
-    return good_rows(table, items, targets if is_labelled else None, bad)
+    return Split(items, targets if is_labelled else None, table.source, table.lines)
 
 
 def _label(table: Table, settings: DataConfig) -> str | None:

@@ -21,7 +21,7 @@ from electra_tf.tasks.task_data import Reading, TaskData, format_counts
 from electra_tf.text.data_errors import data_error
 
 UNBOUNDED = (-np.inf, np.inf)
-Errors = dict[int, tuple[str, str]]  # kind and detail by index of the row
+_Errors = dict[int, tuple[str, str]]  # kind and detail by index of the row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,15 +37,18 @@ class Columns:
     def read(self, table: Table, is_labelled: bool = True) -> Split:
         """Return the texts and targets of a table."""
         table.require((*self.texts, *[self.target] * is_labelled))
-        bad: Errors = {}
+        bad: _Errors = {}
         columns = [_texts(name, table.columns[name], bad) for name in self.texts]
         items = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         targets = None
         if is_labelled:
             targets = self._targets(table.columns[self.target], bad)
-        return good_rows(table, items, targets, bad)
+        if bad:
+            index = min(bad)
+            raise data_error(table.source, table.lines[index], *bad[index])
+        return Split(items, targets, table.source, table.lines)
 
-    def _targets(self, cells: Sequence[Any], bad: Errors) -> list[Any]:
+    def _targets(self, cells: Sequence[Any], bad: _Errors) -> list[Any]:
         """Return the targets of a column; each different text is parsed once."""
         texts = list(map(cell_text, cells))
         different = dict.fromkeys(texts)
@@ -109,7 +112,7 @@ class Columns:
         return score, "a score out of range" * is_bad, detail
 
 
-def _texts(name: str, cells: Sequence[Any], bad: Errors) -> Sequence[str]:
+def _texts(name: str, cells: Sequence[Any], bad: _Errors) -> Sequence[str]:
     """Return a column of texts."""
     if {type(cell) for cell in cells} == {str}:
         return cells
@@ -120,19 +123,6 @@ def _texts(name: str, cells: Sequence[Any], bad: Errors) -> Sequence[str]:
             detail = f"{name!r} is {cell_text(cell):.60}"
             bad.setdefault(index, ("a nested value", detail))
     return list(map(cell_text, cells))
-
-
-def good_rows(
-    table: Table,
-    items: Sequence[Any],
-    targets: Sequence[Any] | None,
-    bad: Errors,
-) -> Split:
-    """Return the rows of a table as a split; raise an error for the first bad one."""
-    if bad:
-        index = min(bad)
-        raise data_error(table.source, table.lines[index], *bad[index])
-    return Split(items, targets, table.source, table.lines)
 
 
 # Training.

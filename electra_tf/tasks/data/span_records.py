@@ -15,7 +15,7 @@ SPAN_KEYS = ("entities", "spans", "ents", "label", "labels")
 _NAMES = (
     ("start", "start_offset", "start_char", "begin"),
     ("end", "end_offset", "end_char"),
-    ("label", "type", "labels", "entity_group", "entity_type", "entity", "tag"),
+    ("label", "type", "entity_group", "entity_type", "entity", "tag"),
 )
 
 
@@ -72,8 +72,6 @@ class SpanForm:
         values: list[Any] = [list(span) for span in spans]
         if self.names:
             values = [dict(zip(self.names, value, strict=True)) for value in values]
-            for value in values if self.names[2] == "labels" else ():
-                value["labels"] = [value["labels"]]
         return {self.text: text, self.spans: values}
 
 
@@ -148,8 +146,6 @@ def _span(value: Any) -> CharacterSpan | None:
     if not isinstance(value, list) or len(value) != 3:
         return None
     start, end, kind = value
-    if isinstance(kind, list) and len(kind) == 1:
-        kind = kind[0]
     is_valid = (
         type(start) is int and type(end) is int and isinstance(kind, str) and kind
     )

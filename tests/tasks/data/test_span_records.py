@@ -34,9 +34,6 @@ FORMS = {  # a function from text and spans to a record
         "text": t, "answer": "accept", "spans": objects(s, token_start=0),
         "tokens": [{"text": "x", "start": 0, "end": 1, "id": 0}],
     },
-    "a list of one type": lambda t, s: {
-        "text": t, "label": [{"start": b, "end": e, "labels": [k]} for b, e, k in s],
-    },
     "spaCy": lambda t, s: {
         "text": t, "ents": objects(s), "tokens": [{"id": 0, "start": 0, "end": 1}],
     },
