@@ -100,7 +100,7 @@ class TagTask(Task):
             if is_named or conll.is_column_file(head, model.tags):
                 return _column_items(model, path, head, reading)
         found = tag_records.parse_unlabelled(
-            read(path, notify=reading.notify, any_json=True),
+            read(path, notify=reading.notify),
             settings,
             model.tokenizer,
             reading.notify,
@@ -231,7 +231,7 @@ def read_sentences(path: str, reading: Reading) -> list[conll.Sentence]:
     """Read a labelled file of columns, or a table."""
     settings, notify = reading.settings, reading.notify
     if _is_table(path, settings, is_labelled=True):
-        table = read(path, notify=notify, any_json=True)
+        table = read(path, notify=notify)
         return tag_records.parse_labelled(table, settings, notify, reading.tokenizer)
     return conll.read_conll(path, settings.word_column, settings.tag_column, notify)
 

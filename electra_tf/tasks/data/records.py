@@ -14,7 +14,8 @@ from electra_tf.text.rows import begins_json, describe_json, is_json, json_rows
 from electra_tf.untrusted_files import parse_json
 
 TEXT = "text"  # column of the lines of a text
-VALUE = "\0"  # column of values of JSON that are no objects
+
+
 Records = Iterator[tuple[int, dict[str, Any]]]  # line on which each begins, and record
 
 
@@ -32,16 +33,11 @@ def _require_utf8(lines: Lines, text: str, source: str, number: int) -> None:
         raise data_error(source, number, "invalid UTF-8", invalid, ENCODING_REMEDY)
 
 
-def json_records(path: str, any_json: bool = False) -> Records:
-    """Yield the objects of a list or of lines, or the only one; a string is a text.
-
-    With `any_json` all other values are objects with `VALUE`.
-    """
+def json_records(path: str) -> Records:
+    """Yield the objects of a list or of lines, or the only one; a string is a text."""
     for number, value in _read_json(path):
         if isinstance(value, dict):
             yield number, value
-        elif any_json:
-            yield number, {VALUE: value}
         elif isinstance(value, str):
             yield number, {TEXT: value}
         else:

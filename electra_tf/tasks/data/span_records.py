@@ -4,7 +4,7 @@ A record is an object with a text and a list of spans.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from electra_tf.tasks.data.schemes import Span
@@ -35,19 +35,18 @@ class SpanForm:
     spans: str  # key of the list of spans
     names: tuple[str, ...] | None = None  # keys of start, end, type; None: a list
 
-    def has_spans(self, record: Any) -> bool:
+    def has_spans(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record has a value for spans, valid or not."""
-        return _fields(record).get(self.spans) is not None
+        return record.get(self.spans) is not None
 
-    def text_of(self, record: Any) -> str | None:
+    def text_of(self, record: Mapping[str, Any]) -> str | None:
         """Return the text of a record; None: it has none."""
-        text = _fields(record).get(self.text)
+        text = record.get(self.text)
         return text if isinstance(text, str) else None
 
-    def parse(self, record: Any) -> tuple[str, list[CharacterSpan]]:
+    def parse(self, record: Mapping[str, Any]) -> tuple[str, list[CharacterSpan]]:
         """Return text and spans of a record; raise ValueError if it has none."""
-        fields = _fields(record)
-        text, values = fields.get(self.text), fields.get(self.spans)
+        text, values = record.get(self.text), record.get(self.spans)
         if not isinstance(text, str):
             raise ValueError(f"{self.text!r} is {text!r:.60}, not a text")
         if not isinstance(values, list):
@@ -75,18 +74,14 @@ class SpanForm:
         return {self.text: text, self.spans: values}
 
 
-def _fields(record: Any) -> dict[str, Any]:
-    return record if isinstance(record, dict) else {}
-
-
 def find_form(
-    records: Sequence[Any], text: str = "text", key: str | None = None
+    records: Sequence[Mapping[str, Any]], text: str = "text", key: str | None = None
 ) -> SpanForm | None:
     """Return the form of records, by given or usual keys; None: they have no spans."""
-    for fields in map(_fields, records):
-        keys = [k for k in ([key] if key else SPAN_KEYS) if _are_spans(fields.get(k))]
-        if len(keys) == 1 and isinstance(fields.get(text), str):
-            first = fields[keys[0]][0]
+    for record in records:
+        keys = [k for k in ([key] if key else SPAN_KEYS) if _are_spans(record.get(k))]
+        if len(keys) == 1 and isinstance(record.get(text), str):
+            first = record[keys[0]][0]
             names = _names(first) if isinstance(first, dict) else None
             return SpanForm(text, keys[0], names)
     return None

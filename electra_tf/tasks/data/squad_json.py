@@ -88,7 +88,7 @@ def read_squad(path: str | os.PathLike, notify: Notify | None = None) -> list[Qu
     whose text the context lacks -1. `notify` gets the number of both, which training
     needs; scores are independent of offsets.
     """
-    parser, found = _parsed(read(os.fspath(path), any_json=True), needs_gold=True)
+    parser, found = _parsed(read(os.fspath(path)), needs_gold=True)
     if not found:
         raise InputError(f"{path} must have a valid question, and has none")
     if notify and (wrong := parser.wrong_offsets):

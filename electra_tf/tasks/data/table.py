@@ -62,18 +62,19 @@ class Table:
         """Raise an error if a column is missing."""
         _require(self.source, names, self.columns)
 
-    def records(self, parse: Callable[[str, str], Any]) -> list[tuple[int, Any]]:
+    def records(
+        self, parse: Callable[[str, str], Any]
+    ) -> list[tuple[int, dict[str, Any]]]:
         """Return number and object of each row, without missing values.
 
-        `parse` converts name and text of a cell of .csv and .tsv. A value of JSON that
-        is no object is returned as it is.
+        `parse` converts name and text of a cell of .csv and .tsv.
         """
         is_text, found = inner_suffix(self.source) in DELIMITED_SUFFIXES, []
         for index, number in enumerate(self.lines):
             row = self.row(index)
             row = {k: parse(k, v) for k, v in row.items()} if is_text else row
             row = {name: value for name, value in row.items() if value is not None}
-            found.append((number, row.get(records.VALUE, row)))
+            found.append((number, row))
         return found
 
     def texts(self, name: str) -> list[str]:
@@ -90,7 +91,6 @@ def read(
     columns: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     notify: Notify = print_note,
-    any_json: bool = False,
 ) -> Table:
     """Read the rows of a file, of standard input, or of a split `tfds:NAME@SPLIT`.
 
@@ -99,12 +99,11 @@ def read(
     empty standard input has no rows. An invalid one is an error.
 
     `columns`: those that must exist and are kept; None: all. `names`: those of a .csv
-    or .tsv without header. `any_json`: whether values of JSON that are no objects are
-    rows, for `Table.records`.
+    or .tsv without header.
     """
     source = path or files.STANDARD_INPUT
     files.refuse_binary(source)
-    builder = Builder(source, columns, any_json)
+    builder = Builder(source, columns)
     with without_collections():
         if source.startswith(TFDS):
             builder.add_records(records.tfds_records(source))
@@ -121,10 +120,8 @@ def read(
 class Builder:
     """Columns that grow by batches of rows."""
 
-    def __init__(
-        self, source: str, wanted: Sequence[str] | None, any_json: bool = False
-    ):
-        self.source, self.wanted, self.any_json = source, wanted, any_json
+    def __init__(self, source: str, wanted: Sequence[str] | None):
+        self.source, self.wanted = source, wanted
         self._columns: dict[str, list] = {}
         self._known: dict[str, dict[str, str]] = {}
         self.lines = array.array("q")
@@ -168,7 +165,7 @@ Reader = Callable[[str | None, Builder, Sequence[str] | None], None]
 
 
 def _read_json(path: str, builder: Builder, _: Any) -> None:
-    builder.add_records(records.json_records(path, builder.any_json))
+    builder.add_records(records.json_records(path))
 
 
 def _read_delimited(path: str, builder: Builder, names: Sequence[str] | None) -> None:

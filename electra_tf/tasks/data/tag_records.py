@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
@@ -15,7 +15,6 @@ from electra_tf.tasks.data.span_records import SpanForm, find_form, to_word_span
 from electra_tf.tasks.data.table import Table
 from electra_tf.tasks.labels import is_like_list, parse_cell
 from electra_tf.text.data_errors import data_error
-from electra_tf.text.rows import describe_json
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 
@@ -31,6 +30,9 @@ _TAG_KEYS = (
 )  # fmt: skip
 
 
+_Record = Mapping[str, Any]
+
+
 @dataclasses.dataclass(frozen=True)
 class _Parser:
     """Parser of the records of one file."""
@@ -42,7 +44,7 @@ class _Parser:
     form: SpanForm | None  # the form of texts with spans; None: there are none
     tokenizer: WordPieceTokenizer
 
-    def spans(self, record: Any, line: int) -> Sentence:
+    def spans(self, record: _Record, line: int) -> Sentence:
         """Return a text with spans; ValueError: it is none."""
         text, spans = self.form.parse(record)
         sentence = self.text(text, line)
@@ -58,10 +60,8 @@ class _Parser:
         words = tuple(text[start:end] for start, end in offsets)
         return Sentence(words, None, self.source, line, True, text, offsets)
 
-    def labelled(self, record: Any, line: int) -> Sentence:
+    def labelled(self, record: _Record, line: int) -> Sentence:
         """Return lists of words and tags; ValueError: they are none."""
-        if not isinstance(record, dict):
-            raise ValueError(f"{describe_json(record)}, not an object")
         columns = []
         for key in (self.words[0], self.tags[0]):
             values = record.get(key)
@@ -84,23 +84,18 @@ class _Parser:
         named = tuple(self.names[tag] if isinstance(tag, int) else tag for tag in tags)
         return Sentence(tuple(words), named, self.source, line, True)
 
-    def unlabelled(self, record: Any, line: int) -> tuple[Sentence, str]:
+    def unlabelled(self, record: _Record, line: int) -> tuple[Sentence, str]:
         """Return words or a text, with its labels, and why it has none; mostly "".
 
         ValueError: it is neither. Labels are not needed, so wrong ones are left out.
         """
-        if isinstance(record, str):
-            return self.text(record, line), ""
         text = self.form and self.form.text_of(record)
         if text and (self.form.has_spans(record) or not _has_words(record)):
             bare = dataclasses.replace(self.text(text, line), form=self.form)
             if not self.form.has_spans(record):
                 return bare, ""
             return self._labelled_or(bare, lambda: self.spans(record, line))
-        fields = record if isinstance(record, dict) else {}
-        word_key = next((k for k in self.words if _is_input(fields.get(k))), None)
-        if not isinstance(record, dict):
-            raise ValueError(f"{describe_json(record)}, not an object or a string")
+        word_key = next((k for k in self.words if _is_input(record.get(k))), None)
         if word_key is None:
             keys = " or ".join(self.words)
             raise ValueError(
@@ -200,8 +195,7 @@ def parse_unlabelled(
             sentence, reason = parser.unlabelled(value, line)
         except ValueError as error:
             raise InputError(f"{source}:{line}: {error}") from error
-        name = value.get("id") if isinstance(value, dict) else None
-        items.append((sentence, name))
+        items.append((sentence, value.get("id")))
         wrong += [f"{source}:{line}: {reason}"] * bool(reason)
     if wrong:
         notify(
@@ -224,7 +218,7 @@ def _parse_cell(name: str, cell: str) -> Any:
 
 def _parser(
     source: str,
-    records: Sequence[Any],
+    records: Sequence[_Record],
     settings: DataConfig,
     form: SpanForm | None,
     tokenizer: WordPieceTokenizer | None,
@@ -243,16 +237,15 @@ def _parser(
     )
 
 
-def _form(records: Sequence[Any], settings: DataConfig) -> SpanForm | None:
+def _form(records: Sequence[_Record], settings: DataConfig) -> SpanForm | None:
     """Return the form of texts with spans; None: they have none."""
     text = next(iter(settings.text_columns), TEXT)
     return find_form(records, text, settings.spans_column or settings.label_column)
 
 
-def _keys(records: Sequence[Any]) -> list[str]:
+def _keys(records: Sequence[_Record]) -> list[str]:
     """Return the keys of records, in their order."""
-    found = (record for record in records if isinstance(record, dict))
-    return list(dict.fromkeys(key for record in found for key in record))
+    return list(dict.fromkeys(key for record in records for key in record))
 
 
 def _is_input(value: Any) -> bool:
@@ -261,14 +254,14 @@ def _is_input(value: Any) -> bool:
     return all(isinstance(one, str) for one in values)
 
 
-def _has_list(record: Any) -> bool:
-    """Return whether a record is or has a list, or a text like one that is broken."""
-    values = record.values() if isinstance(record, dict) else [record]
+def _has_list(record: _Record) -> bool:
+    """Return whether a record has a list, or a text like one that is broken."""
+    values = record.values()
     is_text = (isinstance(value, str) and is_like_list(value) for value in values)
     return any(isinstance(value, list) for value in values) or any(is_text)
 
 
-def _has_words(record: Any) -> bool:
+def _has_words(record: _Record) -> bool:
     """Return whether a record has words; some tools have tokens as objects."""
-    lists = [record.get(k) for k in WORD_KEYS] if isinstance(record, dict) else []
+    lists = [record.get(k) for k in WORD_KEYS]
     return any(isinstance(v, list) and v and isinstance(v[0], str) for v in lists)

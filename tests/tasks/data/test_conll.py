@@ -199,7 +199,6 @@ BAD_RECORDS = {
     "empty": ({"tokens": [], "ner_tags": []}, r"'tokens' is \[\]"),
     "space": ({**GOOD, "tokens": ["New York", "in", "x"]}, "'New York'"),
     "true": ({**GOOD, "ner_tags": [True, "O", "O"]}, "True"),
-    "a list": (["a"], "list"),
 }
 
 

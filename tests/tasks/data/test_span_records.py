@@ -118,11 +118,6 @@ def test_the_text_of_a_span_must_be_that_of_its_offsets(read):
         read([{"text": "😀" + TEXTS[0], "spans": spans}])
 
 
-def test_records_without_keys_have_none(read):
-    with pytest.raises(InputError, match="of the keys none; name them"):
-        read([["a"], ["b"]])
-
-
 def test_spaces_around_a_span_belong_to_no_word(read):
     (sentence,), _ = read([{"text": TEXTS[0], "label": [[3, 9, "X"]]}])
     assert sentence.tags == ("O", "S-X", "O", "O", "O")

@@ -168,7 +168,7 @@ BAD_GOLD = {
 @pytest.mark.parametrize("bad", BAD_GOLD.values(), ids=BAD_GOLD)
 def test_predictions_need_no_valid_answers(write, bad):
     path = write("dev.json", squad(qa(id="z"), bad, qa(id="y", answers=[answer("X")])))
-    table = read(path, any_json=True)
+    table = read(path)
     with pytest.raises(InputError):
         read_squad(path)
     notes = []
