@@ -22,7 +22,7 @@ from electra_tf.runs.conversion import convert_checkpoint
 from interop.numpy_forward import hidden_states
 from interop.test_conversion import every_layer, load_electra
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.tools
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
 WORDS += [f"##{word}" for word in WORDS[5:]]
 WORDS += [f"word{n}" for n in range(999 - len(WORDS))]
@@ -373,6 +373,7 @@ def original():
     return [os.environ[name] for name in names]
 
 
+@pytest.mark.slow
 def test_graph_of_the_original(pair, original):
     name, (embedding, *sizes), models, folder = pair
     parts = f"{folder / 'discriminator'},{folder / 'generator'}"

@@ -17,7 +17,7 @@ from conftest import python
 
 import electra_tf
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.tools
 # In a process of its own: PyTorch's compiler and TensorFlow do not share one.
 _REFERENCE = """
 import json, sys, numpy, torch, transformers
@@ -79,6 +79,7 @@ def test_hidden_states_are_those_of_transformers(folder, texts, tmp_path):
         assert difference.max() < 1e-4
 
 
+@pytest.mark.slow
 def test_fine_tuning_learns_as_the_trainer_does(folder, data, tmp_path):
     for name in ("train", "dev"):
         path = data / f"glue/MRPC/{name}.tsv.gz"

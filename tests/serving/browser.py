@@ -64,9 +64,10 @@ def chromium(folder):
         pytest.skip("no chromium and chromedriver (Debian: chromium-driver)")
     options = {
         "binary": program,
-        "args": ["--headless", "--no-sandbox", "--disable-gpu",
-                 "--disable-dev-shm-usage", "--window-size=900,800",
-                 f"--user-data-dir={folder}"],
+        "args": ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+                 "--disable-dev-shm-usage", "--disable-background-networking",
+                 "--disable-component-update", "--disable-sync", "--disable-quic",
+                 "--window-size=900,800", f"--user-data-dir={folder}"],
     }  # fmt: skip
     wanted = {"goog:chromeOptions": options, "timeouts": {"implicit": 20_000}}
     with subprocess.Popen(
