@@ -6,7 +6,7 @@ import os
 
 from electra_tf.config import loader
 from electra_tf.errors import InputError
-from electra_tf.interop.hub import check_package, is_hub_id
+from electra_tf.interop.hub import is_hub_id
 from electra_tf.preset_files import preset_folder, preset_names
 from electra_tf.storage.objects import is_url
 
@@ -14,7 +14,6 @@ from electra_tf.storage.objects import is_url
 def check_exists(name: str | os.PathLike | None) -> None:
     """Raise an InputError if a path does not exist and is no other name of a model."""
     for part in split_pair(os.fspath(name or "")):
-        check_package(part)
         if part and not _exists(part):
             if near := difflib.get_close_matches(part, preset_names(), 1, 0.8):
                 raise InputError(f"{part!r} does not exist. Did you mean {near[0]!r}?")

@@ -1,6 +1,5 @@
 """Find models of the Hugging Face hub in its cache, and download them."""
 
-import importlib.util
 import os
 import re
 
@@ -25,12 +24,6 @@ def is_hub_id(path: str) -> bool:
     return owner not in (".", "..") and not os.path.isdir(owner)
 
 
-def check_package(path: str) -> None:
-    """Raise an InputError for a hub id if models of the hub cannot be downloaded."""
-    if is_hub_id(path) and importlib.util.find_spec("huggingface_hub") is None:
-        raise _unavailable(path, "there is no package huggingface_hub")
-
-
 def local_folder(path: str) -> str:
     """Return the folder of a hub id's files, cached or downloaded, or another path.
 
@@ -38,7 +31,6 @@ def local_folder(path: str) -> str:
     """
     if not is_hub_id(path):
         return path
-    check_package(path)
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 
