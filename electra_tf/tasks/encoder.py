@@ -27,8 +27,8 @@ VectorPooling = Literal["mean", "cls"]
 
 _PRETRAINED_ONLY = (
     "the encoder was only pre-trained, so the cosines of its vectors say little about "
-    "meaning. Use a sentence encoder such as all-MiniLM-L6-v2; see the page Use the "
-    "encoder, Embeddings"
+    "meaning. Use a sentence encoder such as all-MiniLM-L6-v2; see the page Compare "
+    "texts and search by meaning"
 )
 BATCH_SIZES = range(1, 2**31)
 
