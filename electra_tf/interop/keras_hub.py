@@ -60,8 +60,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         name = config.get("registered_name")
         raise InputError(f"{path!r} is a preset of {name!r}, not of ElectraBackbone")
     shape, tensors = _shape(config.get("config"), config_file), read_hdf5_file(file)
-    for name, array in tensors.items():
-        check_finite(array, name, file)
+    check_finite(tensors, file)
     network = Network(
         "encoder", shape, tensors,
         format="keras_hub", activation="gelu_tanh", source=file,

@@ -28,7 +28,8 @@ from electra_tf.interop.pretrained import (
     choose_tokenizer,
     explain_left_out,
 )
-from electra_tf.interop.tensor_bundle import read_shapes
+from electra_tf.interop.tensor_bundle import read_bundle, read_shapes
+from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.untrusted_files import read_json
 
@@ -41,7 +42,7 @@ _NOT_READ = {
     "^save_counter": "the number of checkpoints saved",
     "^global_step": "the number of the step",
     "^model/": "a network of Model Garden's pretrainer beside the encoder",
-    "^optimizer/": "a state of the optimizer",
+    r"^optimizer/|/\.OPTIMIZER_SLOT/": "a state of the optimizer",
 }
 
 
@@ -54,12 +55,13 @@ def accepts(path: str) -> bool:
 def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read the item `encoder`; a pair's generator has a folder of its own."""
     prefix = tf1.find_prefix(path) or path
-    tensors = tf1.read_checkpoint(prefix)
+    tensors = read_bundle(prefix)
     shape, last = _shape(tensors, prefix)
     network = Network(
         "encoder", shape, tensors, None, "model_garden", _PREFIXES, "gelu_tanh", prefix
     )
     ours = network.to_ours()
+    check_finite({name: tensors[name] for name in sorted(network.names)}, prefix)
     pooler = {f"^{_LAYER}{last}/": "pooler_transform, which ELECTRA has not"}
     left_out = explain_left_out(
         tensors.keys() - network.names, _NOT_READ | pooler, prefix

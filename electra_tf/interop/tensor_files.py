@@ -47,7 +47,7 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
         for name, array in reader(file).items():
             if name in tensors:
                 raise InputError(f"{path}: {name!r} is in two shards")
-            check_finite(array, name, file)
+            check_finite({name: array}, file)
             tensors[name] = array
     if missing := sorted(weight_map.keys() - tensors.keys()):
         raise InputError(f"{path} lists {format_list(missing)}, which no shard has")
@@ -91,10 +91,12 @@ def _weight_map(index: str) -> Mapping[str, str]:
         return weight_map
 
 
-def check_finite(array: np.ndarray, name: str, path: str) -> None:
-    """Raise an error if numbers of a file's tensor are NaN or infinite."""
-    if is_float(array) and not np.isfinite(array).all():
-        bad = int(array.size - np.isfinite(array).sum())
-        raise InputError(
-            f"{path}: {bad:,} of {array.size:,} values of {name!r} are NaN or infinite"
-        )
+def check_finite(tensors: Mapping[str, np.ndarray], path: str) -> None:
+    """Raise an error if numbers of a file's tensors are NaN or infinite."""
+    for name, array in tensors.items():
+        if is_float(array) and not np.isfinite(array).all():
+            bad = int(array.size - np.isfinite(array).sum())
+            raise InputError(
+                f"{path}: {bad:,} of {array.size:,} values of {name!r} are NaN or "
+                "infinite"
+            )

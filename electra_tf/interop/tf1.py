@@ -1,12 +1,15 @@
 """Read pre-trained TensorFlow 1 checkpoints of google-research/electra, and BERT's.
 
+Slots of optimizers, averages of weights and states of training are left out.
+
 Source: google-research/electra model/modeling.py and model/optimization.py.
 """
 
+import collections
 import glob
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -31,7 +34,10 @@ _NOT_READ = {
     "^beta[12]_power": "a state of TensorFlow's Adam",
     f"^{_STEP}": "the number of the step",
 }
-_IS_SLOT = re.compile("/adam_[mv]$")
+_SCOPES = (
+    "electra/", "generator/", "bert/", "discriminator_predictions/",
+    "generator_predictions/",
+)  # fmt: skip
 _WORDS = "embeddings/word_embeddings"
 
 
@@ -72,31 +78,53 @@ def accepts(path: str) -> bool:
 def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read the networks of a checkpoint, beside which is `vocab.txt`."""
     prefix = find_prefix(path) or path
-    tensors = read_checkpoint(prefix)
+    tensors = read_bundle(prefix)
     networks = [
         _read_network(tensors, role, prefixes, prefix)
         for role, prefixes in _networks(tensors, prefix)
     ]
     used = set().union(*(network.origin.names for network in networks))
-    slots = {name for name in tensors if _IS_SLOT.search(name)}
-    left_out = explain_left_out(tensors.keys() - used - slots, _NOT_READ, prefix)
-    if slots:
-        left_out[f"{len(slots):,} slots of Adam"] = "another optimizer begins anew"
+    check_finite({name: tensors[name] for name in sorted(used)}, prefix)
     return PretrainedModel.of_networks(
         networks,
         choose_tokenizer(vocab, os.path.dirname(prefix)),
         prefix,
-        step=int(tensors[_STEP]) if _STEP in tensors else 0,
-        left_out=left_out,
+        step=_step(tensors),
+        left_out=_left_out(tensors, used, prefix),
     )
 
 
-def read_checkpoint(prefix: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a TensorFlow checkpoint, as views of its files."""
-    tensors = read_bundle(prefix)
-    for name, array in tensors.items():
-        check_finite(array, name, prefix)
-    return tensors
+def _step(tensors: Mapping[str, np.ndarray]) -> int:
+    """Return the number of the step, also of shape [1]; 0: there is none."""
+    step = tensors.get(_STEP, np.zeros(0))
+    return int(step.item()) if step.size == 1 and step.dtype.kind in "iu" else 0
+
+
+def _left_out(
+    tensors: Mapping[str, np.ndarray], used: Collection[str], source: str
+) -> dict[str, str]:
+    """Return why tensors are not read; reject unknown weights of the networks.
+
+    TensorFlow names slots and averages `VARIABLE/SLOT`.
+    """
+    slots = collections.Counter()
+    others, scopes = set(), collections.defaultdict(list)
+    for name in tensors.keys() - used:
+        variable, _, slot = name.rpartition("/")
+        is_known = any(re.search(pattern, name) for pattern in _NOT_READ)
+        if variable in tensors:
+            slots[slot] += 1
+        elif is_known or name.startswith(_SCOPES):
+            others.add(name)
+        else:
+            scopes[name.partition("/")[0]].append(name)
+    left_out = explain_left_out(others, _NOT_READ, source)
+    for slot, count in sorted(slots.items()):
+        left_out[f"slots {slot} ({count:,})"] = "optimizers and averages begin anew"
+    for scope, names in sorted(scopes.items()):
+        shown = names[0] if len(names) == 1 else f"{len(names):,} tensors {scope}/..."
+        left_out[shown] = "no weight of the networks"
+    return left_out
 
 
 def _networks(

@@ -264,15 +264,33 @@ def test_names_are_those_of_the_released_small_model(data):
     assert all(shapes[name] == size for name, size in named.items() if shapes[name])
 
 
-def test_slots_of_a_tf1_checkpoint_are_left_out(converted, tmp_path):
-    slots = {"electra/x/adam_m": np.zeros(2), "electra/x/adam_v": np.zeros(2)}
-    tiny.tf1(tmp_path / "tf1", converted, **slots)
+def test_slots_and_states_of_a_tf1_checkpoint_are_left_out(converted, tmp_path):
+    table = "electra/embeddings/word_embeddings"
+    slots = (
+        "adam_m", "adam_v", "Adam", "Adam_1", "LAMB", "lamb_m", "Momentum",
+        "AdamWeightDecayOptimizer", "ExponentialMovingAverage",
+    )  # fmt: skip
+    more = {f"{table}/{name}": np.full(2, np.nan, np.float32) for name in slots}
+    more |= {"loss_scale": np.float32(np.inf), "global_step": np.array([7])}
+    more |= {f"training/Adam/{name}": np.zeros(2) for name in "ab"}
+    tiny.tf1(tmp_path / "tf1", converted, **more)
     report = convert_checkpoint(tmp_path / "tf1", tmp_path / "ours")
-    assert "left out: 2 slots of Adam" in str(report)
+    for name in slots:
+        assert f"left out: slots {name} (1): " in str(report)
+    assert "left out: loss_scale: " in str(report)
+    assert "left out: 2 tensors training/" in str(report)
     before, after = (open_checkpoint(str(f)) for f in (converted, tmp_path / "ours"))
+    assert after.step == 7
     assert not after.slots()
     for name, array in before.weights().items():
         np.testing.assert_array_equal(after.weights()[name], array)
+
+
+def test_unknown_weights_of_a_tf1_network_are_an_error(converted, tmp_path):
+    name = "electra/encoder/layer_0/attention/gate/kernel"
+    tiny.tf1(tmp_path / "tf1", converted, **{name: np.zeros(2, np.float32)})
+    with pytest.raises(InputError, match=name):
+        convert_checkpoint(tmp_path / "tf1", tmp_path / "ours")
 
 
 CHINESE = (
