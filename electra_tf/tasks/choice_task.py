@@ -1,8 +1,9 @@
 """Multiple choice in files: SWAG, RACE, CommonsenseQA, and columns of other names."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -114,12 +115,54 @@ def _read_splits(files: Mapping[str, str], reading: Reading) -> dict[str, Split]
         label = _label(table, reading.settings)
         is_labelled = split != "test" or table.has_values(label)
         splits[split] = _read_choices(table, reading, is_labelled)
-    return splits
+    return _resolve(splits)
+
+
+class _Readings(NamedTuple):
+    """What a label may mean: None where it has no such meaning."""
+
+    position: int | None  # as a number from 0 or a letter
+    text: int | None  # as the text of a choice
+
+
+def _resolve(splits: Mapping[str, Split]) -> dict[str, Split]:
+    """Return splits whose targets are numbers of choices, read by one rule for all.
+
+    Labels are positions where all are, and texts where all are; those that are both
+    are an error unless their meanings agree.
+    """
+    labels = [label for split in splits.values() for label in split.targets or ()]
+    only_texts = any(label.position is None for label in labels)
+    only_positions = any(label.text is None for label in labels)
+    resolved = {}
+    for name, split in splits.items():
+        targets = split.targets and []
+        for index, (position, text) in enumerate(split.targets or ()):
+            if only_texts != only_positions:
+                number = text if only_texts else position
+            elif None in (position, text):
+                number = text if position is None else position
+            elif position == text:
+                number = text
+            else:
+                choices = split.items[index].choices
+                raise data_error(
+                    split.source,
+                    split.lines[index],
+                    "an ambiguous label",
+                    f"it is the number or letter of the choice {choices[position]!r} "
+                    f"and the text of the choice {choices[text]!r}",
+                    "write numbers from 0, letters (A, B, ...) or texts, whichever "
+                    "cannot be mistaken for another choice",
+                )
+            targets.append(str(number))
+        resolved[name] = dataclasses.replace(split, targets=targets)
+    return resolved
 
 
 @without_collections()
 def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
-    """Return the texts with choices of a table, and the numbers of the right ones."""
+    """Return the texts with choices of a table, and the readings of their labels."""
     names = _columns(table, reading.settings)
     label = _label(table, reading.settings)
     if is_labelled and label is None:
@@ -194,19 +237,21 @@ def _item(cells: Sequence[Any], has_context: bool) -> Choices | str:
     return Choices(texts[0], tuple(map(cell_text, choices)), " ".join(texts[1:]))
 
 
-def _target(value: Any, choices: Sequence[str], cell: Any) -> str | None:
-    """Return the number of the right choice, given as label, number, letter or text."""
+def _target(value: Any, choices: Sequence[str], cell: Any) -> _Readings | None:
+    """Return what the label of a row means; None: no choice."""
     text = cell_text(value).strip()
     names = cell.get("label") if isinstance(cell, dict) else None
     if isinstance(cell, list):
         names = [one.get("label") for one in cell if isinstance(one, dict)]
     names = list(map(cell_text, names)) if isinstance(names, list) else []
-    if text and text in names:
-        number = names.index(text)
-    elif text.isdecimal():
+    number = None
+    if text and text in names[: len(choices)]:
+        return _Readings(names.index(text), names.index(text))
+    if text.isdecimal():
         number = int(text)
     elif len(text) == 1 and text in _LETTERS:
         number = _LETTERS.index(text)
-    else:
-        number = choices.index(text) if text in choices else -1
-    return str(number) if 0 <= number < len(choices) else None
+    if number is not None and number >= len(choices):
+        number = None
+    readings = _Readings(number, choices.index(text) if text in choices else None)
+    return None if readings == (None, None) else readings

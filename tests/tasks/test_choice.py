@@ -83,6 +83,36 @@ def test_published_layouts_and_named_columns(write, layout):
     assert list(map(int, split.targets)) == targets
 
 
+NUMBERS = '{"question": "of", "choices": ["3", "1", "0", "2"], "label": "%s"}'
+
+
+@pytest.mark.parametrize(
+    ("rows", "targets"),
+    [
+        ([NUMBERS % 2, NUMBERS.replace("3", "5") % 0], "1: .*'0' .*'2'"),
+        ([NUMBERS % 1, NUMBERS % 1], [1, 1]),
+        ([NUMBERS % 1, NUMBERS % "x1"], "no choice"),
+        ([NUMBERS.replace('"2"', '"x"') % "x", NUMBERS % 0], [3, 2]),  # texts
+        ([NUMBERS.replace('"2"', '"x"') % 2, NUMBERS % 0], [2, 0]),  # numbers
+        ([NUMBERS.replace('"3", "1", "0"', '"C", "A", "D"') % "A"] * 2, "1: .*'C'"),
+        (
+            [NUMBERS.replace('"3", "1", "0"', '"C", "A", "D"') % "B", NUMBERS % 1],
+            [1, 1],
+        ),
+    ],
+)
+def test_labels_are_texts_or_positions_in_all_rows(write, rows, targets):
+    path = write("data/train.jsonl", "\n".join(rows))
+    write("data/dev.jsonl", NUMBERS % 1)
+    folder = path.rpartition("/")[0]
+    if isinstance(targets, str):
+        with pytest.raises(InputError, match=targets):
+            tiny.read_task("choice", folder, DataConfig())
+    else:
+        split = tiny.read_task("choice", folder, DataConfig()).splits["train"]
+        assert list(map(int, split.targets)) == targets
+
+
 def test_a_blank_is_filled_and_a_question_stands_before_a_choice():
     assert Choices("t", ("x",), "of _ ?").pairs() == [("t", "of x ?")]
     assert Choices("t", ("x",), "q").pairs() == [("t", "q x")]
