@@ -141,6 +141,47 @@ def run(program, *arguments, cwd=None, check=True):
     return result
 
 
+PROGRAMS = {
+    "python": 'case "$*" in *ensurepip*) exit 1 ;; esac; exec "$REAL" "$@"',
+    "python_old": '[ "$1" = --version ] && echo "Python 3.9.2"; exit 1',
+    "df": "echo; echo /dev/disk 9000000 7800000 1200000 87% /",
+}
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize(
+    ("python", "command", "words"),
+    [
+        ("python", "quickstart", ["ensurepip", "python3-venv"]),
+        ("python_old", "test", ["3.11 to 3.13", "3.9.2", "PYTHON="]),
+        (sys.executable, "quickstart", ["3 GB", "1 GB"]),
+        (sys.executable, "test", ["5 GB", "1 GB"]),
+    ],
+)
+def test_what_is_missing_is_an_error_first(tmp_path, python, command, words):
+    (tmp_path / "tools").mkdir()
+    for name in ("install", "quickstart", "test"):
+        shutil.copy(ROOT / "tools" / name, tmp_path / "tools")
+    shutil.copy(ROOT / "setup.cfg", tmp_path)
+    for name, body in PROGRAMS.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    paths = f"{tmp_path}:{os.environ['PATH']}"
+    variables = {"PYTHON": str(tmp_path / python), "REAL": sys.executable}
+    result = subprocess.run(
+        [tmp_path / "tools" / command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables, "PATH": paths},
+    )
+    assert result.returncode == 1
+    error = result.stderr.strip()
+    assert error.startswith("error: ")
+    assert "\n" not in error
+    assert all(word in error for word in words)
+    assert not result.stdout
+
+
 @pytest.fixture(scope="module")
 def wheel(checkout, environment, tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
