@@ -103,7 +103,11 @@ def _flag(flag: flags.Flag) -> str:
     label = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
     given = flag.default not in (None, "", [], False)
     default = f"`{flag.default_as_str.strip(chr(39))}`" if given else ""
-    return f"| `{label}` | {default} | {_text(flag.help)} |\n"
+    # absl begins the text of a choice with its values in angle brackets.
+    text = re.sub(r"^<([^>]*)>: ", "", flag.help)
+    if choices := getattr(flag.parser, "enum_values", None):
+        text += f" One of {', '.join(f'`{value}`' for value in choices)}."
+    return f"| `{label}` | {default} | {_text(text)} |\n"
 
 
 def _sections(config: type) -> str:
