@@ -16,7 +16,13 @@ from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, IdRows, check_num_targets
-from electra_tf.tasks.labels import THRESHOLD, label_sets, multi_hot, values_of
+from electra_tf.tasks.labels import (
+    THRESHOLD,
+    label_sets,
+    multi_hot,
+    names_of,
+    values_of,
+)
 from electra_tf.tasks.losses import (
     Loss,
     class_loss,
@@ -94,7 +100,7 @@ class TextClassifier(PooledTextModel):
         multi_label: bool = False,
         **options: Any,
     ):
-        self.labels = self.output_names = tuple(map(str, labels))
+        self.labels = self.output_names = names_of(labels, "labels")
         self.pairs = pairs
         self.multi_label, count = bool(multi_label), len(self.labels)
         if len(set(self.labels)) < max(count, 1 if multi_label else 2):
@@ -118,7 +124,8 @@ class TextClassifier(PooledTextModel):
         Args:
             path_or_name: As for `TextModel.from_preset`.
             num_classes: Number of classes, named "0", "1", ...
-            labels: Names of the classes, in place of `num_classes`.
+            labels: Names of the classes, in place of `num_classes`: a list, or a
+                dictionary of indices by name (`label2id`) or of names by index.
             multi_label: Whether a text has any number of classes; None: exactly one, or
                 as the saved model.
             options: Other arguments of `TextModel.from_preset`.
@@ -131,7 +138,7 @@ class TextClassifier(PooledTextModel):
                 )
             labels = range(num_classes)
         if labels is not None:
-            options["labels"] = tuple(map(str, labels))
+            options["labels"] = names_of(labels, "labels")
         if multi_label is not None:
             options["multi_label"] = multi_label
         return super().from_preset(path_or_name, **options)

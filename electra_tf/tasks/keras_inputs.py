@@ -18,7 +18,7 @@ from electra_tf.errors import InputError
 from electra_tf.tasks import examples as batches
 from electra_tf.tasks import text_inputs
 from electra_tf.tasks.examples import EncodedExamples, IdRows
-from electra_tf.tasks.labels import check_rows
+from electra_tf.tasks.labels import check_rows, in_order_of
 from electra_tf.tasks.losses import squeeze_column
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.task_methods import TaskMethods
@@ -87,6 +87,7 @@ def _takes_columns(model: TaskMethods) -> bool:
 def _targets_of_ids(model: TaskMethods, y: Any) -> Any:
     """Return the targets of ids, a column as values; check rows of classes."""
     require_targets(y)
+    y = in_order_of(model.output_names, y)
     if model.metric_kind == "label_sets":
         check_rows(y, model.num_outputs)
     is_column = np.ndim(y) == 2 and np.shape(y)[1] == 1
@@ -192,7 +193,8 @@ def _split_texts(
             "pass validation_data"
         )
     rows = to_rows(x, model.input_form != "words")
-    y, weights = to_targets(y, _takes_columns(model)), to_weights(weights, len(rows))
+    y = to_targets(in_order_of(model.output_names, y), _takes_columns(model))
+    weights = to_weights(weights, len(rows))
     count = num_training_rows(len(rows), share)
     first, last = (
         [None if values is None else values[part] for values in (rows, y, weights)]
@@ -210,7 +212,7 @@ def _encode(
             "Pass sample_weight or class_weight, not both sample_weight and "
             "class_weight; a product of both is a sample_weight"
         )
-    y = to_targets(y, _takes_columns(model))
+    y = to_targets(in_order_of(model.output_names, y), _takes_columns(model))
     examples = model.examples(rows, y)
     if class_weight is not None and y is not None:
         sample_weight = model.class_weights(y, class_weight)

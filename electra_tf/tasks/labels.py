@@ -5,6 +5,8 @@ import collections
 import contextlib
 import json
 import math
+import numbers
+import operator
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -82,10 +84,92 @@ def unknown_name(name: str, known: Sequence[str]) -> str:
     return f"{quoted}; known: {', '.join(names[:10])}{more}"
 
 
-def values_of(labels: Sequence[str]) -> dict[float, int]:
-    """Return the index of each name that is a number, True or False, by its value."""
-    found = [(_value(label), index) for index, label in enumerate(labels)]
-    return {value: index for value, index in found if value is not None}
+def names_of(labels: Any, argument: str) -> tuple[str, ...]:
+    """Return names of classes in the order of their indices.
+
+    Args:
+        labels: A sequence of names, or a dictionary of indices by name, or of names by
+            index, which other libraries call `label2id` and `id2label`.
+        argument: Name of the argument, for an error.
+    """
+    rule = f"{argument} must be a list of names in the order of their indices"
+    if isinstance(labels, Mapping):
+        return _names_of_mapping(labels, rule)
+    is_ordered = not isinstance(labels, str | bytes | set | frozenset)
+    if not is_ordered or not hasattr(labels, "__iter__") or hasattr(labels, "columns"):
+        remedy = ", whose order is random; pass sorted(...)" * isinstance(labels, set)
+        raise InputError(f"{rule}, not {labels!r:.80}{remedy}")
+    names = []
+    for index, name in enumerate(labels):
+        if is_missing(name) or np.ndim(name) or isinstance(name, Mapping | set):
+            raise InputError(f"{rule}, and has {name!r:.80} at index {index}")
+        names.append(name.decode() if isinstance(name, bytes) else str(name))
+    return tuple(names)
+
+
+def _names_of_mapping(labels: Mapping[Any, Any], rule: str) -> tuple[str, ...]:
+    """Return the names of a dictionary from names to indices, or the other way."""
+    pairs, argument = list(labels.items()), rule.partition(" ")[0]
+    by_index = [(name, _value(str(index))) for index, name in pairs]
+    readings = [
+        names_of(names, argument)
+        for names in map(_in_order, (pairs, by_index))
+        if names is not None
+    ]
+    if not readings or readings[0] != readings[-1]:
+        raise InputError(
+            f"{rule}, or a dictionary of the indices from 0 to {len(pairs) - 1} by name"
+            f" or of names by index, not {labels!r:.200}"
+        )
+    return readings[0]
+
+
+def _in_order(pairs: Sequence[tuple[Any, Any]]) -> tuple[Any, ...] | None:
+    """Return names in the order of their indices; None: not each index once."""
+    indices = [index for _, index in pairs]
+    are_integers = all(isinstance(i, numbers.Integral) for i in indices)
+    if not are_integers or sorted(indices) != list(range(len(pairs))):
+        return None
+    return tuple(name for name, _ in sorted(pairs, key=operator.itemgetter(1)))
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN, or a missing value of pandas."""
+    is_nan = isinstance(value, numbers.Real) and value != value
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
+
+
+def in_order_of(labels: Sequence[str], y: Any) -> Any:
+    """Return a frame with a column for each class as an array in the classes' order.
+
+    Other targets, and frames whose columns are not named, are returned unchanged.
+    """
+    columns = [str(column) for column in getattr(y, "columns", ())]
+    if not labels or len(columns) < 2:
+        return y
+    is_numbered = columns == [str(number) for number in range(len(labels))]
+    are_names = sorted(columns) == sorted(labels)
+    if is_numbered and (not are_names or columns == list(labels)):
+        return y
+    if is_numbered or not are_names:
+        raise InputError(
+            f"The columns of y must be named as the classes, {format_list(labels)}, not"
+            f" {format_list(columns)}; pass y.to_numpy() if its columns are in the "
+            "order of the classes"
+        )
+    return y.to_numpy()[:, [columns.index(label) for label in labels]]
+
+
+def values_of(labels: Sequence[str]) -> dict[float, int | None]:
+    """Return the index of each name that is a number, True or False, by its value.
+
+    The index is None where two names have one value, such as 1 and 1.0.
+    """
+    indices: dict[float, int | None] = {}
+    for index, label in enumerate(labels):
+        if (value := _value(label)) is not None:
+            indices[value] = None if value in indices else index
+    return indices
 
 
 def _value(label: str) -> float | None:
@@ -116,7 +200,8 @@ def multi_hot(targets: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
 
 def _columns(target: Any, ids: Mapping[str, int]) -> list[int]:
     """Return the columns of a text's classes."""
-    if isinstance(target, str | bytes) or not hasattr(target, "__iter__"):
+    is_text = isinstance(target, str | bytes | Mapping)
+    if is_text or not hasattr(target, "__iter__"):
         raise ValueError("not a list")
     elements = [
         e.decode("utf-8", "replace") if type(e) is bytes else e for e in list(target)

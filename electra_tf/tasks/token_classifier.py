@@ -21,6 +21,7 @@ from electra_tf.tasks.examples import (
     IdRows,
     check_num_targets,
 )
+from electra_tf.tasks.labels import names_of
 from electra_tf.tasks.losses import Loss, tag_loss
 from electra_tf.tasks.span_metric import GraphSpans, SpanF1
 from electra_tf.tasks.text_inputs import to_single_texts
@@ -94,7 +95,7 @@ class TokenClassifier(TextModel):
         scheme: str = schemes.BIOES,
         **options: Any,
     ):
-        self.tags = self.output_names = tuple(tags)
+        self.tags = self.output_names = names_of(tags, "tags")
         self.scheme = scheme
         if len(set(self.tags)) != len(self.tags) or not self.tags:
             raise InputError(f"tags must be distinct names, not {self.tags}")
@@ -114,7 +115,8 @@ class TokenClassifier(TextModel):
 
         Args:
             path_or_name: As for `TextModel.from_preset`.
-            tags: Names of the tags; None: those of the saved model.
+            tags: Names of the tags, a list or a dictionary as for the labels of
+                `TextClassifier`; None: those of the saved model.
             labels: Another name of `tags`.
             options: Other arguments of `TextModel.from_preset`.
         """
@@ -122,7 +124,7 @@ class TokenClassifier(TextModel):
             raise InputError(f"labels={labels} and tags={tags} are the same; pass tags")
         tags = labels if tags is None else tags
         if tags is not None:
-            options["tags"] = tuple(tags)
+            options["tags"] = names_of(tags, "tags")
         return super().from_preset(path_or_name, **options)
 
     def make_head(self, seed: int) -> TokenClassificationHead:

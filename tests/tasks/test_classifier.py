@@ -4,12 +4,14 @@ import itertools
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import tiny
 from conftest import GOLDEN
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor, encode_texts
+from electra_tf.tasks.token_classifier import TokenClassifier
 from electra_tf.text import encoding
 from electra_tf.text.encoding import encode_rows, truncate
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -145,6 +147,68 @@ def test_names_that_are_numbers_have_precedence_over_indices(labels, y, targets)
     for invalid in (7, 0.5, float("inf"), None, {}, [0]):
         with pytest.raises(InputError, match="at index 2"):
             model.examples(TEXTS[:3], [*y[:2], invalid])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"pos": 1, "neg": 0}, {1: "pos", 0: "neg"}, {"1": "pos", "0": "neg"},
+        {"pos": True, "neg": False}, {np.int64(1): b"pos", np.int64(0): b"neg"},
+        pd.Series(["neg", "pos"], index=[4, 3]), dict.fromkeys(["neg", "pos"]).keys(),
+    ],
+)  # fmt: skip
+def test_dictionaries_of_names_and_indices_in_any_order(labels):
+    for arguments in ({"labels": labels}, {"start": tiny.start(), "labels": labels}):
+        create = TextClassifier if "start" in arguments else saved_run
+        assert create(**arguments).labels == ("neg", "pos")
+    model = TokenClassifier(tiny.start(), labels, tiny.settings())
+    assert model.tags == ("neg", "pos")
+
+
+def saved_run(**arguments):
+    return TextClassifier.from_preset(GOLDEN / "saved" / "run", **arguments)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        "pos", b"pos", {"neg", "pos"}, frozenset("ab"), 3, ["a", None], ["a", np.nan],
+        ["a", pd.NA], [["a", "b"], ["c"]], {"a": 0, "b": 2}, {"a": 0, "b": 0},
+        {"a": 0.5, "b": 1}, {0: 1, 1: 2, 2: 0}, {"a": "x", "b": "y"}, {0: "a", 1: None},
+        pd.DataFrame({"neg": [0], "pos": [1]}),
+    ],
+)  # fmt: skip
+def test_labels_without_an_order_or_a_name_are_errors(labels):
+    for kind, argument in ((TextClassifier, "labels"), (TokenClassifier, "tags")):
+        with pytest.raises(InputError, match=f"{argument} must be a list"):
+            kind(tiny.start(), labels, tiny.settings())
+
+
+def test_columns_of_a_frame_are_classes_by_name():
+    names = ["pos", "neg"]
+    model = TextClassifier(tiny.start(), names, tiny.settings(**tiny.NO_DROPOUT))
+    y, texts = ["pos", "pos", "pos", "neg"], TEXTS[:4]
+    expected = model.evaluate(texts, y, verbose=0)
+    one_hot = pd.get_dummies(pd.Series(y))
+    assert list(one_hot) == ["neg", "pos"]
+    ids = model.examples(texts).batch(range(4), 4)[0]
+    for x in (texts, ids):
+        for frame in (one_hot, one_hot[names], pd.DataFrame(one_hot[names].to_numpy())):
+            np.testing.assert_allclose(
+                model.evaluate(x, frame, verbose=0), expected, rtol=1e-5
+            )
+        with pytest.raises(InputError, match="'is_neg', 'is_pos'"):
+            model.evaluate(x, one_hot.add_prefix("is_"))
+    numbered = TextClassifier(tiny.start(), ["1", "0"], tiny.settings())
+    with pytest.raises(InputError, match="'0', '1'"):
+        numbered.evaluate(texts, pd.get_dummies(pd.Series([1, 1, 1, 0])))
+
+
+def test_numbers_that_are_the_value_of_two_names_are_errors():
+    model = TextClassifier(tiny.start(), ["1", "1.0"], tiny.settings())
+    assert model.examples(TEXTS[:2], ["1.0", "1"]).targets == [1, 0]
+    with pytest.raises(InputError, match="not 1 at index 1"):
+        model.examples(TEXTS[:2], ["1", 1])
 
 
 def test_rejected_texts_do_not_change_pairs():

@@ -84,6 +84,12 @@ def test_targets_in_any_container(y, model, expected):
     assert model.evaluate(TEXTS, y) == expected
 
 
+def test_columns_of_a_frame_are_classes_by_name(model, expected):
+    frame = pd.DataFrame(ROWS, columns=model.labels)
+    assert model.evaluate(TEXTS, frame[sorted(model.labels, reverse=True)]) == expected
+    assert list(frame) != sorted(model.labels, reverse=True)
+
+
 def test_ids_take_rows(model, expected):
     ids = model.examples(TEXTS).batch(range(30), 30)[0]
     np.testing.assert_allclose(model.evaluate(ids, ROWS), expected, rtol=1e-5)
@@ -98,6 +104,7 @@ def test_ids_take_rows(model, expected):
         (["Good"], "'Good'; known: 'good'"),
         (["good", 1], "not names"),
         ("good", "not a list"),
+        ({"good": 0, "in": 1, "the": 0}, "not a list"),
         (None, "not a list"),
         ([0, 2, 1], "zeros and ones"),
         ([1, 0], "zeros and ones"),
