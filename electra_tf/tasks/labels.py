@@ -20,6 +20,7 @@ from electra_tf.untrusted_files import parse_json
 THRESHOLD = 0.5  # a text has the classes whose probabilities are above it
 
 
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _TWO_TEXTS = re.compile("['\"]\\s+['\"]")
 
 
@@ -101,8 +102,9 @@ def names_of(labels: Any, argument: str) -> tuple[str, ...]:
         raise InputError(f"{rule}, not {labels!r:.80}{remedy}")
     names = []
     for index, name in enumerate(labels):
-        if is_missing(name) or np.ndim(name) or isinstance(name, Mapping | set):
-            raise InputError(f"{rule}, and has {name!r:.80} at index {index}")
+        is_wrong = is_missing(name) or isinstance(name, Mapping | set) or np.ndim(name)
+        if is_wrong or (isinstance(name, str) and has_half_surrogate(name)):
+            raise InputError(f"{rule}, and has {name!a:.80} at index {index}")
         names.append(name.decode() if isinstance(name, bytes) else str(name))
     return tuple(names)
 
@@ -131,6 +133,11 @@ def _in_order(pairs: Sequence[tuple[Any, Any]]) -> tuple[Any, ...] | None:
     if not are_integers or sorted(indices) != list(range(len(pairs))):
         return None
     return tuple(name for name, _ in sorted(pairs, key=operator.itemgetter(1)))
+
+
+def has_half_surrogate(name: str) -> bool:
+    """Return whether a name cannot be written as UTF-8."""
+    return bool(_SURROGATES.search(name))
 
 
 def is_missing(value: Any) -> bool:

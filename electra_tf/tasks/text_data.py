@@ -93,6 +93,8 @@ class Columns:
         for name in names:
             if not name:
                 return value, "no label", repr(text)
+            if label_names.has_half_surrogate(name):
+                return value, "half of a surrogate pair", ascii(name)
             if self.labels is not None and name not in self.labels:
                 detail = label_names.unknown_name(name, self.labels)
                 detail += f", in {text!r:.60}" * (self.separator is not None)

@@ -172,8 +172,9 @@ def saved_run(**arguments):
 @pytest.mark.parametrize(
     "labels",
     [
-        "pos", b"pos", {"neg", "pos"}, frozenset("ab"), 3, ["a", None], ["a", np.nan],
-        ["a", pd.NA], [["a", "b"], ["c"]], {"a": 0, "b": 2}, {"a": 0, "b": 0},
+        "pos", b"pos", {"neg", "pos"}, ["a", "b\ud83d"], frozenset("ab"), 3,
+        ["a", None], ["a", np.nan], ["a", pd.NA], [["a", "b"], ["c"]],
+        {"a": 0, "b": 2}, {"a": 0, "b": 0},
         {"a": 0.5, "b": 1}, {0: 1, 1: 2, 2: 0}, {"a": "x", "b": "y"}, {0: "a", 1: None},
         pd.DataFrame({"neg": [0], "pos": [1]}),
     ],

@@ -208,6 +208,7 @@ BAD = {  # the last row, the words of the error, and a correct row
     "infinity": (STARS, "c,inf", "no finite number", "c,4"),
     "JSON without text": (JSON_ROWS, {"text": None}, "no text: without 'text'", {}),
     "JSON without label": (JSON_ROWS, {"label": None}, "no label", {}),
+    "half a pair in a label": (JSON_ROWS, {"label": "x\ud83d"}, r".*'x\\ud83d'", {}),
     "an object": (JSON_ROWS, {"text": {"en": "a"}}, "a nested value: 'text'", {}),
     "a list of lists": (
         JSON_ROWS,

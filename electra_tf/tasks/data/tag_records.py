@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from electra_tf.config.finetuning import DataConfig
@@ -13,7 +13,7 @@ from electra_tf.tasks.data.records import TEXT
 from electra_tf.tasks.data.schemes import write_spans
 from electra_tf.tasks.data.span_records import SpanForm, find_form, to_word_spans
 from electra_tf.tasks.data.table import Table
-from electra_tf.tasks.labels import is_like_list, parse_cell
+from electra_tf.tasks.labels import has_half_surrogate, is_like_list, parse_cell
 from electra_tf.text.data_errors import data_error
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
@@ -49,12 +49,12 @@ class _Parser:
         text, spans = self.form.parse(record)
         sentence = self.text(text, line)
         words = to_word_spans(spans, text, sentence.offsets)
-        tags = tuple(write_spans(words, len(sentence.words)))
+        tags = _checked(write_spans(words, len(sentence.words)))
         return dataclasses.replace(sentence, tags=tags, form=self.form)
 
     def text(self, text: str, line: int) -> Sentence:
         """Return a text, split into words."""
-        if any("\ud800" <= character <= "\udfff" for character in text):
+        if has_half_surrogate(text):
             raise ValueError(f"{text!r:.80}, with half of a surrogate pair")
         offsets = self.tokenizer.word_offsets(text)
         words = tuple(text[start:end] for start, end in offsets)
@@ -81,7 +81,7 @@ class _Parser:
         if len(words) != len(tags):
             keys = f"{self.words[0]!r} and {len(tags)} {self.tags[0]!r}"
             raise ValueError(f"{len(words)} {keys}")
-        named = tuple(self.names[tag] if isinstance(tag, int) else tag for tag in tags)
+        named = _checked(self.names[t] if isinstance(t, int) else t for t in tags)
         return Sentence(tuple(words), named, self.source, line, True)
 
     def unlabelled(self, record: _Record, line: int) -> tuple[Sentence, str]:
@@ -126,6 +126,14 @@ class _Parser:
             return parse(), ""
         except ValueError as error:
             return bare, str(error)
+
+
+def _checked(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return tags; ValueError: one cannot be saved."""
+    tags = tuple(tags)
+    for tag in filter(has_half_surrogate, tags):
+        raise ValueError(f"the tag {tag!a:.80}, with half of a surrogate pair")
+    return tags
 
 
 def parse_labelled(

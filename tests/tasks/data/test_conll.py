@@ -198,6 +198,7 @@ BAD_RECORDS = {
     "null": ({**GOOD, "tokens": None}, "'tokens' is missing"),
     "empty": ({"tokens": [], "ner_tags": []}, r"'tokens' is \[\]"),
     "space": ({**GOOD, "tokens": ["New York", "in", "x"]}, "'New York'"),
+    "half a pair": ({**GOOD, "ner_tags": ["O", "O", "B-\ud83d"]}, r"'B-\\ud83d'"),
     "true": ({**GOOD, "ner_tags": [True, "O", "O"]}, "True"),
 }
 

@@ -100,6 +100,7 @@ BAD = {  # spans of the second text, words of the error
     "beyond the text": ([[3, 8, "X"]], "3:8 is no span of 7 characters"),
     "reversed": ([[3, 3, "X"]], "3:3 is no span"),
     "another type": ([[0, 2, 5]], r"\[0, 2, 5\] in 'label' has no start, end and type"),
+    "half a pair": ([[0, 2, "\ud83d"]], r"tag 'B-\\ud83d'|tag 'S-\\ud83d'"),
     "no list": (None, "'label' is None, not a list of spans"),
 }
 
