@@ -189,7 +189,7 @@ def losses_and_text(objective, masked):
         return call(ids_BL, *args, **kwargs)
 
     encoder.call = record
-    losses = objective.losses(masked, rng(), training=False)
+    losses = objective.losses(masked, objective.context(rng(), False))
     encoder.call = call
     return losses, read[-1]
 

@@ -28,7 +28,7 @@ def masked_lm_metrics(
     name: str = "masked_lm",
 ) -> dict[str, WeightedSum]:
     """Return `masked_lm_loss` and `masked_lm_accuracy`, over masked positions."""
-    accuracy = _weighted_mean(predictions.is_correct_BM, masked.weights_BM)
+    accuracy = weighted_mean(predictions.is_correct_BM, masked.weights_BM)
     return {f"{name}_loss": loss, f"{name}_accuracy": accuracy}
 
 
@@ -38,7 +38,7 @@ def sampled_metrics(
     """Return how often a sample equals the original token, over masked positions."""
     is_correct_BM = sampled_BM == masked.labels_BM
     return {
-        "sampled_masked_lm_accuracy": _weighted_mean(is_correct_BM, masked.weights_BM)
+        "sampled_masked_lm_accuracy": weighted_mean(is_correct_BM, masked.weights_BM)
     }
 
 
@@ -57,11 +57,11 @@ def discriminator_metrics(
     fake_BL = tf.cast(corrupted.is_fake_BL, tf.bool)
     return {
         "disc_loss": loss,
-        "disc_accuracy": _weighted_mean(predicted_BL == fake_BL, real_BL),
-        "disc_precision": _weighted_mean(
+        "disc_accuracy": weighted_mean(predicted_BL == fake_BL, real_BL),
+        "disc_precision": weighted_mean(
             fake_BL, real_BL * tf.cast(predicted_BL, tf.float32)
         ),
-        "disc_recall": _weighted_mean(
+        "disc_recall": weighted_mean(
             predicted_BL, real_BL * tf.cast(fake_BL, tf.float32)
         ),
         AUC: _histograms(logits_BL, fake_BL, real_BL),
@@ -103,9 +103,10 @@ def area_under_curve(fakes_K: np.ndarray, reals_K: np.ndarray) -> float:
     return float((fakes_K * below_K).sum() / pairs) if pairs else float("nan")
 
 
-def _weighted_mean(correct: tf.Tensor, weights: tf.Tensor) -> WeightedSum:
-    correct = tf.cast(correct, tf.float32)
-    return WeightedSum(tf.reduce_sum(correct * weights), tf.reduce_sum(weights))
+def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> WeightedSum:
+    """Return the mean of numbers or booleans as sums."""
+    values = tf.cast(values, tf.float32)
+    return WeightedSum(tf.reduce_sum(values * weights), tf.reduce_sum(weights))
 
 
 def _histograms(

@@ -23,7 +23,7 @@ from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.pretraining.objectives.common import uses_jit
 
-Weights = dict[str, tf.Tensor]
+Counts = dict[str, tf.Tensor]
 Gradients = list[tf.Tensor | None]
 
 
@@ -186,10 +186,10 @@ class Pretrainer(keras.Model):
         rng = make_rng(self.config.training.seed, TRAINING, step, _first_row(batch))
         masked = self.objective.mask(batch, rng)
         # The denominators of the losses, over the global batch.
-        weights = _sum_over_replicas(self.objective.weights(masked))
+        counts = _sum_over_replicas(self.objective.counts(masked))
         # Generator, sampling and discriminator run in here: `ElectraObjective.losses`.
         loss, gradients, metrics = self._accumulate_gradients(
-            masked, weights, rng, self._progress()
+            masked, counts, rng, self._progress()
         )
         rate = self.optimizer.learning_rate
         # Sums the gradients over replicas, clips them and applies them.
@@ -225,7 +225,8 @@ class Pretrainer(keras.Model):
         seed = self.config.evaluation.seed
         rng = make_rng(seed, EVALUATION, number, _first_row(batch))
         masked = self.objective.mask(batch, rng)
-        metrics = self.objective.losses(masked, rng, False, self._progress()).metrics
+        context = self.objective.context(rng, False, self._progress())
+        metrics = self.objective.losses(masked, context).metrics
         return metrics_lib.metric_ratios(metrics) if as_ratios else metrics
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
@@ -244,7 +245,7 @@ class Pretrainer(keras.Model):
         return step / self.config.training.steps
 
     def _accumulate_gradients(
-        self, masked: MaskedBatch, weights: Weights, rng: RngStream, progress: tf.Tensor
+        self, masked: MaskedBatch, counts: Counts, rng: RngStream, progress: tf.Tensor
     ) -> tuple[tf.Tensor, Gradients, dict[str, WeightedSum]]:
         """Sum loss, gradients and metrics over `training.accumulation` micro-batches.
 
@@ -253,7 +254,7 @@ class Pretrainer(keras.Model):
         """
         count = self.config.training.accumulation
         if count == 1:
-            return self.compute_gradients(masked, weights, rng, progress)
+            return self.compute_gradients(masked, counts, rng, progress)
         rows = masked.input_ids_BL.shape[0] // count
         micro_batches = tf.nest.map_structure(
             lambda t: tf.reshape(t, [count, rows, *t.shape[1:]]), masked
@@ -263,7 +264,7 @@ class Pretrainer(keras.Model):
             micro_batch = tf.nest.map_structure(lambda t: t[index], micro_batches)
             micro_rng = RngStream(rng.seed, rng.first_row + index * rows)
             loss, gradients, metrics = self.compute_gradients(
-                micro_batch, weights, micro_rng, progress
+                micro_batch, counts, micro_rng, progress
             )
             # Weights that are not trained have no gradient, which cannot be summed.
             present = {i: g for i, g in enumerate(gradients) if g is not None}
@@ -280,18 +281,19 @@ class Pretrainer(keras.Model):
         return loss, gradients, metrics
 
     def loss_and_gradients(
-        self, masked: MaskedBatch, weights: Weights, rng: RngStream, progress: tf.Tensor
+        self, masked: MaskedBatch, counts: Counts, rng: RngStream, progress: tf.Tensor
     ) -> tuple[tf.Tensor, Gradients, dict[str, WeightedSum]]:
         """Run forward and backward pass on these rows.
 
-        `weights` are those of the global batch, so the losses and gradients of all
+        `counts` are those of the global batch, so the losses and gradients of all
         micro-batches and replicas add up to those of the global batch.
         """
         variables = [v.value for v in self.trainable_variables]
         with tf.GradientTape() as tape:
             tape.watch(variables)  # tensors in a `keras.StatelessScope`
-            losses = self.objective.losses(masked, rng, True, progress)
-            loss = losses.combined(weights)
+            context = self.objective.context(rng, True, progress)
+            losses = self.objective.losses(masked, context)
+            loss = losses.combined(counts)
         gradients = tape.gradient(loss, variables)
         dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
         return loss, dense, dict(losses.metrics)
@@ -307,7 +309,7 @@ def _first_row(batch: Batch) -> tf.Tensor:
     return tf.cast(replica, tf.int32) * batch.input_ids_BL.shape[0]
 
 
-def _sum_over_replicas(values: Weights) -> Weights:
+def _sum_over_replicas(values: Counts) -> Counts:
     if _replicas() == 1:
         return values
     context = tf.distribute.get_replica_context()

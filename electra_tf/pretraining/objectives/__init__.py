@@ -4,9 +4,8 @@ An objective is an `Objective`, constructed from (config, tokens), with these me
 
     model                           Keras layer with the trained weights
     mask(batch, rng)                returns a MaskedBatch
-    weights(masked)                 returns the denominator of each loss, by name
-    losses(masked, rng, training, progress)
-                                    runs the forward pass, returns Losses
+    denominators                    names of the tokens over which losses are means
+    losses(masked, context)         runs the forward pass, returns Losses
 
 Those with a generator are subclasses of `ElectraObjective`, and most state the losses
 of their main network alone, `main_losses`.

@@ -3,10 +3,15 @@
 import tensorflow as tf
 
 from electra_tf.batch import CorruptedBatch, MaskedBatch
-from electra_tf.kernels.rng import RngStream
 from electra_tf.model.electra import gather
-from electra_tf.pretraining.losses import WeightedSum, mlm_predictions
-from electra_tf.pretraining.objectives.common import Losses, Progress, encoder_inputs
+from electra_tf.pretraining.losses import mlm_predictions
+from electra_tf.pretraining.metrics import weighted_mean
+from electra_tf.pretraining.objectives.common import (
+    Loss,
+    Losses,
+    StepContext,
+    encoder_inputs,
+)
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 
 
@@ -24,28 +29,16 @@ class AdversarialObjective(ElectraObjective):
     no gradient in h.
     """
 
-    def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
-        """Count masked positions (generator, baseline) and the discriminator's."""
-        counts = super().weights(masked)
-        num_masked = counts.pop("masked_lm")
-        return counts | dict.fromkeys(("policy", "baseline", "entropy"), num_masked)
-
-    def losses(
-        self,
-        masked: MaskedBatch,
-        rng: RngStream,
-        training: bool,
-        progress: Progress = 0.0,
-    ) -> Losses:
+    def losses(self, masked: MaskedBatch, context: StepContext) -> Losses:
         """Run generator, sampling and discriminator, and compute all losses."""
-        generator, layer_ops = self.model.generator, self.layer_ops(rng, training)
+        generator, layer_ops = self.model.generator, context.layer_ops
         x_BLD = generator.encoder(
             masked.masked_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
         )
         states_BMD = gather(x_BLD, masked.positions_BM)
         gen_logits_BMV = generator.logits(states_BMD, layer_ops)
         corrupted, sampled = self._write_samples(
-            masked, tf.stop_gradient(gen_logits_BMV), rng, progress
+            masked, tf.stop_gradient(gen_logits_BMV), context
         )
         disc_logits_BL = self.model.discriminator(
             corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
@@ -54,13 +47,13 @@ class AdversarialObjective(ElectraObjective):
             masked,
             corrupted,
             # Samples are drawn from the tempered distribution, and scored under it.
-            gen_logits_BMV / self._temperature(progress),
+            gen_logits_BMV / self._temperature(context),
             states_BMD,
             disc_logits_BL,
         )
         disc = self.discriminator_losses(disc_logits_BL, masked, corrupted)
-        metrics = sampled.metrics | self._scheduled(progress)
-        return policy | disc | Losses({}, {}, metrics)
+        metrics = sampled.metrics | self._scheduled(context)
+        return policy | disc | Losses({}, metrics)
 
     def _policy_losses(
         self,
@@ -82,23 +75,19 @@ class AdversarialObjective(ElectraObjective):
         score_BM = self.model.baseline(states_BMD)[..., 0]
         baseline_BM = tf.stop_gradient(-tf.math.log_sigmoid(score_BM))
         xent_BM = mlm_predictions(logits_BMV, written_BM).xent_BM
+        weight = self.settings.generator_weight
         losses = {
-            "policy": (reward_BM - baseline_BM) * xent_BM,
-            "baseline": cross_entropy(tf.exp(-reward_BM), score_BM),
+            "policy": ((reward_BM - baseline_BM) * xent_BM, weight),
+            "baseline": (cross_entropy(tf.exp(-reward_BM), score_BM), 1.0),
         }
-        factors = {"policy": self.settings.generator_weight, "baseline": 1.0}
-        if self.settings.entropy_weight:
+        if weight := self.settings.entropy_weight:
             log_p_BMV = tf.nn.log_softmax(logits_BMV)
-            losses["entropy"] = -tf.reduce_sum(tf.exp(log_p_BMV) * log_p_BMV, -1)
-            factors["entropy"] = -self.settings.entropy_weight
-        weights_BM = masked.weights_BM
-        parts, metrics = (
-            {
-                name: WeightedSum(
-                    tf.reduce_sum(x_BM * weights_BM), tf.reduce_sum(weights_BM)
-                )
-                for name, x_BM in values.items()
-            }
-            for values in (losses, {"reward": reward_BM, "baseline": baseline_BM})
-        )
-        return Losses(parts, factors, metrics)
+            entropy_BM = -tf.reduce_sum(tf.exp(log_p_BMV) * log_p_BMV, -1)
+            losses["entropy"] = entropy_BM, -weight
+        parts = {
+            name: Loss(tf.reduce_sum(x_BM * masked.weights_BM), "masked", factor)
+            for name, (x_BM, factor) in losses.items()
+        }
+        means = {"reward": reward_BM, "baseline": baseline_BM}
+        metrics = {n: weighted_mean(x, masked.weights_BM) for n, x in means.items()}
+        return Losses(parts, metrics)

@@ -3,9 +3,13 @@
 import tensorflow as tf
 
 from electra_tf.batch import CorruptedBatch, MaskedBatch
-from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.pretraining.losses import WeightedSum
-from electra_tf.pretraining.objectives.common import Losses, encoder_inputs
+from electra_tf.pretraining.objectives.common import (
+    Loss,
+    Losses,
+    StepContext,
+    encoder_inputs,
+)
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
 
@@ -21,22 +25,14 @@ class AllTokensMLMObjective(ElectraObjective):
     Real tokens are all that are not padding, [CLS] and [SEP] included.
     """
 
-    def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
-        """Count masked positions (generator) and real tokens (main network)."""
-        return {
-            "masked_lm": tf.reduce_sum(masked.weights_BM),
-            "main_lm": tf.reduce_sum(tf.cast(masked.input_mask_BL, tf.float32)),
-        }
-
     def main_losses(
-        self,
-        masked: MaskedBatch,
-        corrupted: CorruptedBatch,
-        layer_ops: FusedLayerOps,
+        self, masked: MaskedBatch, corrupted: CorruptedBatch, context: StepContext
     ) -> Losses:
         """Predict or copy every real token."""
         network, ids_BL = self.model.main, corrupted.corrupted_ids_BL
-        x_BLD = network.encoder(ids_BL, **encoder_inputs(masked), layer_ops=layer_ops)
+        x_BLD = network.encoder(
+            ids_BL, **encoder_inputs(masked), layer_ops=context.layer_ops
+        )
         original_X, input_X, real_X = (
             tf.reshape(x_BL, [-1])
             for x_BL in (masked.input_ids_BL, ids_BL, masked.input_mask_BL)
@@ -64,8 +60,7 @@ class AllTokensMLMObjective(ElectraObjective):
 
         loss = over_real(-log_p_X)
         return Losses(
-            {"main_lm": loss},
-            {"main_lm": self.settings.main_weight},
+            {"main_lm": Loss(loss.total, "real", self.settings.main_weight)},
             {
                 "main_lm_loss": loss,
                 "main_lm_accuracy": over_real(log_p_X >= others_X),

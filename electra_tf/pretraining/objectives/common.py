@@ -1,8 +1,9 @@
 """Types and functions that all objectives share."""
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -14,11 +15,38 @@ from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import RngStream
 from electra_tf.model.electra import pretraining_model
 from electra_tf.pretraining.losses import WeightedSum, masked_lm_loss, mlm_predictions
-from electra_tf.pretraining.masking import Masker, SpecialTokens
+from electra_tf.pretraining.masking import (
+    Masker,
+    SpecialTokens,
+    mark_masked,
+    maskable,
+)
 from electra_tf.pretraining.metrics import masked_lm_metrics
 
 Progress = tf.Tensor | float
 """Completed share of training, for the schedule of the temperature."""
+
+_TOKENS = {
+    "masked": lambda masked, _: masked.weights_BM,
+    "distinct": lambda masked, _: mark_masked(masked),
+    "maskable": maskable,
+    "real": lambda masked, _: masked.input_mask_BL,
+}
+"""Tokens that a loss may be divided by, as functions of a batch that return 1 there.
+
+`masked` counts a position twice that was drawn twice, `distinct` once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StepContext:
+    """What a forward pass depends on besides the batch and the weights."""
+
+    rng: RngStream
+    """Random numbers of the step, for samples and dropout."""
+    training: bool
+    progress: Progress
+    layer_ops: FusedLayerOps
+    """Operations of the layers, with dropout in training."""
 
 
 class Objective:
@@ -26,10 +54,12 @@ class Objective:
 
     stage = 1
     """Number of the current stage. `losses` depends on it."""
+    denominators: ClassVar[tuple[str, ...]] = ("masked",)
+    """Names of the tokens over which the losses are means."""
 
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         training = config.training
-        self.settings = config.objective
+        self.settings, self._tokens = config.objective, tokens
         self.mask = Masker(config.masking, tokens, config.records.max_length)
         with _remat_scope(training.remat):
             self.model = pretraining_model(
@@ -40,19 +70,41 @@ class Objective:
     def begin(self, step: int) -> None:
         """Prepare the update that follows `step` completed ones."""
 
-    def layer_ops(self, rng: RngStream, training: bool) -> FusedLayerOps:
-        """Create the operations of one step's layers, with dropout in training."""
+    def context(
+        self, rng: RngStream, training: bool, progress: Progress = 0.0
+    ) -> StepContext:
+        """Return the context of one forward pass."""
         on_cpu = has_only_cpus() and not uses_jit(self._xla)
-        return make_layer_ops(rng.dropout() if training else None, on_cpu)
+        layer_ops = make_layer_ops(rng.dropout() if training else None, on_cpu)
+        return StepContext(rng, training, progress, layer_ops)
+
+    def tokens(self, name: str, masked: MaskedBatch) -> tf.Tensor:
+        """Return 1 at the tokens of a denominator, 0 elsewhere."""
+        return _TOKENS[name](masked, self._tokens)
+
+    def counts(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
+        """Count the tokens of each denominator, float32."""
+        return {
+            name: tf.reduce_sum(tf.cast(self.tokens(name, masked), tf.float32))
+            for name in self.denominators
+        }
+
+
+class Loss(NamedTuple):
+    """Loss of one network, as a sum over this replica's rows."""
+
+    total: tf.Tensor
+    denominator: str
+    """Name of the tokens over whose number in the global batch it is a mean."""
+    factor: float | None
+    """Weight in the total loss; None: the loss is no part of it."""
 
 
 class Losses(NamedTuple):
     """Result of an objective's forward pass on one replica's rows."""
 
-    parts: dict[str, WeightedSum]
-    """Losses by name, as sums over this replica's rows."""
-    factors: dict[str, float]
-    """Weight of each loss in the total loss."""
+    parts: dict[str, Loss]
+    """Losses by name."""
     metrics: dict[str, WeightedSum]
     """Metrics by name. The names are those of the released ELECTRA code."""
 
@@ -61,16 +113,17 @@ class Losses(NamedTuple):
             *(ours | theirs for ours, theirs in zip(self, other, strict=True))
         )
 
-    def combined(self, weights: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Return the total loss: the sum of factor * total / weight of each part.
+    def combined(self, counts: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Return the total loss: the sum of factor * total / count of each part.
 
-        `weights` are those of the global batch by name, so that the results of all
-        replicas add up to its loss. A part of weight 0 contributes 0.
+        `counts` are those of the global batch by denominator, so that the results of
+        all replicas add up to its loss. A part without tokens contributes 0.
         """
         return tf.add_n(
             [
-                factor * tf.math.divide_no_nan(self.parts[name].total, weights[name])
-                for name, factor in self.factors.items()
+                factor * tf.math.divide_no_nan(total, counts[denominator])
+                for total, denominator, factor in self.parts.values()
+                if factor is not None
             ]
         )
 
@@ -82,7 +135,7 @@ def masked_lm_losses(
     predictions = mlm_predictions(logits_BMV, masked.labels_BM)
     loss = masked_lm_loss(predictions, masked.weights_BM)
     metrics = masked_lm_metrics(predictions, masked, loss, name)
-    return Losses({name: loss}, {name: weight}, metrics)
+    return Losses({name: Loss(loss.total, "masked", weight)}, metrics)
 
 
 def uses_jit(xla: str) -> bool:

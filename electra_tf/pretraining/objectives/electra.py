@@ -1,6 +1,7 @@
 """Replaced-token detection with a masked-LM generator (ELECTRA paper, section 2)."""
 
 import itertools
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +9,6 @@ import tensorflow as tf
 from electra_tf.batch import CorruptedBatch, MaskedBatch
 from electra_tf.config.pretraining import ObjectiveConfig, PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import SAMPLES, RngStream
 from electra_tf.pretraining.losses import (
     MLMPredictions,
@@ -24,9 +24,10 @@ from electra_tf.pretraining.metrics import (
     sampled_metrics,
 )
 from electra_tf.pretraining.objectives.common import (
+    Loss,
     Losses,
     Objective,
-    Progress,
+    StepContext,
     encoder_inputs,
 )
 from electra_tf.pretraining.sampling import corrupt, sample_gumbel, sample_inverse_cdf
@@ -39,61 +40,39 @@ class ElectraObjective(Objective):
     generator, except through shared weights.
     """
 
+    denominators = ("masked", "real")
+    discriminated: ClassVar[str] = "real"
+    """Name of the tokens of the discriminator's loss."""
+
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         super().__init__(config, tokens)
         self._fixed_logits_V = _fixed_logits(config.objective, tokens)
 
-    def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
-        """Count masked positions (generator) and the discriminator's tokens."""
-        return {
-            "masked_lm": tf.reduce_sum(masked.weights_BM),
-            "disc": tf.reduce_sum(tf.cast(self.discriminated(masked), tf.float32)),
-        }
-
-    def discriminated(self, masked: MaskedBatch) -> tf.Tensor:
-        """Return 1 at the tokens of the discriminator's loss, int32 [B, L]."""
-        return masked.input_mask_BL
-
-    def losses(
-        self,
-        masked: MaskedBatch,
-        rng: RngStream,
-        training: bool,
-        progress: Progress = 0.0,
-    ) -> Losses:
-        """Compute the losses, as sums over these rows.
-
-        `rng` has the random numbers of the step, for sampling and dropout.
-        """
-        layer_ops = self.layer_ops(rng, training)
+    def losses(self, masked: MaskedBatch, context: StepContext) -> Losses:
+        """Compute the losses, as sums over these rows."""
         # 1. The generator predicts the tokens at the masked positions, and samples of
         # its distribution replace them.
-        corrupted, generated = self._corrupt(masked, rng, layer_ops, progress)
+        corrupted, generated = self._corrupt(masked, context)
         # 2. The discriminator classifies every token as original or replaced.
-        main = self.main_losses(masked, corrupted, layer_ops)
-        return generated | main | Losses({}, {}, self._scheduled(progress))
+        main = self.main_losses(masked, corrupted, context)
+        return generated | main | Losses({}, self._scheduled(context))
 
     def main_losses(
-        self,
-        masked: MaskedBatch,
-        corrupted: CorruptedBatch,
-        layer_ops: FusedLayerOps,
+        self, masked: MaskedBatch, corrupted: CorruptedBatch, context: StepContext
     ) -> Losses:
         """Run the main network, the discriminator, on the generator's samples."""
-        logits_BL = self.model.discriminator(
-            corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
-        )
+        logits_BL = self._discriminator_logits(masked, corrupted, context)
         return self.discriminator_losses(logits_BL, masked, corrupted)
 
     def discriminator_losses(
         self, logits_BL: tf.Tensor, masked: MaskedBatch, corrupted: CorruptedBatch
     ) -> Losses:
         """Return the loss and metrics of replaced-token detection."""
-        counted_BL = self.discriminated(masked)
+        counted_BL = self.tokens(self.discriminated, masked)
         loss = replaced_token_loss(logits_BL, corrupted.is_fake_BL, counted_BL)
+        weight = self.settings.discriminator_weight
         return Losses(
-            {"disc": loss},
-            {"disc": self.settings.discriminator_weight},
+            {"disc": Loss(loss.total, self.discriminated, weight)},
             discriminator_metrics(logits_BL, corrupted, counted_BL, loss),
         )
 
@@ -104,51 +83,49 @@ class ElectraObjective(Objective):
 
         The probabilities are those of the discriminator after training, float32 [B, L].
         """
-        layer_ops = self.layer_ops(rng, False)
-        corrupted, _ = self._corrupt(masked, rng, layer_ops, 1.0)
-        logits_BL = self.model.discriminator(
-            corrupted.corrupted_ids_BL, **encoder_inputs(masked), layer_ops=layer_ops
-        )
+        context = self.context(rng, training=False, progress=1.0)
+        corrupted, _ = self._corrupt(masked, context)
+        logits_BL = self._discriminator_logits(masked, corrupted, context)
         return corrupted, tf.sigmoid(logits_BL)
 
+    def _discriminator_logits(
+        self, masked: MaskedBatch, corrupted: CorruptedBatch, context: StepContext
+    ) -> tf.Tensor:
+        return self.model.discriminator(
+            corrupted.corrupted_ids_BL,
+            **encoder_inputs(masked),
+            layer_ops=context.layer_ops,
+        )
+
     def _corrupt(
-        self,
-        masked: MaskedBatch,
-        rng: RngStream,
-        layer_ops: FusedLayerOps,
-        progress: Progress,
+        self, masked: MaskedBatch, context: StepContext
     ) -> tuple[CorruptedBatch, Losses]:
         """Replace the masked tokens by samples; return the generator's loss too.
 
         A frozen generator samples without dropout.
         """
         if self._is_frozen:
-            layer_ops = self.layer_ops(rng, False)
-        logits_BMV = self._generator_logits(masked, layer_ops)
-        return self._write_samples(masked, logits_BMV, rng, progress)
+            context = self.context(context.rng, False, context.progress)
+        logits_BMV = self._generator_logits(masked, context)
+        return self._write_samples(masked, logits_BMV, context)
 
     def _write_samples(
-        self,
-        masked: MaskedBatch,
-        logits_BMV: tf.Tensor,
-        rng: RngStream,
-        progress: Progress,
+        self, masked: MaskedBatch, logits_BMV: tf.Tensor, context: StepContext
     ) -> tuple[CorruptedBatch, Losses]:
         """Replace the masked tokens by samples of logits; return their loss too."""
         predictions = mlm_predictions(logits_BMV, masked.labels_BM)
         masked_lm = masked_lm_loss(predictions, masked.weights_BM)
         sampled_BM = self.sample_replacements(
-            logits_BMV, predictions, masked.labels_BM, rng, progress
+            logits_BMV, predictions, masked.labels_BM, context
         )
         # Without a network the loss is constant, which `health.py` would report as a
         # stalled generator.
         metrics = {}
         if self.settings.has_generator:
             metrics = masked_lm_metrics(predictions, masked, masked_lm)
-        factors = {"masked_lm": self.settings.generator_weight}
+        factor = None if self._is_frozen else self.settings.generator_weight
         return corrupt(masked, sampled_BM), Losses(
-            {"masked_lm": masked_lm},
-            {} if self._is_frozen else factors,
+            {"masked_lm": Loss(masked_lm.total, "masked", factor)},
             {**metrics, **sampled_metrics(sampled_BM, masked)},
         )
 
@@ -156,8 +133,8 @@ class ElectraObjective(Objective):
     def _is_frozen(self) -> bool:
         return self.settings.freeze_generator
 
-    def _temperature(self, progress: Progress) -> tf.Tensor | float:
-        """Return the sampling temperature at a share of training.
+    def _temperature(self, context: StepContext) -> tf.Tensor | float:
+        """Return the sampling temperature at this share of training.
 
         Between its schedule's points the factor is linear, outside constant.
         """
@@ -166,15 +143,16 @@ class ElectraObjective(Objective):
             return value
         factor = tf.constant(points[0][1])
         for (start, first), (end, last) in itertools.pairwise(points):
-            passed = tf.clip_by_value((progress - start) / (end - start), 0.0, 1.0)
+            share = (context.progress - start) / (end - start)
+            passed = tf.clip_by_value(share, 0.0, 1.0)
             factor += (last - first) * passed
         return value * factor
 
-    def _scheduled(self, progress: Progress) -> dict[str, WeightedSum]:
+    def _scheduled(self, context: StepContext) -> dict[str, WeightedSum]:
         """Return the temperature as a metric, if it has a schedule."""
         if not self.settings.temperature_schedule:
             return {}
-        value = self._temperature(progress)
+        value = self._temperature(context)
         return {"temperature": WeightedSum(value, tf.ones([]))}
 
     def sample_replacements(
@@ -182,31 +160,28 @@ class ElectraObjective(Objective):
         logits_BMV: tf.Tensor,
         predictions: MLMPredictions,
         labels_BM: tf.Tensor,
-        rng: RngStream,
-        progress: Progress = 0.0,
+        context: StepContext,
     ) -> tf.Tensor:
         """Sample the tokens that replace the masked ones, as `objective` configures.
 
-        `predictions` are those of the generator's logits, `progress` is the completed
-        share of training. Return int32 [B, M], without gradient.
+        `predictions` are those of the generator's logits. Return int32 [B, M], without
+        gradient.
         """
         rows, positions, size = logits_BMV.shape
         settings = {
-            "temperature": self._temperature(progress),
+            "temperature": self._temperature(context),
             "disallow_correct": self.settings.disallow_correct,
         }
         if self.settings.sampler == "gumbel":
-            uniform_BMV = rng.uniform(SAMPLES, rows, (positions, size))
+            uniform_BMV = context.rng.uniform(SAMPLES, rows, (positions, size))
             return sample_gumbel(logits_BMV, uniform_BMV, labels_BM, **settings)
-        uniform_BM2 = rng.uniform(SAMPLES, rows, (positions, 2))
+        uniform_BM2 = context.rng.uniform(SAMPLES, rows, (positions, 2))
         probabilities_BMV = predictions.probabilities_BMV
         return sample_inverse_cdf(
             logits_BMV, probabilities_BMV, uniform_BM2, labels_BM, **settings
         )
 
-    def _generator_logits(
-        self, masked: MaskedBatch, layer_ops: FusedLayerOps
-    ) -> tf.Tensor:
+    def _generator_logits(self, masked: MaskedBatch, context: StepContext) -> tf.Tensor:
         """Return the generator's logits, float32 [B, M, V].
 
         Without a generator network they are the same everywhere.
@@ -218,7 +193,7 @@ class ElectraObjective(Objective):
             masked.masked_ids_BL,
             **encoder_inputs(masked),
             positions=masked.positions_BM,
-            layer_ops=layer_ops,
+            layer_ops=context.layer_ops,
         )
 
 

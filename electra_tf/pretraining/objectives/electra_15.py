@@ -1,9 +1,5 @@
 """ELECTRA 15%: replaced-token detection at the masked positions only."""
 
-import tensorflow as tf
-
-from electra_tf.batch import MaskedBatch
-from electra_tf.pretraining.masking import mark_masked
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 
 
@@ -14,6 +10,5 @@ class Electra15Objective(ElectraObjective):
     positions have no gradient, and its metrics leave them out.
     """
 
-    def discriminated(self, masked: MaskedBatch) -> tf.Tensor:
-        """Return 1 at the masked positions, int32 [B, L]."""
-        return mark_masked(masked)
+    denominators = ("masked", "distinct")
+    discriminated = "distinct"

@@ -6,10 +6,14 @@ import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.kernels.rng import RngStream
 from electra_tf.pretraining.losses import WeightedSum
-from electra_tf.pretraining.masking import SpecialTokens, mark_masked, maskable
-from electra_tf.pretraining.objectives.common import Losses, Progress, encoder_inputs
+from electra_tf.pretraining.masking import SpecialTokens, mark_masked
+from electra_tf.pretraining.objectives.common import (
+    Loss,
+    Losses,
+    StepContext,
+    encoder_inputs,
+)
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
 
@@ -26,37 +30,22 @@ class ElectricObjective(ElectraObjective):
     Every token at a drawn position is noise, also if the sample is the original one.
     """
 
+    denominators = ("maskable", "real")
+
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         super().__init__(config, tokens)
-        self._tokens = tokens
         rate = config.masking.rate
         self._log_odds = math.log(rate / (1 - rate))
 
-    def weights(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
-        """Count the tokens that can be masked (generator) and all real ones."""
-        return {
-            "cloze": tf.reduce_sum(tf.cast(self._maskable(masked), tf.float32)),
-            "disc": tf.reduce_sum(tf.cast(masked.input_mask_BL, tf.float32)),
-        }
-
-    def _maskable(self, masked: MaskedBatch) -> tf.Tensor:
-        return maskable(masked, self._tokens)
-
-    def losses(
-        self,
-        masked: MaskedBatch,
-        rng: RngStream,
-        training: bool,
-        progress: Progress = 0.0,
-    ) -> Losses:
+    def losses(self, masked: MaskedBatch, context: StepContext) -> Losses:
         """Run generator, sampling and discriminator, and compute both losses."""
-        layer_ops = self.layer_ops(rng, training)
+        layer_ops = context.layer_ops
         cloze, inputs = self.model.cloze, encoder_inputs(masked)
         # 1. The generator reads the text itself and predicts each of its tokens.
         hidden_XE = cloze(masked.input_ids_BL, **inputs, layer_ops=layer_ops)
         # 2. Samples of its distribution replace the tokens at the drawn positions.
         corrupted, sampled = self._write_samples(
-            masked, self._drawn_logits(masked, hidden_XE), rng, progress
+            masked, self._drawn_logits(masked, hidden_XE), context
         )
         noisy = corrupted._replace(is_fake_BL=mark_masked(masked))
         # 3. q of the original tokens is trained on; q of the present ones is a number.
@@ -67,7 +56,7 @@ class ElectricObjective(ElectraObjective):
             tf.reshape(masked.input_ids_BL, [-1]),
             tf.reshape(noisy.corrupted_ids_BL, [-1]),
         )
-        candidates_BL = tf.cast(self._maskable(masked), tf.float32)
+        candidates_BL = tf.cast(self.tokens("maskable", masked), tf.float32)
         cloze_loss = WeightedSum(
             -tf.reduce_sum(log_q.label_X * tf.reshape(candidates_BL, [-1])),
             tf.reduce_sum(candidates_BL),
@@ -78,10 +67,10 @@ class ElectricObjective(ElectraObjective):
         )
         logits_BL = energy_BL + tf.reshape(log_q.other_X, energy_BL.shape)
         logits_BL += self._log_odds
+        weight = self.settings.generator_weight
         generated = Losses(
-            {"cloze": cloze_loss},
-            {"cloze": self.settings.generator_weight},
-            {**sampled.metrics, "cloze_loss": cloze_loss, **self._scheduled(progress)},
+            {"cloze": Loss(cloze_loss.total, "maskable", weight)},
+            {**sampled.metrics, "cloze_loss": cloze_loss, **self._scheduled(context)},
         )
         return generated | self.discriminator_losses(logits_BL, masked, noisy)
 

@@ -5,11 +5,14 @@ import tensorflow as tf
 
 from electra_tf.batch import MaskedBatch
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.kernels.rng import RngStream
 from electra_tf.model.electra import ElectraPair
 from electra_tf.model.transformer import DELTA
 from electra_tf.pretraining.masking import SpecialTokens
-from electra_tf.pretraining.objectives.common import Losses, Progress, masked_lm_losses
+from electra_tf.pretraining.objectives.common import (
+    Losses,
+    StepContext,
+    masked_lm_losses,
+)
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 
 
@@ -32,17 +35,11 @@ class TwoStageObjective(ElectraObjective):
         if step == self._restart:
             copy_encoder(self.model)
 
-    def losses(
-        self,
-        masked: MaskedBatch,
-        rng: RngStream,
-        training: bool,
-        progress: Progress = 0.0,
-    ) -> Losses:
+    def losses(self, masked: MaskedBatch, context: StepContext) -> Losses:
         """Compute the losses of the current stage, as sums over these rows."""
         if self.stage == 2:
-            return super().losses(masked, rng, training, progress)
-        logits_BMV = self._generator_logits(masked, self.layer_ops(rng, training))
+            return super().losses(masked, context)
+        logits_BMV = self._generator_logits(masked, context)
         return masked_lm_losses(logits_BMV, masked, self.settings.generator_weight)
 
     @property

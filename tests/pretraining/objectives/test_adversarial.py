@@ -25,8 +25,8 @@ def generator_gradient(objective, masked):
     """Return the gradient of the total loss in all weights of the generator, flat."""
     variables = [v.value for v in objective.model.generator.trainable_variables]
     with tf.GradientTape() as tape:
-        losses = objective.losses(masked, rng(), training=False)
-        loss = losses.combined(objective.weights(masked))
+        losses = objective.losses(masked, objective.context(rng(), False))
+        loss = losses.combined(objective.counts(masked))
     gradients = tape.gradient(loss, variables)
     return flat(gradients, variables)
 
@@ -66,7 +66,9 @@ def test_the_expected_gradient_is_the_policy_gradient():
     assert count == 2
     variables = [v.value for v in adversarial.model.generator.trainable_variables]
     with tf.GradientTape(persistent=True) as tape:
-        logits_BMV = adversarial._generator_logits(masked, None)
+        logits_BMV = adversarial._generator_logits(
+            masked, adversarial.context(rng(), False)
+        )
         p_MV = tf.nn.softmax(logits_BMV / temperature)[0]
         surrogate, expected = 0.0, 0.0
         for sampled in itertools.product(range(SIZE), repeat=count):
@@ -101,12 +103,13 @@ def discriminator_losses(objective, masked, tokens):
 def test_the_baseline_learns_the_probability_of_the_correct_class(scheme):
     adversarial = objective("adversarial", masking={"scheme": scheme, "rate": 0.5})
     masked = adversarial.mask(TEXT, rng())
-    losses = adversarial.losses(masked, rng(), training=True)
+    losses = adversarial.losses(masked, adversarial.context(rng(), True))
     values = compute_metrics(losses.metrics)
     assert values["baseline"] == pytest.approx(np.log(2))  # w begins at 0
     # Cross-entropy of sigmoid(0) = 1/2 with any target is log 2.
     part = losses.parts["baseline"]
-    assert float(part.total / part.weight) == pytest.approx(np.log(2))
+    count = adversarial.counts(masked)[part.denominator]
+    assert float(part.total / count) == pytest.approx(np.log(2))
     # `original` repeats positions; the reward is that of the token in the text.
     assert np.isfinite([values["reward"], values["disc_loss"]]).all()
 
@@ -115,12 +118,14 @@ def test_the_entropy_term_flattens_the_distribution():
     plain = objective("adversarial")
     with_entropy = objective("adversarial", objective={"entropy_weight": 0.5})
     masked = plain.mask(TEXT, rng())
-    losses = with_entropy.losses(masked, rng(), training=False)
-    log_p = log_softmax(with_entropy._generator_logits(masked, None))
+    losses = with_entropy.losses(masked, with_entropy.context(rng(), False))
+    log_p = log_softmax(
+        with_entropy._generator_logits(masked, with_entropy.context(rng(), False))
+    )
     weights = masked.weights_BM.numpy()
     total = (-(np.exp(log_p) * log_p).sum(-1) * weights).sum()
     assert float(losses.parts["entropy"].total) == pytest.approx(total, rel=1e-5)
-    without = plain.losses(masked, rng(), training=False)
-    difference = losses.combined(with_entropy.weights(masked))
-    difference -= without.combined(plain.weights(masked))
+    without = plain.losses(masked, plain.context(rng(), False))
+    difference = losses.combined(with_entropy.counts(masked))
+    difference -= without.combined(plain.counts(masked))
     assert float(difference) == pytest.approx(-0.5 * total / weights.sum(), rel=1e-3)

@@ -18,10 +18,9 @@ from tiny import (
 from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import ObjectiveConfig
 from electra_tf.kernels.rng import RngStream
-from electra_tf.pretraining.losses import WeightedSum
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives import OBJECTIVES
-from electra_tf.pretraining.objectives.common import Losses
+from electra_tf.pretraining.objectives.common import Loss, Losses
 from pretraining.objectives.example import TEXT
 
 NAMES = pytest.mark.parametrize("name", FACTS)
@@ -68,20 +67,25 @@ def built():
 
 
 def total_of(objective, masked, source=None, training=False, part=None):
-    losses = objective.losses(masked, source or rng(), training)
+    losses = objective.losses(masked, objective.context(source or rng(), training))
     if part:
-        losses = losses._replace(factors={part: 1.0})
-    return losses.combined(objective.weights(masked))
+        losses = alone(losses, part)
+    return losses.combined(objective.counts(masked))
+
+
+def alone(losses, part):
+    """Return one of the losses with a factor of 1."""
+    return losses._replace(parts={part: losses.parts[part]._replace(factor=1.0)})
 
 
 def reached(objective, masked, *parts):
     """Return the total loss, and the weights with a gradient of it and of each part."""
     variables = objective.model.trainable_variables
     with tf.GradientTape(persistent=True) as tape:
-        losses = objective.losses(masked, rng(), training=True)
-        weights = objective.weights(masked)
-        alone = (losses._replace(factors={part: 1.0}) for part in parts)
-        totals = [of.combined(weights) for of in (losses, *alone)]
+        losses = objective.losses(masked, objective.context(rng(), True))
+        counts = objective.counts(masked)
+        each = (alone(losses, part) for part in parts)
+        totals = [of.combined(counts) for of in (losses, *each)]
     gradients = (tape.gradient(total, [v.value for v in variables]) for total in totals)
     return totals[0], [paths_with(variables, of) for of in gradients]
 
@@ -154,15 +158,12 @@ def test_the_main_network_reads_the_samples_of_electra(built, name):
 
 
 @NAMES
-def test_losses_weights_and_metrics_have_their_names(built, name):
+def test_losses_denominators_and_metrics_have_their_names(built, name):
     masked = built[name].mask(TEXT, rng())
-    losses, weights = (
-        built[name].losses(masked, rng(), False),
-        built[name].weights(masked),
-    )
+    losses = built[name].losses(masked, built[name].context(rng(), False))
     assert set(losses.parts) == set(TRAINS[name])
-    for part, loss in losses.parts.items():
-        assert float(loss.weight) == float(weights[part])
+    used = {loss.denominator for loss in losses.parts.values()}
+    assert used == set(built[name].counts(masked))
     assert set(losses.metrics) == METRICS.get(name, set(losses.metrics))
     values = compute_metrics(losses.metrics)
     for part, start in (("masked_lm_loss", VOCABULARY), ("disc_loss", 2)):
@@ -173,16 +174,16 @@ def test_losses_weights_and_metrics_have_their_names(built, name):
 @NAMES
 def test_parts_of_a_batch_add_up_to_the_batch(built, name):
     masked = built[name].mask(TEXT, rng())
-    weights = built[name].weights(masked)
-    whole = built[name].losses(masked, rng(), True)
+    counts = built[name].counts(masked)
+    whole = built[name].losses(masked, built[name].context(rng(), True))
     total, sums = 0.0, []
     for first in (0, 2):
         rows = tf.nest.map_structure(lambda t, i=first: t[i : i + 2], masked)
         stream = RngStream(rng().seed, rng().first_row + first)
-        losses = built[name].losses(rows, stream, True)
-        total += losses.combined(weights)
+        losses = built[name].losses(rows, built[name].context(stream, True))
+        total += losses.combined(counts)
         sums.append(losses.metrics)
-    np.testing.assert_allclose(total, whole.combined(weights), rtol=1e-5)
+    np.testing.assert_allclose(total, whole.combined(counts), rtol=1e-5)
     metrics = tf.nest.map_structure(lambda *values: sum(values), *sums)
     expected = compute_metrics(whole.metrics)
     assert compute_metrics(metrics) == pytest.approx(expected, rel=1e-5, nan_ok=True)
@@ -229,17 +230,15 @@ def test_dropout_is_applied_in_training_only(name):
     assert float(total_of(objective, masked, rng(1), True)) != losses[0]
 
 
-def test_combined_loss_divides_each_loss_by_its_global_weight():
+def test_combined_loss_divides_each_loss_by_its_global_count():
     total, none, some = tf.Variable(3.0), tf.constant(0.0), tf.constant(2.0)
     parts = {
-        "one": WeightedSum(tf.constant(6.0), tf.constant(3.0)),
-        "empty": WeightedSum(total, none),
-        "idle": WeightedSum(tf.constant(9.0), tf.constant(1.0)),
+        "one": Loss(tf.constant(6.0), "real", 50.0),
+        "empty": Loss(total, "masked", 1.0),
+        "idle": Loss(tf.constant(9.0), "real", None),
     }
-    losses = Losses(parts, {"one": 50.0, "empty": 1.0}, {})
     with tf.GradientTape() as tape:
-        # The weight of the global batch, not of the replica.
-        loss = losses.combined({"one": some, "empty": none})
+        loss = Losses(parts, {}).combined({"real": some, "masked": none})
     assert float(loss) == 50 * 6 / 2
     assert float(tape.gradient(loss, total)) == 0
 
@@ -273,7 +272,7 @@ def test_rows_without_an_entry_are_never_sampled_or_predicted(name):
         bias.assign(np.where(np.arange(VOCABULARY + spare) < VOCABULARY, 0.0, 50.0))
     masked_rows = objective.mask(batch([16, 12]), rng())
     with tf.GradientTape() as tape:
-        losses = objective.losses(masked_rows, rng(), training=True)
+        losses = objective.losses(masked_rows, objective.context(rng(), True))
         total = sum(part.total for part in losses.parts.values())
     # A row that is predicted would have nearly all of the probability.
     assert float(total) < 5 * 28 * np.log(VOCABULARY)

@@ -13,12 +13,13 @@ from pretraining.objectives.example import TEXT
 
 
 def loss_of(objective, masked):
-    losses = objective.losses(masked, rng(), training=False)
-    return losses.combined(objective.weights(masked))
+    losses = objective.losses(masked, objective.context(rng(), False))
+    return losses.combined(objective.counts(masked))
 
 
 def metrics_of(objective, masked):
-    return compute_metrics(objective.losses(masked, rng(), training=False).metrics)
+    context = objective.context(rng(), False)
+    return compute_metrics(objective.losses(masked, context).metrics)
 
 
 def test_loss_is_the_weighted_sum_of_both_losses():
@@ -29,9 +30,9 @@ def test_loss_is_the_weighted_sum_of_both_losses():
     values = metrics_of(electra, masked)
     expected = 3 * values["masked_lm_loss"] + 20 * values["disc_loss"]
     np.testing.assert_allclose(loss_of(electra, masked), expected, rtol=1e-6)
-    counts = {name: float(n) for name, n in electra.weights(masked).items()}
+    counts = {name: float(n) for name, n in electra.counts(masked).items()}
     predictions = sum(math.ceil(0.3 * n) for n in (16, 12, 9, 16))
-    assert counts == {"masked_lm": predictions, "disc": 16 + 12 + 9 + 16}
+    assert counts == {"masked": predictions, "real": 16 + 12 + 9 + 16}
 
 
 @pytest.mark.parametrize("kind", ["uniform_generator", "unigram_generator"])
@@ -44,8 +45,7 @@ def test_samples_without_a_network_follow_the_counts_of_ordinary_tokens(kind):
     electra = objective(objective={kind: True}, tokens=tokens)
     assert electra.model.generator is None
     masked = electra.mask(Batch(*(tf.tile(x, [300, 1]) for x in TEXT)), rng())
-    layer_ops = electra.layer_ops(rng(), False)
-    corrupted, generated = electra._corrupt(masked, rng(), layer_ops, 0.0)
+    corrupted, generated = electra._corrupt(masked, electra.context(rng(), False))
     drawn_BM = tf.gather(corrupted.corrupted_ids_BL, masked.positions_BM, batch_dims=1)
     drawn_V = np.bincount(
         drawn_BM.numpy()[masked.weights_BM == 1], minlength=VOCABULARY
@@ -59,8 +59,11 @@ def test_samples_without_a_network_follow_the_counts_of_ordinary_tokens(kind):
     # The loss of no network is a constant, and no metric.
     assert not {"masked_lm_loss", "masked_lm_accuracy"} & generated.metrics.keys()
     if kind == "uniform_generator":
-        total, weight = map(float, generated.parts["masked_lm"])
-        assert total / weight == pytest.approx(math.log(VOCABULARY), rel=1e-6)
+        total, count = (
+            generated.parts["masked_lm"].total,
+            masked.weights_BM.numpy().sum(),
+        )
+        assert float(total) / count == pytest.approx(math.log(VOCABULARY), rel=1e-6)
     else:
         with pytest.raises(InputError, match="unigram_generator"):
             objective(objective={kind: True})
@@ -93,8 +96,8 @@ def test_a_scheduled_temperature_equals_a_constant_one(sampler):
     factors = {0.0: 2.0, 0.2: 1.5, 0.65: 3.5, 1.0: 6.0}
     for progress, factor in factors.items():
         constant = objective(objective={"sampler": sampler, "temperature": factor})
-        losses = changing.losses(masked, rng(), False, progress)
-        total = float(losses.combined(changing.weights(masked)))
+        losses = changing.losses(masked, changing.context(rng(), False, progress))
+        total = float(losses.combined(changing.counts(masked)))
         assert total == pytest.approx(float(loss_of(constant, masked)), rel=1e-5)
         values = compute_metrics(losses.metrics)
         assert values["temperature"] == pytest.approx(factor)

@@ -23,4 +23,4 @@ def test_loss_and_metrics_are_those_of_the_masked_positions(scheme):
     values = compute_metrics(losses.metrics)
     assert values["disc_loss"] == pytest.approx(expected.mean(), rel=1e-5)
     assert values["disc_accuracy"] == pytest.approx(((logits > 0) == fake).mean())
-    assert float(electra_15.weights(masked)["disc"]) == used.sum()
+    assert float(electra_15.counts(masked)["distinct"]) == used.sum()

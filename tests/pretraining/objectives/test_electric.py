@@ -41,16 +41,19 @@ def test_losses_labels_and_gradients_equal_the_original(fixture, monkeypatch):
     monkeypatch.setattr(objective, "discriminator_losses", keep_input)
     variables = [v.value for v in fixture.variables.values()]
     with tf.GradientTape() as tape:
-        losses = objective.losses(masked, rng(), training=False)
-        loss = losses.combined(objective.weights(masked))
+        losses = objective.losses(masked, objective.context(rng(), False))
+        loss = losses.combined(objective.counts(masked))
     (noisy,) = read
     np.testing.assert_array_equal(
         noisy.corrupted_ids_BL, fixture["corrupted_input_ids"]
     )
     np.testing.assert_array_equal(noisy.is_fake_BL, fixture["is_fake"])
     for name in ("cloze", "disc"):
-        total, weight = losses.parts[name]
-        np.testing.assert_allclose(total / weight, fixture[f"{name}_loss"], rtol=1e-5)
+        loss_of_part = losses.parts[name]
+        count = objective.counts(masked)[loss_of_part.denominator]
+        np.testing.assert_allclose(
+            loss_of_part.total / count, fixture[f"{name}_loss"], rtol=1e-5
+        )
     np.testing.assert_allclose(loss, fixture["total_loss"], rtol=1e-5)
     values = compute_metrics(losses.metrics)
     assert values["masked_lm_loss"] == pytest.approx(float(fixture["gen_loss"]), 1e-5)
@@ -87,11 +90,12 @@ def test_the_sampler_draws_from_the_same_distribution_as_log_q():
     """The logits at the drawn positions are those of the loss over all tokens."""
     electric = objective("electric")
     masked = electric.mask(TEXT, rng())
-    losses = electric.losses(masked, rng(), training=False)
+    losses = electric.losses(masked, electric.context(rng(), False))
     # With every candidate drawn, the masked-LM loss equals the cloze loss.
     everything = objective("electric", masking={"rate": 1.0 - 1e-6})
     drawn = everything.mask(TEXT, rng())
-    assert drawn.weights_BM.numpy().sum() == float(electric.weights(masked)["cloze"])
-    values = compute_metrics(everything.losses(drawn, rng(), False).metrics)
+    assert drawn.weights_BM.numpy().sum() == float(electric.counts(masked)["maskable"])
+    context = everything.context(rng(), False)
+    values = compute_metrics(everything.losses(drawn, context).metrics)
     expected = compute_metrics(losses.metrics)["cloze_loss"]
     assert values["masked_lm_loss"] == pytest.approx(expected, rel=1e-5)

@@ -7,23 +7,18 @@ import tiny
 from conftest import python
 
 FILE = '''
-import tensorflow as tf
-
 from electra_tf.pretraining.objectives import common
 
 
 class CopyObjective(common.Objective):
     """Predict the tokens at the drawn positions without masking them."""
 
-    def weights(self, masked):
-        return {"masked_lm": tf.reduce_sum(masked.weights_BM)}
-
-    def losses(self, masked, rng, training, progress=0.0):
+    def losses(self, masked, context):
         logits_BMV = self.model(
             masked.input_ids_BL,
             **common.encoder_inputs(masked),
             positions=masked.positions_BM,
-            layer_ops=self.layer_ops(rng, training),
+            layer_ops=context.layer_ops,
         )
         return common.masked_lm_losses(
             logits_BMV, masked, self.settings.generator_weight

@@ -134,6 +134,6 @@ def test_the_frozen_generator_has_no_dropout():
     for stage, training in ((1, False), (2, True), (1, True)):
         objective.stage = stage
         masked = objective.mask(TEXT, rng())
-        losses = objective.losses(masked, rng(), training)
+        losses = objective.losses(masked, objective.context(rng(), training))
         totals.append(float(losses.parts["masked_lm"].total))
     assert totals[0] == totals[1] != totals[2]
