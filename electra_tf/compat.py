@@ -14,11 +14,6 @@ RAISED_AS_IT_IS = "_keras_call_info_injected"
 """Keras: an error with this attribute leaves a layer's call without a new message."""
 
 
-def remat_mode(layer: Any) -> Any:
-    """Return the mode of a layer's `RematScope`, or None (`Layer._remat_mode`)."""
-    return layer._remat_mode
-
-
 def sublayers(layer: Any) -> list[Any]:
     """Return a layer and all layers in it, at any depth (`Layer._flatten_layers`)."""
     return list(layer._flatten_layers())

@@ -24,14 +24,6 @@ def test_keras_raises_our_errors_as_they_are():
     assert str(error.value) == "X must be Y, not Z."
 
 
-def test_a_layer_has_the_mode_of_its_remat_scope():
-    with keras.RematScope("list_of_layers", layer_names=["a"]):
-        mode = compat.remat_mode(keras.layers.Dense(1))
-    assert (mode.mode, mode.layer_names) == ("list_of_layers", ["a"])
-    outside = compat.remat_mode(keras.layers.Dense(1))
-    assert outside is None or outside.mode is None
-
-
 def test_a_layer_has_layers_at_any_depth():
     inner = keras.layers.Dense(1)
     outer = keras.Sequential([keras.Sequential([inner])])

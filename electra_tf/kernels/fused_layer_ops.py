@@ -10,17 +10,18 @@ Variables that start with `grad_` are gradients of the loss, and `upstream` is t
 gradient of the operation's output.
 """
 
+import contextlib
 import copy
 import functools
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import keras
 import tensorflow as tf
 
 from electra_tf import backend
-from electra_tf.kernels.rng import DropoutSeeds, RepeatedSeeds, apply_dropout
+from electra_tf.kernels.rng import DropoutSeeds, apply_dropout
 from electra_tf.kernels.weak_functions import custom_gradient
 from electra_tf.model.layer_ops import LayerOps
 
@@ -66,17 +67,21 @@ class FusedLayerOps(LayerOps):
         self._dropout, self._on_cpu = dropout, on_cpu
         self._tables: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
 
-    def repeatable(self) -> Callable[[], "FusedLayerOps"]:
-        """Return a function that returns operations with the same dropout each time."""
-        drawn: list[tuple[tf.Tensor, int]] = []
+    def reserve(self, dropouts: Sequence[keras.layers.Dropout]) -> int:
+        """Return the number of the next dropout call, and skip one call of each."""
+        if self._dropout is None:
+            return 0
+        number = self._dropout.number
+        self._dropout.number += sum(1 for dropout in dropouts if dropout.rate)
+        return number
 
-        def repeat() -> "FusedLayerOps":
-            repeated = copy.copy(self)
-            if self._dropout is not None:
-                repeated._dropout = RepeatedSeeds(self._dropout, drawn)
-            return repeated
-
-        return repeat
+    @contextlib.contextmanager
+    def starting_at(self, number: int) -> Iterator["FusedLayerOps"]:
+        """Yield operations whose dropout calls have numbers from this one on."""
+        repeated = copy.copy(self)
+        if self._dropout is not None:
+            repeated._dropout = self._dropout.starting_at(number)
+        yield repeated
 
     def embedding_lookup(self, table_VE: keras.Variable, ids: tf.Tensor) -> tf.Tensor:
         """Return the rows `ids` of a table, in float32."""

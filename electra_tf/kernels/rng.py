@@ -52,14 +52,23 @@ class RngStream(NamedTuple):
 
     def dropout(self) -> "DropoutSeeds":
         """Return the dropout seeds of this step."""
-        return DropoutSeeds(self)
+        return DropoutSeeds(self, {})
 
 
 class DropoutSeeds:
-    """Dropout seeds of one step, one set for each dropout call in call order."""
+    """Dropout seeds of one step, as a function of the number of the dropout call.
 
-    def __init__(self, rng: RngStream):
-        self._rng, self._num_calls, self._seeds = rng, 0, None
+    `drawn` holds the seeds that are drawn already, by block of calls.
+    """
+
+    def __init__(self, rng: RngStream, drawn: dict[int, tf.Tensor], number: int = 0):
+        self._rng, self._drawn = rng, drawn
+        self.number = number
+        """Number of the next call."""
+
+    def starting_at(self, number: int) -> "DropoutSeeds":
+        """Return the seeds of the calls from a number on."""
+        return DropoutSeeds(self._rng, self._drawn, number)
 
     def seeds(self, x: tf.Tensor) -> tf.Tensor:
         """Return the next seeds, uint32 [rows, 2].
@@ -71,31 +80,14 @@ class DropoutSeeds:
 
     def place(self, x: tf.Tensor) -> tuple[tf.Tensor, int]:
         """Return the seeds of several calls, [rows, calls, 2], and the next's index."""
-        block, index = divmod(self._num_calls, _CALLS_PER_BLOCK)
-        if index == 0:
+        block, index = divmod(self.number, _CALLS_PER_BLOCK)
+        if block not in self._drawn:
             rows = tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
-            self._seeds = self._rng.bits(DROPOUT + block, rows, (_CALLS_PER_BLOCK, 2))
-        self._num_calls += 1
-        return self._seeds, index
-
-
-class RepeatedSeeds:
-    """The seeds of some calls of `DropoutSeeds`, drawn once and then repeated."""
-
-    def __init__(self, source: DropoutSeeds, drawn: list[tuple[tf.Tensor, int]]):
-        self._source, self._drawn, self._num_calls = source, drawn, 0
-
-    def seeds(self, x: tf.Tensor) -> tf.Tensor:
-        """Return the next seeds, uint32 [rows, 2]."""
-        seeds, index = self.place(x)
-        return seeds[:, index]
-
-    def place(self, x: tf.Tensor) -> tuple[tf.Tensor, int]:
-        """Return what `DropoutSeeds.place` returned for this call."""
-        if self._num_calls == len(self._drawn):
-            self._drawn.append(self._source.place(x))
-        self._num_calls += 1
-        return self._drawn[self._num_calls - 1]
+            self._drawn[block] = self._rng.bits(
+                DROPOUT + block, rows, (_CALLS_PER_BLOCK, 2)
+            )
+        self.number += 1
+        return self._drawn[block], index
 
 
 def apply_dropout(x: tf.Tensor, seeds: tf.Tensor | None, rate: float) -> tf.Tensor:

@@ -29,8 +29,6 @@ _DISCRIMINATOR, _GENERATOR, _DISCRIMINATOR_HEAD, _GENERATOR_HEAD = range(4)
 class MaskedLM(keras.layers.Layer):
     """The layers of `electra_tf.MaskedLanguageModel`, which adds files and texts."""
 
-    rematerialized_call = keras_layers.call_as_it_is
-
     def __init__(
         self,
         encoder: TransformerEncoder,
@@ -96,8 +94,6 @@ class MaskedLM(keras.layers.Layer):
 class Discriminator(keras.layers.Layer):
     """Encoder with a head that classifies each token as original or replaced."""
 
-    rematerialized_call = keras_layers.call_as_it_is
-
     def __init__(self, encoder: TransformerEncoder, seed: int = 0, dtype: Any = None):
         super().__init__(name="discriminator", dtype="float32")
         self.encoder = encoder
@@ -128,7 +124,6 @@ class ElectraPair(keras.layers.Layer):
     encoder_class: ClassVar[type[TransformerEncoder]] = TransformerEncoder
     """Class of the encoders of one tower."""
     masked_lm_class: ClassVar[type[MaskedLM]] = MaskedLM  # class of the generator
-    rematerialized_call = keras_layers.call_as_it_is
 
     def __init__(
         self,
@@ -217,8 +212,6 @@ class MaskedLMPair(keras.layers.Layer):
     The networks of Replace MLM and All-Tokens MLM; `gate` is the vector with which the
     latter decides between copying and predicting.
     """
-
-    rematerialized_call = keras_layers.call_as_it_is
 
     def __init__(
         self,
@@ -328,10 +321,7 @@ def _networks(
 
 def _vector(name: str) -> keras.layers.Dense:
     """Return a vector that hidden states are multiplied with, 0 at first."""
-    with keras.RematScope(None):
-        return keras.layers.Dense(
-            1, use_bias=False, kernel_initializer="zeros", name=name
-        )
+    return keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", name=name)
 
 
 def _build(*layers: keras.layers.Layer | None) -> None:

@@ -19,8 +19,6 @@ _MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
 class TransformerEncoder(keras.layers.Layer):
     """The layers of `electra_tf.Encoder`, which adds its tokenizer and files."""
 
-    rematerialized_call = keras_layers.call_as_it_is
-
     def __init__(
         self,
         shape: EncoderConfig,
@@ -29,22 +27,26 @@ class TransformerEncoder(keras.layers.Layer):
         name: str = "encoder",
         dtype: Any = None,
         trainable: bool = True,
+        remat: bool = False,
     ):
         super().__init__(name=name, dtype=dtype)
         remedy = "pass config.model.encoder, or call Encoder.from_preset"
         check_type("shape", shape, EncoderConfig, remedy)
         self.shape, self.seed = shape, seed
+        self.remat = remat
+        """Whether the backward pass computes each Transformer layer again."""
         seeds = InitializerFactory(seed, shape.initializer_range)
         names = [f"layer_{i}" for i in range(shape.depth)]
-        with keras_layers.remat_scope_of_blocks(self, names):
-            self.embeddings = embeddings or Embeddings(shape, seeds, dtype)
-            self.embeddings_project = None
-            if self.embeddings.width != shape.width:
-                self.embeddings_project = keras.layers.Dense(
-                    shape.width, kernel_initializer=seeds.glorot(),
-                    name="embeddings_project", dtype=dtype,
-                )  # fmt: skip
-            self.blocks = [Block(shape, seeds, name, dtype) for name in names]
+        self.embeddings = embeddings or Embeddings(shape, seeds, dtype)
+        self.embeddings_project = None
+        if self.embeddings.width != shape.width:
+            self.embeddings_project = keras.layers.Dense(
+                shape.width,
+                kernel_initializer=seeds.glorot(),
+                name="embeddings_project",
+                dtype=dtype,
+            )
+        self.blocks = [Block(shape, seeds, name, dtype) for name in names]
         self._has_own_tables = embeddings is None
         self.trainable = trainable
 
@@ -135,11 +137,32 @@ class TransformerEncoder(keras.layers.Layer):
             x = self.embeddings_project(x)
         yield x
         for block in self.blocks[:-1]:
-            x = block(x, bias_B11K, layer_ops=layer_ops)
+            x = self._call_block(block, x, bias_B11K, layer_ops)
             yield x
         if cls_only:
             bias_B11K = bias_B11K[:, :, :1]
-        yield self.blocks[-1](x, bias_B11K, layer_ops=layer_ops, cls_only=cls_only)
+        yield self._call_block(self.blocks[-1], x, bias_B11K, layer_ops, cls_only)
+
+    def _call_block(
+        self,
+        block: Block,
+        x_BLD: Tensor,
+        bias_B11K: Tensor,
+        layer_ops: LayerOps,
+        cls_only: bool = False,
+    ) -> Tensor:
+        """Call a layer; with `remat` again in the backward pass, with equal dropout."""
+        if not self.remat or isinstance(layer_ops, AttentionRecorder):
+            return block(x_BLD, bias_B11K, layer_ops=layer_ops, cls_only=cls_only)
+        start = layer_ops.reserve(block.dropouts)
+
+        def call(x_BLD: Tensor) -> Tensor:
+            with layer_ops.starting_at(start) as ops_of_block:
+                return block(
+                    x_BLD, bias_B11K, layer_ops=ops_of_block, cls_only=cls_only
+                )
+
+        return keras.remat(call)(x_BLD)
 
     def set_dropout(self, dropout: float, attention_dropout: float) -> None:
         """Set rates; functions that are compiled already keep theirs."""
@@ -162,6 +185,7 @@ class TransformerEncoder(keras.layers.Layer):
                 "Electra layer that contains both"
             )
         arguments = {"shape": dataclasses.asdict(self.shape), "seed": self.seed}
+        arguments["remat"] = self.remat
         return super().get_config() | arguments
 
     @classmethod

@@ -11,7 +11,6 @@ from keras import ops
 
 from electra_tf.config.finetuning import POOLED_VECTORS, Pooler, Pooling
 from electra_tf.config.model import EncoderConfig
-from electra_tf.model.keras_layers import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps, Tensor, gelu
 from electra_tf.model.transformer import InitializerFactory, layer_norm
 
@@ -27,8 +26,6 @@ class MaskedLMHead(keras.layers.Layer):
     `width` is that of the hidden states; None: the encoder's.
     """
 
-    rematerialized_call = call_as_it_is
-
     def __init__(
         self,
         shape: EncoderConfig,
@@ -41,12 +38,14 @@ class MaskedLMHead(keras.layers.Layer):
         seeds = InitializerFactory(seed, shape.initializer_range)
         self._width, self._spare_rows = width or shape.width, shape.spare_rows
         self._vocabulary_size = shape.vocabulary_size
-        with keras.RematScope(None):
-            self.dense = keras.layers.Dense(
-                embedding, gelu, kernel_initializer=seeds.normal(), name="dense",
-                dtype=dtype,
-            )  # fmt: skip
-            self.layer_norm = layer_norm("layer_norm", shape.layer_norm_epsilon, dtype)
+        self.dense = keras.layers.Dense(
+            embedding,
+            gelu,
+            kernel_initializer=seeds.normal(),
+            name="dense",
+            dtype=dtype,
+        )
+        self.layer_norm = layer_norm("layer_norm", shape.layer_norm_epsilon, dtype)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights except the token table, which the embeddings own."""
@@ -84,18 +83,18 @@ class MaskedLMHead(keras.layers.Layer):
 class ReplacedTokenHead(keras.layers.Layer):
     """Head that classifies each token as original or replaced (paper, section 2)."""
 
-    rematerialized_call = call_as_it_is
-
     def __init__(self, shape: EncoderConfig, seed: int, dtype: Any = None):
         super().__init__(name="head", dtype="float32")
         seeds = InitializerFactory(seed, shape.initializer_range)
         self._width = shape.width
-        with keras.RematScope(None):
-            self.dense = keras.layers.Dense(
-                shape.width, gelu, kernel_initializer=seeds.normal(), name="dense",
-                dtype=dtype,
-            )  # fmt: skip
-            self.score = _dense("score", 1, seeds)
+        self.dense = keras.layers.Dense(
+            shape.width,
+            gelu,
+            kernel_initializer=seeds.normal(),
+            name="dense",
+            dtype=dtype,
+        )
+        self.score = _dense("score", 1, seeds)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the weights of both layers."""

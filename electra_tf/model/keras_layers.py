@@ -1,12 +1,10 @@
-"""Configs, inputs and recomputation of all layers, for Keras."""
+"""Configs and inputs of all layers, for Keras."""
 
-import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import keras
 
-from electra_tf import compat
 from electra_tf.errors import InputError
 
 Tensor = Any
@@ -53,29 +51,3 @@ def unpack_inputs(
             f"{', '.join(n for n, x in inputs.items() if x is not None) or 'none'}"
         )
     return tuple(inputs[name] for name in names)
-
-
-def call_as_it_is(
-    layer: keras.layers.Layer, layer_call: Callable[..., Any], *args: Any, **kwargs: Any
-) -> Callable[..., Any]:
-    """Return a layer's call; a `rematerialized_call` of layers with an encoder.
-
-    In a `keras.RematScope`, each of the encoder's blocks is recomputed on its own. All
-    of them together would need the memory that the scope is to save.
-    """
-    return layer_call
-
-
-def remat_scope_of_blocks(
-    encoder: keras.layers.Layer, blocks: list[str]
-) -> contextlib.AbstractContextManager:
-    """Return the scope in which an encoder creates its parts.
-
-    Keras would recompute each dense layer and each dropout, with other random numbers.
-    """
-    mode = compat.remat_mode(encoder)
-    if mode is None or mode.mode is None:
-        return contextlib.nullcontext()
-    if mode.mode == "list_of_layers" and encoder.name not in mode.layer_names:
-        blocks = mode.layer_names
-    return keras.RematScope("list_of_layers", layer_names=blocks)

@@ -4,7 +4,8 @@
 `electra_tf.kernels` has fused kernels and reproducible dropout.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -25,15 +26,16 @@ class LayerOps:
     def __init__(self, training: bool | None = None):
         self._training = training
 
-    def recompute(self, call: Callable[..., Tensor], x: Tensor) -> Tensor:
-        """Call a layer now, and again in the backward pass to save memory."""
-        repeated = self.repeatable()
-        return keras.remat(lambda x: call(x, layer_ops=repeated()))(x)
+    def reserve(self, dropouts: Sequence[keras.layers.Dropout]) -> Any:
+        """Return the seeds of the next call of each layer, and skip that call."""
+        generators = [d.seed_generator for d in dropouts if d.rate and self._training]
+        return [(generator.state, generator.next()) for generator in generators]
 
-    def repeatable(self) -> Callable[[], "LayerOps"]:
-        """Return a function that returns operations with the same dropout each time."""
-        seeds: list[Tensor] = []
-        return lambda: _RepeatedDropout(self._training, seeds)
+    @contextlib.contextmanager
+    def starting_at(self, seeds: Any) -> Iterator["LayerOps"]:
+        """Yield operations with seeds of `reserve`, however often they are called."""
+        with keras.StatelessScope(state_mapping=seeds):
+            yield self
 
     def embedding_lookup(self, table_VE: Tensor, ids: Tensor) -> Tensor:
         """Return the rows `ids` of a table."""
@@ -108,42 +110,9 @@ class AttentionRecorder(LayerOps):
         super().__init__(training)
         self.maps: list[Tensor] = []
 
-    def recompute(self, call: Callable[..., Tensor], x: Tensor) -> Tensor:
-        """Call a layer once, as its weights are kept."""
-        return call(x, layer_ops=self)
-
     def attention_weights(
         self, queries_BNLH: Tensor, keys_BNKH: Tensor, bias_B11K: Tensor
     ) -> Tensor:
         """Compute and keep the weights."""
         self.maps.append(super().attention_weights(queries_BNLH, keys_BNKH, bias_B11K))
         return self.maps[-1]
-
-
-class _RepeatedDropout(LayerOps):
-    """Operations whose dropout draws its seeds once, then uses them again."""
-
-    def __init__(self, training: bool | None, seeds: list[Tensor]):
-        super().__init__(training)
-        self._seeds, self._calls = seeds, 0
-
-    def dropout(self, x: Tensor, dropout: keras.layers.Dropout) -> Tensor:
-        """Apply dropout with the seed that this call had before, or with a new one."""
-        if not self._training or not dropout.rate:
-            return x
-        if self._calls == len(self._seeds):
-            self._seeds.append(dropout.seed_generator.next())
-        seed = _Seed(self._seeds[self._calls])
-        self._calls += 1
-        return keras.random.dropout(x, dropout.rate, seed=seed)
-
-
-class _Seed(keras.random.SeedGenerator):
-    """Generator of one seed, without a variable."""
-
-    def __init__(self, seed: Tensor):
-        self._seed = seed
-
-    def next(self, ordered: bool = True) -> Tensor:
-        """Return the seed."""
-        return self._seed

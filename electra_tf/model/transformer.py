@@ -7,7 +7,7 @@ operations including dropout (see `layer_ops.py`), and `dtype`, a Keras dtype po
 import contextlib
 import contextvars
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -294,28 +294,10 @@ class Block(keras.layers.Layer):
         self.output_dense.build((None, None, self.inner))
         self.output_layer_norm.build(hidden)
 
-    def rematerialized_call(
-        self, layer_call: Callable[..., Tensor], *args: Any, **kwargs: Any
-    ) -> Callable[..., Tensor]:
-        """Return the call for a layer that was created in a `keras.RematScope`."""
-        if super().rematerialized_call(layer_call) is layer_call:
-            return layer_call  # the scope is for other layers
-
-        def call(
-            x_BLD: Tensor,
-            bias_B11K: Tensor,
-            training: bool | None = None,
-            layer_ops: LayerOps | None = None,
-            cls_only: bool = False,
-        ) -> Tensor:
-            def call_once(x_BLD: Tensor, layer_ops: LayerOps) -> Tensor:
-                return layer_call(
-                    x_BLD, bias_B11K, layer_ops=layer_ops, cls_only=cls_only
-                )
-
-            return (layer_ops or LayerOps(training)).recompute(call_once, x_BLD)
-
-        return call
+    @property
+    def dropouts(self) -> tuple[keras.layers.Dropout, ...]:
+        """Return the dropout layers, in the order of their calls."""
+        return self.attention.dropout, self.attention_drop, self.output_drop
 
     def call(
         self,

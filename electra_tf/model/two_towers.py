@@ -8,7 +8,6 @@ from keras import ops
 from electra_tf.config.model import EncoderConfig
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.heads import MaskedLMHead
-from electra_tf.model.keras_layers import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps, Tensor
 from electra_tf.model.transformer import Embeddings
 
@@ -24,8 +23,6 @@ class TwoTowerGenerator(keras.layers.Layer):
 
     Both towers share `embeddings`; with None each has its own.
     """
-
-    rematerialized_call = call_as_it_is
 
     def __init__(
         self,

@@ -47,6 +47,8 @@ class Encoder(TransformerEncoder):
         name: Name of the layer, with which the paths of its weights begin.
         dtype: Keras dtype policy.
         trainable: Whether the weights are trained.
+        remat: Whether the backward pass computes each Transformer layer again, to save
+            memory. The attribute of this name may be set later.
 
     Example:
         import electra_tf

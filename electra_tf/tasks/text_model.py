@@ -20,7 +20,6 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
-from electra_tf.model.keras_layers import call_as_it_is
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.serving.export import export_model
 from electra_tf.sources import PretrainedEncoder
@@ -52,7 +51,6 @@ class TextModel(keras.Model, TaskMethods):
         trainable: Whether the weights are trained.
     """
 
-    rematerialized_call = call_as_it_is
     has_own_optimizer = False
     """Whether `compile` got an optimizer, which each `fit` continues to use."""
     rate_scale = 1.0
@@ -105,8 +103,7 @@ class TextModel(keras.Model, TaskMethods):
             seed, Encoder, dtype=policy
         )
         self.encoder.tokenizer = self.tokenizer
-        with keras.RematScope(None):
-            self.head = self.make_head(seed)
+        self.head = self.make_head(seed)
         self.head.build((None, None, self.shape.width))
         self.seed = self.add_weight(
             name="seed", shape=(), dtype="int64", initializer="zeros", trainable=False

@@ -163,17 +163,47 @@ def stored_bytes(encoder, inputs, make_ops):
 READS = {"ReadVariableOp", "Identity"}
 
 
-@pytest.mark.parametrize("fused", [False, True])
-def test_a_remat_scope_stores_the_inputs_of_layers_alone(fused):
-    def make_ops():
-        rng = make_rng(0, TRAINING, 0)
-        return FusedLayerOps(rng.dropout(), True) if fused else LayerOps(True)
+def keras_ops():
+    return LayerOps(training=True)
 
+
+def fused_ops():
+    return FusedLayerOps(make_rng(0, TRAINING, 0).dropout(), on_cpu=True)
+
+
+EACH_OPS = pytest.mark.parametrize("make_ops", [keras_ops, fused_ops])
+
+
+@EACH_OPS
+def test_remat_gives_equal_gradients(make_ops):
+    encoder = build_encoder(dropout=0.2, attention_dropout=0.3, depth=3)
+    drops = [encoder.embeddings.dropout]
+    drops += [drop for block in encoder.blocks for drop in block.dropouts]
+    states = [drop.seed_generator.state for drop in drops]
+    before, results = [state.numpy() for state in states], []
+    for remat in (False, True, False):
+        encoder.remat = remat
+        with tf.GradientTape() as tape:
+            x_BLD = encoder(encoder_inputs([12, 9]), layer_ops=make_ops())
+            loss = tf.reduce_sum(x_BLD * tf.range(16.0))
+        gradients = tape.gradient(loss, [v.value for v in encoder.trainable_variables])
+        after = [state.numpy() for state in states]
+        results.append([x_BLD, *map(tf.convert_to_tensor, gradients), *after])
+        if len(results) == 1:
+            for state, value in zip(states, before, strict=True):
+                state.assign(value)
+    for plain, recomputed in zip(*results[:2], strict=True):
+        np.testing.assert_array_equal(plain, recomputed)
+    is_same = np.array_equal(results[0][0], results[2][0])
+    assert is_same == (make_ops is fused_ops)  # Keras's next call has other dropout
+
+
+@EACH_OPS
+def test_remat_stores_the_inputs_of_layers_alone(make_ops):
     shape, inputs = shape_of(depth=3, dropout=0.1), encoder_inputs([12] * 4)
     sizes = []
-    for mode in (None, "full"):
-        with keras.RematScope(mode):
-            encoder = Encoder(shape)
+    for remat in (False, True):
+        encoder = Encoder(shape, remat=remat)
         encoder.build()
         sizes.append(stored_bytes(encoder, inputs, make_ops))
     states = 4 * 12 * 16 * 4  # bytes of the input of a layer; four, masks and ids

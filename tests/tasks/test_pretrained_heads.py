@@ -2,7 +2,6 @@
 
 import warnings
 
-import keras
 import numpy as np
 import pytest
 from conftest import GOLDEN, RUN
@@ -173,14 +172,6 @@ def test_networks_load_from_a_run_and_from_other_libraries(electra, masked_lm):
     )
     assert (pair.name, alone.generator, alone.trainable_variables) == ("pair", None, [])
     assert alone.encoder.compute_dtype == "bfloat16"
-    proposals = electra_tf.MaskedLanguageModel.from_preset(GENERATOR).fill_mask(
-        "[MASK]"
-    )
-    with keras.RematScope():
-        scoped = electra_tf.MaskedLanguageModel.from_preset(GENERATOR)
-        remat = electra_tf.Electra.from_preset(DISCRIMINATOR)
-    assert scoped.fill_mask("[MASK]") == proposals
-    assert remat.replaced_tokens(["a b"]) == pair.replaced_tokens(["a b"])
     for cls, path in ("Electra", GENERATOR), ("MaskedLanguageModel", DISCRIMINATOR):
         with pytest.raises(InputError, match=r"Load|load .*from_preset"):
             getattr(electra_tf, cls).from_preset(path)

@@ -1,19 +1,19 @@
 """Types and functions that all objectives share."""
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
-import keras
 import tensorflow as tf
 
+from electra_tf import compat
 from electra_tf.batch import MaskedBatch
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.kernels.device_layer_ops import make_layer_ops
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import RngStream
 from electra_tf.model.electra import pretraining_model
+from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.pretraining.losses import WeightedSum, masked_lm_loss, mlm_predictions
 from electra_tf.pretraining.masking import (
     Masker,
@@ -61,10 +61,12 @@ class Objective:
         training = config.training
         self.settings, self._tokens = config.objective, tokens
         self.mask = Masker(config.masking, tokens, config.records.max_length)
-        with _remat_scope(training.remat):
-            self.model = pretraining_model(
-                config.model, config.objective, training.seed, training.precision
-            )
+        self.model = pretraining_model(
+            config.model, config.objective, training.seed, training.precision
+        )
+        for layer in compat.sublayers(self.model):
+            if isinstance(layer, TransformerEncoder):
+                layer.remat = training.remat
         self._xla = training.xla
 
     def begin(self, step: int) -> None:
@@ -146,14 +148,6 @@ def uses_jit(xla: str) -> bool:
     if xla == "auto":
         return bool(tf.config.list_logical_devices("GPU"))
     return xla == "on"
-
-
-def _remat_scope(remat: bool) -> contextlib.AbstractContextManager:
-    """Return the scope in which the networks are created."""
-    if not remat:
-        return contextlib.nullcontext()
-    encoders = ["encoder", "left_encoder", "right_encoder"]
-    return keras.RematScope("list_of_layers", layer_names=encoders)
 
 
 def encoder_inputs(masked: MaskedBatch) -> dict[str, tf.Tensor]:
