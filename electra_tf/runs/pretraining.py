@@ -18,7 +18,6 @@ from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.describe import checkpoint_bytes, describe
 from electra_tf.runs.experiment import Experiment, data_fingerprint
-from electra_tf.storage.mirror import temporary_folder
 from electra_tf.text.pipeline import training_batches
 from electra_tf.text.record_set import RecordSet, reraise_bad_records
 from electra_tf.text.records import records_lock
@@ -30,7 +29,6 @@ from electra_tf.training.checkpoint import (
     newest_path,
     open_checkpoint,
     restore,
-    saved_steps,
     steps_at_shares,
 )
 from electra_tf.training.loop import ChiefOutputs, Evaluation, TrainingLoop
@@ -75,14 +73,15 @@ class Run:
     def describe(self) -> Iterator[str]:
         """Yield lines on sizes, cost, epochs, time and memory; write nothing."""
         with contextlib.ExitStack() as stack:
-            run = self
+            run, verify = self, True
             if self.backup:
-                folder = self.model_dir
-                if not folder or not saved_steps(os.path.join(folder, CHECKPOINTS)):
-                    folder = stack.enter_context(temporary_folder())
-                Backup(self.backup, folder).restore()
-                run = dataclasses.replace(self, model_dir=folder)
-            newest = run._open_newest()
+                backup = Backup(self.backup, self.model_dir or os.curdir)
+                if self._newest_path():
+                    backup.restore()  # compares
+                else:
+                    folder = stack.enter_context(backup.settings_folder())
+                    run, verify = dataclasses.replace(self, model_dir=folder), False
+            newest = run._open_newest(verify)
             _, source = run.check(newest)
 
             def load_weights(pretrainer: Pretrainer) -> str | None:
@@ -124,10 +123,14 @@ class Run:
             source = sources.open_source(self.init_checkpoint)
         return {**fingerprint, "init_checkpoint": self.init_checkpoint}, source
 
-    def _open_newest(self) -> Checkpoint | None:
+    def _open_newest(self, verify: bool = True) -> Checkpoint | None:
         """Return the checkpoint to resume from, if there is one."""
-        path = self.model_dir and newest_path(os.path.join(self.model_dir, CHECKPOINTS))
-        return open_checkpoint(path) if path else None
+        path = self._newest_path()
+        return open_checkpoint(path, verify) if path else None
+
+    def _newest_path(self) -> str | None:
+        folder = self.model_dir
+        return newest_path(os.path.join(folder, CHECKPOINTS)) if folder else None
 
     def _train(self) -> tuple[int, str]:
         experiment, chief = self.experiment, is_chief(self.devices)
@@ -183,16 +186,17 @@ class Run:
         """Fill an empty run directory; return its writer, the backup, and a log."""
         settings, notes = self.experiment.config.training, []
         folder = os.path.join(self.model_dir, CHECKPOINTS)
-        backup = None
+        backup, permanent = None, steps_at_shares(settings.keep_at, settings.steps)
         if is_chief(self.devices):
             CheckpointManager(folder).clean()
             if self.backup:
                 backup = Backup(self.backup, self.model_dir)
                 notes += backup.restore()
+                with backup.settings_folder() as saved:
+                    permanent |= permanent_steps(saved, settings.keep_at)
         if self.backup:
             workers.all_gather(0)  # the chief has restored the run directory
         # Milestones of an earlier training.steps are kept too.
-        permanent = steps_at_shares(settings.keep_at, settings.steps)
         permanent |= permanent_steps(self.model_dir, settings.keep_at)
         manager = CheckpointManager(folder, settings.keep, permanent, backup=backup)
         return manager, backup, notes

@@ -5,18 +5,27 @@ manifest of a checkpoint is uploaded last and deleted first: without it a checkp
 ignored.
 """
 
+import contextlib
 import os
 import pathlib
 import re
 import shutil
+from collections.abc import Iterator, Sequence, Set
 
 from electra_tf import durable_files
 from electra_tf.durable_files import PARTIAL
 from electra_tf.errors import InputError
-from electra_tf.storage.mirror import Expected, files_in, pull, push
+from electra_tf.storage.mirror import (
+    Expected,
+    files_in,
+    pull,
+    push,
+    temporary_folder,
+)
 from electra_tf.storage.objects import ObjectFolder
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
+    CONFIG,
     MANIFEST,
     parse_manifest,
     saved_steps,
@@ -35,44 +44,67 @@ class Backup:
         self._checkpoints = self._store / CHECKPOINTS
 
     def restore(self) -> list[str]:
-        """Download all checkpoints and the metrics if the folder has no checkpoint.
+        """Download the newest checkpoint and the metrics if the folder has none.
 
         Returns:
             Lines to log.
 
         Raises:
-            InputError: The backup has a checkpoint that a folder with checkpoints
-                lacks, so it is that of another run, or of a run that has gone on.
+            InputError: The newest checkpoint is not in a folder with checkpoints, or
+                another one differs, so the backup is that of another run, or of a run
+                that has gone on.
         """
         complete, _ = self._names()
-        manifests = {n: (self._checkpoints / n).read(MANIFEST) or b"" for n in complete}
-        if saved_steps(str(self._local)):
-            for name, content in manifests.items():
-                path = self._local / name / MANIFEST
-                if not path.exists() or path.read_bytes() != content:
-                    raise InputError(
-                        f"--backup has {self._checkpoints.url_of(name)}, which "
-                        f"{self._folder} does not have; pass another --backup, or a "
-                        "new --model_dir to begin from the backup"
-                    )
-            return []
         if not complete:
             return []
+        if saved_steps(str(self._local)):
+            self._check_same(complete)
+            return []
+        name = complete[-1]
+        source = self._checkpoints / name
+        content = source.read(MANIFEST) or b""
+        files = parse_manifest(content, source.url)["files"]
+        expected = {file: Expected(*values) for file, values in files.items()}
         partial = self._folder / f"{CHECKPOINTS}{PARTIAL}"
         shutil.rmtree(partial, ignore_errors=True)  # of a killed process
-        for name, content in manifests.items():
-            source = self._checkpoints / name
-            files = parse_manifest(content, source.url)["files"]
-            expected = {file: Expected(*values) for file, values in files.items()}
-            pull(source, expected, partial / name)
-            durable_files.write(partial / name / MANIFEST, content)
+        pull(source, expected, partial / name)
+        durable_files.write(partial / name / MANIFEST, content)
         if (metrics := self._store.read(METRICS)) is not None:
             durable_files.write(self._folder / METRICS, metrics)
         self._local.mkdir(exist_ok=True)
-        for name in complete:
-            durable_files.publish(partial / name, self._local / name)
+        durable_files.publish(partial / name, self._local / name)
         partial.rmdir()
-        return [f"{', '.join(complete)} restored from {self._store.url}"]
+        return [f"{name} restored from {self._store.url}"]
+
+    def _check_same(self, names: Sequence[str]) -> None:
+        """Raise an error unless the folder has the newest of some checkpoints, and
+        equal ones of the same names."""
+        for name in reversed(names):
+            path = self._local / name / MANIFEST
+            if not path.exists() and name != names[-1]:
+                continue  # of a machine before
+            content = (self._checkpoints / name).read(MANIFEST)
+            if not path.exists() or path.read_bytes() != content:
+                raise InputError(
+                    f"--backup has {self._checkpoints.url_of(name)}, which "
+                    f"{self._folder} does not have; pass another --backup, or a new "
+                    "--model_dir to begin from the backup"
+                )
+
+    @contextlib.contextmanager
+    def settings_folder(self) -> Iterator[str]:
+        """Yield a run directory with manifests and settings of all checkpoints alone.
+
+        Its checkpoints have no weights, so it is small.
+        """
+        with temporary_folder() as folder:
+            for name in self._names()[0]:
+                path = pathlib.Path(folder, CHECKPOINTS, name)
+                path.mkdir(parents=True)
+                for file in (CONFIG, MANIFEST):
+                    content = (self._checkpoints / name).read(file) or b""
+                    (path / file).write_bytes(content)
+            yield folder
 
     def update(self) -> list[str]:
         """Upload what the backup lacks, delete interrupted uploads; return a log."""
@@ -80,7 +112,7 @@ class Backup:
             self.upload(path)
         _, incomplete = self._names()
         for name in incomplete:
-            self.delete(name)
+            self._delete(name)
         urls = map(self._checkpoints.url_of, incomplete)
         return [f"{url} had no {MANIFEST} and was deleted" for url in urls]
 
@@ -95,9 +127,14 @@ class Backup:
             push(self._store, self._folder, [METRICS])
         push(target, path, files_in(path), last=(MANIFEST,))
 
-    def delete(self, path: str | os.PathLike) -> None:
-        """Delete a checkpoint of the folder from the backup."""
-        target = self._checkpoints / os.path.basename(path)
+    def delete_old(self, keep: int, permanent: Set[int]) -> None:
+        """Delete all checkpoints but the newest `keep`, and those of some steps."""
+        for name in self._names()[0][:-keep]:
+            if int(name.removeprefix("step_")) not in permanent:
+                self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        target = self._checkpoints / name
         target.delete(MANIFEST)
         for file in target.find():
             target.delete(file)

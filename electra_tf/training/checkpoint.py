@@ -81,8 +81,11 @@ class Checkpoint:
             raise _damaged(self.path, name, error) from error
 
 
-def open_checkpoint(path: str) -> Checkpoint:
-    """Open a checkpoint, or the newest one of a run, and verify its files."""
+def open_checkpoint(path: str, verify: bool = True) -> Checkpoint:
+    """Open a checkpoint, or the newest one of a run, and verify its files.
+
+    Without `verify` only its manifest and settings must be there.
+    """
     path = folder_of(path, CHECKPOINT_FILES)
     if not os.path.exists(os.path.join(path, MANIFEST)):
         newest = newest_path(os.path.join(path, CHECKPOINTS)) or newest_path(path)
@@ -93,7 +96,7 @@ def open_checkpoint(path: str) -> Checkpoint:
             )
         path = newest
     manifest = parse_manifest(pathlib.Path(path, MANIFEST).read_bytes(), path)
-    for name, (size, sha256) in manifest["files"].items():
+    for name, (size, sha256) in manifest["files"].items() if verify else ():
         file = pathlib.Path(path, name)
         if not file.is_file():
             damage = "no such file"
@@ -175,7 +178,7 @@ class CheckpointManager:
     """Writer of checkpoints to a folder, which may be new; it also deletes old ones.
 
     The newest `keep` stay, and those of `permanent` steps. A `backup` also has every
-    checkpoint: `upload(path)`, `delete(path)`.
+    checkpoint: `upload(path)`, `delete_old(keep, permanent)`.
     """
 
     def __init__(
@@ -246,12 +249,12 @@ class CheckpointManager:
         return pathlib.Path(self.folder, f"step_{step:08d}")
 
     def _delete_old(self) -> None:
+        if self._backup is not None:
+            self._backup.delete_old(self._keep, self._permanent)
         paths = saved_steps(self.folder)
         for step in sorted(paths)[: -self._keep]:
             if step in self._permanent:
                 continue
-            if self._backup is not None:
-                self._backup.delete(paths[step])
             # Another name first, so that a killed process leaves no damaged checkpoint.
             deleted = pathlib.Path(f"{paths[step]}{_DELETED}")
             os.rename(paths[step], deleted)

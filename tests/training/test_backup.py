@@ -64,13 +64,14 @@ def contents(folder):
 
 @pytest.fixture
 def transfers(monkeypatch):
-    """Return the uploads and deletions, in order."""
+    """Return the uploads, downloads and deletions, in order."""
     done = []
-    for name in ("upload", "delete"):
+    for name in ("upload", "download", "delete"):
         original = getattr(ObjectFolder, name)
 
         def counted(self, *args, name=name, original=original):
-            done.append((name, self.url_of(args[-1]).partition("/run/")[2]))
+            item = args[0] if name == "download" else args[-1]
+            done.append((name, self.url_of(item).partition("/run/")[2]))
             return original(self, *args)
 
         monkeypatch.setattr(ObjectFolder, name, counted)
@@ -99,20 +100,51 @@ def test_the_manifest_is_uploaded_last_and_deleted_first(run, store, transfers):
     assert len(deletions) == 1 + len(FILES) - 1
 
 
-def test_an_empty_folder_gets_all_that_was_backed_up(run, store, tmp_path):
+def test_an_empty_folder_gets_the_newest_checkpoint_alone(
+    run, store, tmp_path, transfers
+):
     save(run, store, 1, 2, 3)
     store.write("checkpoints/step_00000009/weights.safetensors", b"interrupted")
+    transfers.clear()
     found, (line,) = restored(store, tmp_path / "new")
-    assert found == [2, 3]
+    assert found == [3]
+    assert "step_00000003" in line
     assert store.url in line
-    assert contents(tmp_path / "new") == contents(run)
+    downloads = {path for kind, path in transfers if kind == "download"}
+    assert downloads == {
+        f"checkpoints/step_00000003/{file}" for file in FILES - {"checkpoint.json"}
+    }
+    ours, theirs = contents(tmp_path / "new"), contents(run)
+    assert ours == {name: theirs[name] for name in theirs if "00000002" not in name}
     newest = open_checkpoint(str(tmp_path / "new"))
     assert newest.weights()["w"].tolist() == [3, 3, 3]
     assert restored(ObjectFolder(f"{store.url}_empty"), tmp_path / "none") == ([], [])
 
 
-def test_a_killed_restore_begins_anew(run, store, tmp_path, monkeypatch):
+def test_a_restored_run_goes_on_and_the_backup_keeps_what_it_would(
+    run, store, tmp_path
+):
+    save(run, store, 1, 2, 3, 4, keep=2, permanent={1})
+    restored(store, tmp_path / "new")
+    save(tmp_path / "new", store, 5, keep=2, permanent={1})
+    assert steps(store) == [1, 4, 5]
+    assert sorted(saved_steps(str(tmp_path / "new" / "checkpoints"))) == [4, 5]
+    assert Backup(store.url, tmp_path / "new").restore() == []
+
+
+def test_settings_are_read_without_weights(run, store, transfers):
     save(run, store, 1, 2)
+    transfers.clear()
+    with Backup(store.url, run.parent / "new").settings_folder() as folder:
+        newest = open_checkpoint(folder, verify=False)
+        assert newest.step == 2
+        assert newest.config().training.steps == 100
+        assert len(saved_steps(f"{folder}/checkpoints")) == 2
+    assert not transfers
+
+
+def test_a_killed_restore_begins_anew(run, store, tmp_path, monkeypatch):
+    save(run, store, 1, 2, keep=1)
     original = ObjectFolder.download
 
     def kill(self, name, path):
@@ -168,7 +200,7 @@ def test_the_backup_of_another_run_is_an_error(run, store, tmp_path, other, seed
     save(tmp_path / "other", ObjectFolder(f"{store.url}_other"), other, seed=seed)
     with pytest.raises(InputError, match="--backup has") as error:
         Backup(store.url, tmp_path / "other").restore()
-    assert f"{store.url}/checkpoints/step_00000001" in str(error.value)
+    assert f"{store.url}/checkpoints/step_00000002" in str(error.value)
     assert store.find() == before
 
 
