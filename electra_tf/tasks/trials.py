@@ -95,7 +95,34 @@ def read_report(output: str | os.PathLike, number: int) -> dict[str, Any]:
     steps of an epoch; `classes` and `mistakes` by split.
     """
     path = pathlib.Path(trial_folder(output, number), _REPORT)
-    return json.loads(path.read_text("utf-8"))
+    report = json.loads(path.read_text("utf-8"))
+    losses = [[step, float(loss)] for step, loss in report["losses"]]
+    return report | {"losses": losses}
+
+
+def _to_json(value: Any) -> str:
+    """Return JSON, which has no NaN and no infinity: these are texts."""
+
+    def valid(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: valid(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [valid(one) for one in value]
+        is_number = not isinstance(value, float) or math.isfinite(value)
+        return value if is_number else str(value)
+
+    return json.dumps(valid(value), allow_nan=False)
+
+
+def _read_trial(line: str) -> Trial:
+    """Return the trial of a line that `_to_json` wrote."""
+    values = json.loads(line)
+
+    def scores(of: Mapping[str, Any]) -> dict[str, float]:
+        return {name: float(v) if isinstance(v, str) else v for name, v in of.items()}
+
+    epochs = list(map(scores, values["epochs"]))
+    return Trial(**values | {"scores": scores(values["scores"]), "epochs": epochs})
 
 
 class TrialCheckpoint(keras.callbacks.Callback):
@@ -229,6 +256,12 @@ class Trials:
     def run(self, count: int) -> list[Trial]:
         """Train and evaluate with one seed after the other."""
         trials = self._finished_trials()
+        if len(trials) > count:
+            raise InputError(
+                f"--trials={count} must be {len(trials)} or more, the number of "
+                f"finished trials in {self._output}, whose best model is there; or "
+                "pass another --output"
+            )
         for trial in trials:  # a process killed after it wrote its line left these
             self._checkpoint(trial.number).delete()
         for number in range(len(trials) + 1, count + 1):
@@ -238,7 +271,7 @@ class Trials:
                     self._save_model()
                 # A line marks its trial as finished, so it is on disk before the
                 # checkpoints of the trial are deleted.
-                line = json.dumps(dataclasses.asdict(trial)) + "\n"
+                line = f"{_to_json(dataclasses.asdict(trial))}\n"
                 durable_files.append(self._output / _TRIALS, line)
             self._checkpoint(number).delete()
             trials.append(trial)
@@ -247,7 +280,7 @@ class Trials:
                 f"{self._task.name} trial {number} of {count} (seed {trial.seed}): "
                 f"{format_scores(trial.scores)}{warning}  {trial.seconds:.0f} s"
             )
-        return trials[:count]
+        return trials
 
     @functools.cached_property
     def _identity(self) -> dict[str, Any]:
@@ -268,7 +301,7 @@ class Trials:
         # The last line of a killed process may lack its end.
         complete = [line for line in path.read_text().split("\n")[:-1] if line]
         durable_files.write(path, "".join(f"{line}\n" for line in complete))
-        return [Trial(**json.loads(line)) for line in complete]
+        return [_read_trial(line) for line in complete]
 
     def _changes(self, text: str) -> str:
         """Return what differs from a `config.yaml`, which may lack newer settings."""
@@ -419,7 +452,7 @@ class Trials:
             durable_files.write(f"{path}.csv", "".join(f"{line}\n" for line in lines))
         report["classes"] = {n: one.classes for n, one in scored.items() if one.classes}
         report["mistakes"] = {name: one.mistakes for name, one in scored.items()}
-        durable_files.write(os.path.join(folder, _REPORT), json.dumps(report))
+        durable_files.write(os.path.join(folder, _REPORT), _to_json(report))
         scores = {
             f"{name}_{metric}": value
             for name, one in scored.items()

@@ -161,9 +161,34 @@ def test_predictions_and_the_best_model_are_written(uninterrupted):
 def test_finished_trials_are_not_repeated(uninterrupted):
     folder, done, _ = uninterrupted
     before, lines = (folder / "trials.jsonl").read_bytes(), []
-    assert make_trials(folder, lines).run(2) == done[:2]
+    assert make_trials(folder, lines).run(3) == done
     assert lines == []
+    with pytest.raises(InputError, match=r"--trials=2 must be 3 or more"):
+        make_trials(folder, lines).run(2)
     assert (folder / "trials.jsonl").read_bytes() == before
+
+
+class NanScorer(Scorer):
+    """No number is a score."""
+
+    def score(self, split, predictions):
+        return super().score(split, predictions) | {"mcc": math.nan, "mse": -math.inf}
+
+
+def test_scores_that_are_not_finite_are_stored_as_json(tmp_path):
+    task = dataclasses.replace(
+        sorting(), scorer=NanScorer(("accuracy", "mcc"), LABELS_OF)
+    )
+    done = make_trials(tmp_path, task=task, training_epochs=1).run(1)
+    assert {"dev_mcc": math.nan, "dev_mse": -math.inf}.items() <= done[0].scores.items()
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    for path in (tmp_path / "trials.jsonl", tmp_path / "trial_1" / "report.json"):
+        json.loads(path.read_text(), parse_constant=refuse)
+    again = make_trials(tmp_path, task=task, training_epochs=1).run(1)
+    assert str(again) == str(done)
 
 
 def test_a_run_of_a_version_with_fewer_settings_is_resumed(uninterrupted, tmp_path):
