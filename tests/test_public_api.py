@@ -171,6 +171,16 @@ def test_conflicting_arguments_for_a_saved_model_are_errors(kind, arguments, val
         cls.from_preset(SAVED / kind, **arguments)
 
 
+@pytest.mark.parametrize("other", [0, 7])
+def test_another_seed_for_a_saved_model_is_an_error(tmp_path, other):
+    cls, path = electra_tf.TextRegressor, tmp_path / "model.keras"
+    cls.from_preset(RUN, seed=3).save(path)
+    assert int(cls.from_preset(path, seed=3).seed.numpy()) == 3
+    assert int(cls.from_preset(path).seed.numpy()) == 3
+    with pytest.raises(electra_tf.InputError, match=f"seed={other} for 3"):
+        cls.from_preset(path, seed=other)
+
+
 DISCRIMINATOR = GOLDEN / "interop" / "huggingface_discriminator"
 
 

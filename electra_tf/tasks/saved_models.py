@@ -183,7 +183,7 @@ def from_source(
     given = loader.flatten(dataclasses.asdict(resolve(base=model.settings))) | head
     stored = loader.flatten(dataclasses.asdict(model.settings))
     stored |= {name: getattr(model, name) for name in head}
-    if options["seed"]:
+    if options["seed"] is not None:
         given["seed"], stored["seed"] = options["seed"], int(model.seed.numpy())
     if options["dtype"]:
         given["dtype"] = keras.dtype_policies.get(options["dtype"]).name
@@ -222,6 +222,7 @@ def _new_model(
         raise InputError(
             f"{str(error).rstrip('.')}; {source.path!r} has the head of a {role}"
         ) from error
+    options = {**options, "seed": options["seed"] or 0}
     model = kind(start, settings=chosen, **own, **options)
     defaults = default_settings(start, scale)
     model.settings_note = describe_settings(start, chosen, defaults)

@@ -122,7 +122,7 @@ class TextModel(keras.Model, TaskMethods):
         vocabulary: str | None = None,
         settings: Any = None,
         max_length: int | None = None,
-        seed: int = 0,
+        seed: int | None = None,
         name: str | None = None,
         dtype: Any = None,
         trainable: bool = True,
@@ -139,7 +139,8 @@ class TextModel(keras.Model, TaskMethods):
                 `{"training.epochs": 5}`, the name or path of a config such as
                 `finetune_small`, or a `FinetuningConfig`; None: the defaults.
             max_length: Positions of a text, at most; overrides `data.max_length`.
-            seed: Seed of the head's weights, of dropout and of the examples' order.
+            seed: Seed of the head's weights, of dropout and of the examples' order;
+                None: 0, or that of the saved model.
             name: Name of the model.
             dtype: `float32` or `mixed_bfloat16`; overrides `training.precision`.
             trainable: Whether the weights are trained.
