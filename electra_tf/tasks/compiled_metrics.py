@@ -175,7 +175,8 @@ def set_modes(callbacks: Any, metrics: Sequence[keras.metrics.Metric]) -> None:
         modes[metric.name] = better if name else _MODES.get(metric.name, "auto")
     for callback in callbacks:
         if getattr(callback, "mode", None) == "auto":
-            callback.mode = modes.get(callback.monitor.removeprefix("val_"), "auto")
+            monitor = getattr(callback, "monitor", None) or ""
+            callback.mode = modes.get(monitor.removeprefix("val_"), "auto")
 
 
 def named_metric(

@@ -133,7 +133,7 @@ def _texts(name: str, cells: Sequence[Any], bad: _Errors) -> Sequence[str]:
 def read_tables(name: str, data: str, reading: Reading) -> TaskData:
     """Read a table, or a folder of tables, with a column of classes or scores."""
     settings, notify = reading.settings, reading.notify
-    columns = _named_columns(settings)
+    columns = _named_columns(name, settings)
     if settings.split_column:
         splits.require_one_table(settings.split_column, data)
     files, found = splits.find_training(data, [*READERS]), {}
@@ -142,9 +142,9 @@ def read_tables(name: str, data: str, reading: Reading) -> TaskData:
         for part, rows in read_splits(path, stem, column, ["train"], reading):
             is_labelled = part != "test" or rows.has_values(columns.target)
             if part == "train":
-                columns = _with_separator(columns, rows, reading)
+                columns = _with_separator(name, columns, rows, reading)
             split = columns.read(rows, is_labelled)
-            _note_empty(split, reading)
+            _note_empty(name, split, reading)
             if part == "train":
                 columns = _with_labels(columns, split)
             elif not settings.split_column:
@@ -177,14 +177,15 @@ def read_splits(
     yield name, table
 
 
-def _named_columns(settings: DataConfig) -> Columns:
+def _named_columns(name: str, settings: DataConfig) -> Columns:
     """Return the columns of texts and target; raise for a wrong set of columns."""
     texts, separator = settings.text_columns, settings.label_separator
     targets = [c for c in (settings.label_column, settings.score_column) if c]
     if len(texts) not in (1, 2) or len(targets) != 1 or targets[0] in texts:
         raise InputError(
-            "--task=csv must get one or two --text_columns, and a --label_column or a "
-            f"--score_column, a different one, not --text_columns={','.join(texts)}, "
+            f"--task={name} must get one or two --text_columns, and a --label_column "
+            "or a --score_column, a different one, not "
+            f"--text_columns={','.join(texts)}, "
             f"--label_column={settings.label_column}, "
             f"--score_column={settings.score_column}"
         )
@@ -194,7 +195,9 @@ def _named_columns(settings: DataConfig) -> Columns:
     return Columns(texts, targets[0], None, bounds, separator)
 
 
-def _with_separator(columns: Columns, rows: Table, reading: Reading) -> Columns:
+def _with_separator(
+    name: str, columns: Columns, rows: Table, reading: Reading
+) -> Columns:
     """Return the columns for sets of classes if a cell of the target is a list.
 
     A plain cell beside lists is a list of one class, and must not have several.
@@ -216,7 +219,7 @@ def _with_separator(columns: Columns, rows: Table, reading: Reading) -> Columns:
             "for several classes in a cell pass "
             f"--label_separator={label_names.SEPARATOR!r}",
         )
-    text = f"csv: the cells of {columns.target!r} are lists"
+    text = f"{name}: the cells of {columns.target!r} are lists"
     if plain:
         text += f", and {len(plain):,} of {len(different):,} different ones, such as "
         text += f"{min(plain)!r:.60}, lists of one class"
@@ -238,15 +241,15 @@ def _classes(targets: Sequence[Any]) -> Mapping[str, int]:
     return collections.Counter(targets)
 
 
-def _note_empty(split: Split, reading: Reading) -> None:
+def _note_empty(name: str, split: Split, reading: Reading) -> None:
     """Warn of texts of nothing but white space."""
     is_pair = isinstance(split.items[0], tuple)
     columns = zip(*split.items, strict=True) if is_pair else [split.items]
     blank = [{n for n, t in enumerate(c) if not t.strip()} for c in columns]
     if empty := set().union(*blank):
         reading.notify(
-            f"csv: warning: {len(empty):,} of {len(split):,} rows have an empty text "
-            f"and are used; the first is {split.places[min(empty)]}"
+            f"{name}: warning: {len(empty):,} of {len(split):,} rows have an empty "
+            f"text and are used; the first is {split.places[min(empty)]}"
         )
 
 

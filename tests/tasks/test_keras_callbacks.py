@@ -44,11 +44,14 @@ def test_keras_callbacks(tmp_path):
 def test_callbacks_know_the_direction_of_the_monitored_metric(tmp_path):
     best = str(tmp_path / "best.keras")
     options = {"monitor": "val_accuracy"}
+    other = keras.callbacks.Callback()
+    other.mode = "auto"  # and no monitor
     stop = keras.callbacks.EarlyStopping(patience=9, **options)
     callbacks = [
         stop,
         keras.callbacks.ModelCheckpoint(best, save_best_only=True, **options),
         keras.callbacks.ReduceLROnPlateau(**options),
+        other,
     ]
     model = make_model(training_batch_size=18)
     model.compile(keras.optimizers.SGD(0.5), run_eagerly=True)
