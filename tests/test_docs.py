@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import csv
 import functools
 import importlib
 import json
@@ -9,12 +10,14 @@ import re
 import shlex
 
 import pytest
+import tiny
 from conftest import ROOT, python
 from tiny import build_records
 
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.tasks.classifier import TextClassifier
 
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
@@ -82,7 +85,25 @@ def workspace(tmp_path_factory, corpus_file, vocabulary, pretrained):
         (workspace / task).mkdir()
         for name in ("train.tsv", "dev.tsv"):
             (workspace / task / name).write_text(text)
+    write_csv_tutorial(workspace, pretrained)
     return workspace
+
+
+def write_csv_tutorial(folder, pretrained):
+    """Write the table of the tutorial, a model and its held-out predictions."""
+    texts, labels = tiny.texts(60)[0], ["keras", "numpy", "scipy"] * 20
+    rows = list(zip(texts, labels, strict=True))
+    for name, header in (
+        ("functions.csv", ("sentence", "package")),
+        ("model/trial_1/dev.csv", ("text", "gold")),
+    ):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([header, *rows])
+        rows = rows[:9]
+    model = TextClassifier.from_preset(str(pretrained), labels=sorted(set(labels)))
+    model.save(folder / "model" / "model.keras")
 
 
 def python_blocks():
