@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import functools
 import gzip
-import hashlib
 import json
 import lzma
 import pathlib
@@ -18,17 +17,13 @@ from typing import Any, NamedTuple
 
 import hypothesis
 import pytest
-import tiny
-from conftest import GOLDEN, ROOT
+from conftest import GOLDEN
 from hypothesis import strategies as st
 from mutations import json_like, mutated_bytes, mutated_text, noise, safetensors
 from process_memory import PeakMemory, mapped
 
 from electra_tf import sources
-from electra_tf.config import loader
 from electra_tf.config.data import CorpusConfig
-from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.corpus import CorpusReader
@@ -36,7 +31,7 @@ from electra_tf.text.data_errors import DataErrorLog
 
 pytestmark = pytest.mark.tools
 SAVED, INTEROP = GOLDEN / "saved", GOLDEN / "interop"
-RECORDS, STEP = SAVED / "records", SAVED / "run" / "checkpoints" / "step_00000004"
+RECORDS = SAVED / "records"
 
 SETTINGS = hypothesis.settings(
     max_examples=40,
@@ -134,22 +129,7 @@ def _each_policy(read: Callable[[Any], Any], folder: pathlib.Path) -> None:
     read(DataErrorLog("stop", folder / "problems.txt"))
 
 
-# --- Settings ---------------------------------------------------------------------
-
-_CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
-
-
-def _root(name: str) -> Any:
-    return FinetuningConfig if name.startswith("finetune") else PretrainingConfig
-
-
-def _read_config(folder: pathlib.Path, case: Case) -> None:
-    root = _root(case.argument)
-    config = loader.load_config(case.path(folder), root=root)
-    assert config == loader.parse_config(loader.dump_config(config), "its dump", root)
-
-
-# --- Text and the data of tasks ---------------------------------------------------
+# --- Text --------------------------------------------------------------------------
 
 _PROSE = (
     b"The cat sat on the mat .\nIt was warm .\n\n"
@@ -158,32 +138,7 @@ _PROSE = (
 _JSONL = b'{"text": "The cat sat .\\nIt was warm ."}\n{"text": "A dog", "n": 1}\n' * 2
 _CSV = b'text,label\n"The cat, sat","a"\nA dog,b\n"two\nlines",a\n' + b"x y,b\n" * 5
 _TSV = b'text\tlabel\n"The ""cat"" sat"\ta\nA dog\tb\n' + b"x y\tb\n" * 5
-_ROWS = b'{"text": "The cat", "label": 1}\n{"text": "A dog", "label": 2.0}\n' * 3
-_LIST = json.dumps(list(map(json.loads, _ROWS.splitlines())), indent=1).encode()
-_TAGS = b'{"tokens": ["EU", "of", "."], "ner_tags": ["B-X", "O", "O"]}\n' * 4
-_CONLL = b"EU NNP B-NP\nof VBZ O\n. . O\n\nPeter NNP B-NP\nB. NNP I-NP\n\n" * 3
-
-
-def _question(number: int) -> dict[str, Any]:
-    answers = [{"text": "The cat", "answer_start": 0}] * (number % 2)
-    words = {"id": f"{number}", "question": "Who sat ?", "answers": answers}
-    return {**words, "is_impossible": not answers}
-
-
-_PARAGRAPH = {
-    "context": "The cat sat on the mat .",
-    "qas": [_question(number) for number in range(1, 5)],
-}
-_SQUAD = json.dumps(
-    {"version": "v2.0", "data": [{"title": "Cats", "paragraphs": [_PARAGRAPH]}]}
-).encode()
-_FLAT = b"".join(
-    b'{"id": %d, "title": "T", "question": "Who sat ?", "context": "The cat sat .",'
-    b' "answers": {"text": %b, "answer_start": %b}}\n' % (number, texts, starts)
-    for number, (texts, starts) in enumerate(
-        [(b"[]", b"[]"), (b'["The cat"]', b"[0]"), (b'["The", "cat"]', b"[0, 4]")] * 2
-    )
-)
+_LIST = json.dumps([{"text": "The cat"}, {"text": "A dog", "n": 1}], indent=1).encode()
 
 
 def _read_vocabulary(folder: pathlib.Path, case: Case) -> None:
@@ -205,40 +160,9 @@ def _read_corpus(folder: pathlib.Path, case: Case) -> None:
     _each_policy(read, folder)
 
 
-def _read_task(folder: pathlib.Path, case: Case) -> None:
-    name = case.argument
-    sets = {"csv": ["data.text_columns=[text]", "data.label_column=label"]}
-    settings = loader.load_config(None, sets.get(name, []), root=FinetuningConfig)
-    data = case.path(folder)
-    tiny.read_task(name, data, settings.data)
-
-
 # --- Models ----------------------------------------------------------------------
 
-_CHECKED = ("config.yaml", "vocab.txt", "vocab.txt.settings.json")
-
-
-@st.composite
-def _checkpoint_cases(draw) -> Case:
-    """Change a file of a checkpoint; its checksum mostly agrees."""
-    name = draw(st.sampled_from((*_CHECKED, "weights.safetensors", "checkpoint.json")))
-    base = (STEP / name).read_bytes()
-    if name == "checkpoint.json":
-        return Case({name: draw(json_like(base))}, STEP)
-    if name == "weights.safetensors":
-        content = draw(mutated_bytes(base) | safetensors(base))
-    else:
-        content = draw(json_like(base) if name.endswith("json") else mutated_text(base))
-    manifest = json.loads((STEP / "checkpoint.json").read_bytes())
-    if draw(st.integers(0, 9)):
-        digest = hashlib.sha256(content).hexdigest()
-        manifest["files"][name] = [len(content), digest]
-    files = {name: content, "checkpoint.json": json.dumps(manifest).encode()}
-    return Case(files, STEP)
-
-
-_HF, _HUB = INTEROP / "huggingface_discriminator", INTEROP / "keras_hub"
-_GARDEN, _PREFIX = INTEROP / "model_garden", "encoder.ckpt-1"
+_HF = INTEROP / "huggingface_discriminator"
 Change = Callable[[bytes], st.SearchStrategy[bytes]]
 
 
@@ -269,14 +193,6 @@ def _foreign_cases() -> st.SearchStrategy[Case]:
         _changed_model(_HF, "config.json", json_like),
         _changed_model(_HF, "model.safetensors", mutated_bytes),
         _changed_model(_HF, "model.safetensors", safetensors),
-        _changed_model(_HUB, "config.json", json_like),
-        _changed_model(_HUB, "tokenizer.json", json_like),
-        _changed_model(_HUB, "metadata.json", json_like),
-        _changed_model(_HUB, "model.weights.h5", mutated_bytes),
-        _changed_model(_GARDEN, f"{_PREFIX}.index", mutated_bytes, _PREFIX),
-        _changed_model(
-            _GARDEN, f"{_PREFIX}.data-00000-of-00001", mutated_bytes, _PREFIX
-        ),
         *(
             mutated_bytes((INTEROP / name).read_bytes()).map(
                 lambda data: _with_files("pytorch_model.bin", data, "config.json")
@@ -297,10 +213,6 @@ def _read_model(folder: pathlib.Path, case: Case) -> None:
 
 
 KINDS = {
-    "config": Kind(
-        changed_file(*(("config.yaml", p.read_bytes(), p.name) for p in _CONFIGS)),
-        _read_config,
-    ),
     "vocabulary": Kind(
         changed_file(("vocab.txt", (RECORDS / "vocab.txt").read_bytes(), ""))
         | _changed_model(RECORDS, "vocab.txt.settings.json", json_like),
@@ -314,18 +226,6 @@ KINDS = {
         ),
         _read_corpus,
     ),
-    "data of a task": Kind(
-        changed_file(
-            ("train.csv", _CSV, "csv"), ("train.csv.gz", _CSV, "csv"),
-            ("train.tsv.xz", _TSV, "csv"), ("train.jsonl", _ROWS, "csv"),
-            ("train.json", _LIST, "csv"), ("a.txt", _CONLL, "chunking"),
-            ("a.txt.gz", _CONLL, "chunking"), ("a.jsonl", _TAGS, "tagging"),
-            ("train.json", _SQUAD, "squad2"), ("train.json.xz", _SQUAD, "squad2"),
-            ("a.jsonl", _FLAT, "squad2"),
-        ),
-        _read_task,
-    ),
-    "checkpoint": Kind(_checkpoint_cases(), _read_model),
     "model of another library": Kind(_foreign_cases(), _read_model),
 }  # fmt: skip
 """Kinds by name."""
