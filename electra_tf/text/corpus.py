@@ -246,9 +246,7 @@ class CorpusReader:
             if field not in row:
                 raise _missing_field(source, field, row)
             value = row[field]
-            if isinstance(value, bytes):
-                bytes_read += len(value)
-                value = self._decode(source, number, value)
+            bytes_read += len(value) if isinstance(value, bytes) else 0
             yield from self._text(source, number, value)
 
     def _row(self, source: str, number: int, row: Any) -> Iterator[Document]:
@@ -261,6 +259,8 @@ class CorpusReader:
 
     def _text(self, source: str, number: int, text: Any) -> Iterator[Document]:
         """Yield the document of a row; newlines separate its lines."""
+        if isinstance(text, bytes):
+            text = self._decode(source, number, text)
         if not isinstance(text, str) or not text.strip():
             detail = f"{self._settings.field}: {text!r:.80}; row not read"
             self._report(source, number, "row without text", detail)

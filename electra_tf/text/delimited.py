@@ -120,11 +120,7 @@ class DelimitedReader:
         if error or not "".join(names).strip():
             reason = error or "it is empty"
             raise InputError(f"{self._path}:1 must name the columns: {reason}")
-        counts = collections.Counter(names)
-        return [
-            f"{name} (column {number})".strip() if counts[name] > 1 else name
-            for number, name in enumerate(names, 1)
-        ]
+        return distinct_names(names)
 
     def _next_rows(self, count: int | None = None) -> tuple[list[list[str]], str]:
         """Return rows up to a number, or the size of a batch, and an error's text."""
@@ -160,6 +156,15 @@ class DelimitedReader:
             detail = f"{len(row)} columns, not {width}; row not read"
             self._log.add(self._path, number, "another number of columns", detail)
         return not invalid and len(row) == width
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """Return the names of columns; equal ones have their number added."""
+    counts = collections.Counter(names)
+    return [
+        f"{name} (column {number})".strip() if counts[name] > 1 else name
+        for number, name in enumerate(names, 1)
+    ]
 
 
 def _split(line: str) -> list[str]:

@@ -49,12 +49,13 @@ def test_rows_of_jsonl_and_parquet_are_documents(tmp_path):
     texts = ["one\n\ntwo", "3\u2028three", "中"]
     rows = [json.dumps({"id": i, "body": t}) for i, t in enumerate(texts)]
     (tmp_path / "a.jsonl").write_text("\n".join([rows[0], "", *rows[1:]]))
-    table = pyarrow.table({"body": texts})
-    parquet.write_table(table, tmp_path / "b.parquet")
-    documents, _, _ = read(tmp_path, tmp_path / "[ab].*", field="body")
+    for name, kind in (("b", pyarrow.string()), ("c", pyarrow.binary())):
+        table = pyarrow.table({"body": pyarrow.array(texts).cast(kind)})
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    documents, _, _ = read(tmp_path, tmp_path / "[abc].*", field="body")
     lines = [["one", "two"], ["3\u2028three"], ["中"]]
-    assert [d[2] for d in documents] == lines + lines
-    assert [d[1] for d in documents] == [1, 3, 4, 1, 2, 3]
+    assert [d[2] for d in documents] == lines * 3
+    assert [d[1] for d in documents] == [1, 3, 4, 1, 2, 3, 1, 2, 3]
     with pytest.raises(InputError, match=r"b\.parquet.*'text'.* body"):
         read(tmp_path, tmp_path / "b.parquet")
 

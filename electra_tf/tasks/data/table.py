@@ -15,7 +15,7 @@ from electra_tf.tasks.data.files import TFDS, Notify, print_note
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.delimited import DELIMITED_SUFFIXES, DelimitedReader
 from electra_tf.text.files import inner_suffix
-from electra_tf.text.parquet import ParquetReader
+from electra_tf.text.parquet import ParquetReader, to_values
 from electra_tf.text.rows import JSON_SUFFIXES
 
 _STOP = DataErrorLog("stop")
@@ -182,7 +182,7 @@ def _read_parquet(path: str, builder: Builder, _: Any) -> None:
         builder.check(reader.names)
         names = builder.wanted or reader.names
         for numbers, values in reader.batches(names, _BATCH):
-            columns = [array.to_pylist() for array in values]
+            columns = list(map(to_values, values, names))
             builder.add(numbers, dict(zip(names, columns, strict=True)))
 
 

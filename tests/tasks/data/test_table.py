@@ -392,3 +392,33 @@ def test_values_that_json_has_not_are_texts(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
     table = read(str(path))
     assert (table.texts("day"), table.texts("raw")) == (["2020-01-02"], ["é"])
+
+
+FAR = 2**60
+ODD_COLUMNS = {  # type, values, texts
+    "nanoseconds": (
+        pyarrow.timestamp("ns"), [1, 2], ["1970-01-01 00:00:00.000000001"],
+    ),
+    "a far year": (pyarrow.timestamp("ms"), [2000, FAR], ["1970-01-01 00:00:02.000"]),
+    "an unknown zone": (
+        pyarrow.timestamp("s", "Not/Zone"), [1, 2], ["1970-01-01 00:00:01.000"],
+    ),
+    "a long duration": (pyarrow.duration("s"), [7, FAR], ["7"]),
+    "binary": (pyarrow.binary(), ["é".encode(), b"a"], ["é"]),
+    "bytes": (pyarrow.large_binary(), [b"\xff", b"a"], ["\\xff"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD_COLUMNS)
+def test_parquet_of_other_types_is_read(tmp_path, case):
+    kind, values, texts = ODD_COLUMNS[case]
+    odd, path = pyarrow.array(values, kind), tmp_path / "a.parquet"
+    names = ["text", "odd", "x", "x"]
+    columns = [pyarrow.array(["a", "b"], pyarrow.binary()), odd, odd, odd]
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(columns, names), path)
+    table = read(str(path))
+    assert list(table.columns) == ["text", "odd", "x (column 3)", "x (column 4)"]
+    assert table.texts("text") == ["a", "b"]
+    assert table.texts("odd")[:1] == texts
+    second = read(str(path), ["x (column 4)", "text"])
+    assert second.texts("x (column 4)")[:1] == texts
