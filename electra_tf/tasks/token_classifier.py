@@ -21,11 +21,12 @@ from electra_tf.tasks.examples import (
     IdRows,
     check_num_targets,
 )
-from electra_tf.tasks.labels import names_of
+from electra_tf.tasks.labels import names_of, values_of
 from electra_tf.tasks.losses import Loss, tag_loss
 from electra_tf.tasks.span_metric import GraphSpans, SpanF1
 from electra_tf.tasks.text_inputs import to_single_texts
 from electra_tf.tasks.text_model import TextModel
+from electra_tf.text.encoding import to_array, to_list
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 
@@ -182,7 +183,7 @@ class TokenClassifier(TextModel):
         data, origins = self.settings.data, []
         targets: list[list[int]] | None = None if y is None else []
         for index, words in enumerate(x):
-            tags = None if y is None else tuple(y[index])
+            tags = None if y is None else self._tag_names(y[index], index)
             sentence = as_sentence(words, tags, index)
             if targets is not None and data.split_words:
                 self._tag_ids(sentence)  # names the line of a wrong tag
@@ -255,6 +256,26 @@ class TokenClassifier(TextModel):
                 tags = schemes.to_scheme(tags, self.scheme)
             predictions.append(TaggedWords(tags, entities, probabilities_WC))
         return predictions
+
+    def _tag_names(self, row: Sequence[Any], index: int) -> tuple[str, ...]:
+        """Return the names of a sentence's tags, which may be written as numbers.
+
+        Numbers are the names' values, or indices where names are no numbers.
+        """
+        numbers = values_of(self.tags) or {i: i for i in range(len(self.tags))}
+        names = []
+        for tag in to_list(to_array(row)):
+            number = None if isinstance(tag, str) else np.asarray(tag)
+            if number is not None and number.dtype.kind in "biuf" and not number.ndim:
+                place = numbers.get(number.item())
+                tag = None if place is None else self.tags[place]
+            if not isinstance(tag, str):
+                raise InputError(
+                    f"A tag must be one of {format_list(self.tags)}, or a number below "
+                    f"{len(self.tags)}, not {number} at index {index}"
+                )
+            names.append(tag)
+        return tuple(names)
 
     def _tag_ids(self, sentence: Sentence) -> list[int]:
         """Return the ids of a sentence's tags; tags of spans in the learned scheme."""

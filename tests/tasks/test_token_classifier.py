@@ -193,6 +193,19 @@ def test_sentences_and_tags_of_different_lengths_are_an_error(
         model.examples(words, tags)
 
 
+def test_tags_may_be_numbers():
+    def targets(tags, row):
+        model = TokenClassifier(tiny.start(), tags, settings=tiny.settings())
+        return model.examples([["the", "cat"]], [row]).targets
+
+    for row in ([2, 0], np.array([2, 0]), (np.int32(2), "A"), [b"C", "A"], ["C", "A"]):
+        assert targets(TAGS, row) == targets(TAGS, ["C", "A"])
+    assert targets(["2", "1"], [1, 2]) == targets(["2", "1"], ["1", "2"])
+    for wrong in (3, -1, 0.5, None):
+        with pytest.raises(InputError, match=f"'A', 'B', 'C'.* not {wrong} at index 0"):
+            targets(TAGS, ["A", wrong])
+
+
 @pytest.mark.parametrize("tags", [(), ("A", "A")])
 def test_missing_or_repeated_tags_are_an_error(tags):
     with pytest.raises(InputError, match="tags must be"):
