@@ -225,6 +225,8 @@ def to_targets(y: Any, columns: bool) -> list[Any] | None:
     """Return targets in any container as a list; one column as values if `columns`."""
     if y is None:
         return None
+    if hasattr(y, "to_pylist"):  # of pyarrow
+        return y.to_pylist()
     y = y.to_numpy() if hasattr(y, "to_numpy") else y
     y = y.numpy() if tf.is_tensor(y) else y
     if columns and isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
@@ -238,7 +240,7 @@ def to_weights(weights: Any, count: int, exact: bool = True) -> np.ndarray | Non
         return None
     rule = "sample_weight must have a finite number of 0 or more for each item, not"
     try:
-        values = np.asarray(weights, np.float32)
+        values = np.asarray(to_array(weights), np.float32)
     except (TypeError, ValueError) as error:
         raise InputError(f"{rule} {weights!r:.80} ({error})") from error
     if values.ndim == 2 and values.shape[1] == 1:

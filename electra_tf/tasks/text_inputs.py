@@ -42,8 +42,8 @@ def check_input(x: Any) -> Any:
         refused = True
     if refused:
         raise InputError(
-            f"Texts cannot be read from a {type(x).__name__}: pass a list of texts, or "
-            "a tf.data.Dataset of batches of (texts, targets)"
+            f"Texts cannot be read from a {type(x).__name__}: pass a list of texts, "
+            "such as list(x), or a tf.data.Dataset of batches of (texts, targets)"
         )
     if isinstance(x, list) and x and isinstance(x[0], numbers.Number):
         raise InputError(f"Texts must be strings, not {x[0]!r:.40} at index 0")

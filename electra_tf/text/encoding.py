@@ -1,7 +1,7 @@
 """Encode texts in any container as rows, [CLS] A [SEP] or [CLS] A [SEP] B [SEP]."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, ValuesView
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -165,11 +165,20 @@ def truncate(parts: Sequence[str], max_length: int) -> list[str]:
 
 
 def to_array(x: Any) -> Any:
-    """Return a Series or a frame as an array; other inputs unchanged."""
+    """Return a Series, a frame or any sequence as an array or a list.
+
+    Lists, tuples, arrays and tensors are returned unchanged.
+    """
     if isinstance(x, str | bytes | Mapping | set | frozenset):
         raise InputError(f"Texts must be in a list, such as [text], not {x!r:.60}")
+    if hasattr(x, "to_pylist"):  # of pyarrow
+        return x.to_pylist()
+    if isinstance(x, np.ndarray) and x.dtype.kind == "T":  # NumPy's StringDType
+        return x.astype(object)
     if not hasattr(x, "to_numpy"):
-        return x
+        # A deque, values of a dictionary, a column of the library datasets.
+        is_other = isinstance(x, Sequence | ValuesView) and not isinstance(x, tuple)
+        return list(x) if is_other else x
     column = x.to_numpy()
     return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
 

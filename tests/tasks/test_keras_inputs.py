@@ -1,8 +1,11 @@
 """Containers of texts, targets and weights that Keras's methods accept."""
 
+import collections
+
 import keras
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 import tiny
@@ -51,6 +54,13 @@ def model():
         (pd.DataFrame({"x": ["a", "b"]}), ["a", "b"]),
         (pd.DataFrame({"x": ["a"], "y": ["b"]}), [["a", "b"]]),
         ((pd.Series(["a"]), pd.Series(["b"])), [("a", "b")]),
+        (collections.deque(["a", "b"]), ["a", "b"]),
+        (collections.UserList(["a"]), ["a"]),
+        ({1: "a", 2: "b"}.values(), ["a", "b"]),
+        (pa.array(["a", "é"]), ["a", "é"]),
+        (pa.chunked_array([["a"], ["b"]]), ["a", "b"]),
+        (np.array(["a", "é"], np.dtypes.StringDType()), ["a", "é"]),
+        ((pa.array(["a"]), collections.deque(["b"])), [("a", "b")]),
         ([["some", "words"], ["more"]], [["some", "words"], ["more"]]),
         ([], []),
     ],
@@ -138,6 +148,8 @@ def test_targets_and_weights_in_any_container():
         tf.constant([0, 0.5]),
         pd.Series([0, 0.5], index=[7, 8]),
         pd.DataFrame({"column": [0, 0.5]}),
+        pa.array([0, 0.5]),
+        {"a": 0, "b": 0.5}.values(),
     ):
         assert to_targets(values, columns=True) == [0, 0.5]
         weights = to_weights(values, 2)
