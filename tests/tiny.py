@@ -17,14 +17,12 @@ from conftest import GOLDEN
 
 from electra_tf import sources
 from electra_tf.batch import Batch
-from electra_tf.config import loader
+from electra_tf.config import loader, objectives
 from electra_tf.config.data import RecordsConfig, TokenizationConfig
 from electra_tf.config.finetuning import DataConfig, FinetuningConfig
 from electra_tf.config.model import EncoderConfig, ModelConfig
-from electra_tf.config.objectives import FACTS
 from electra_tf.config.pretraining import (
     MaskingConfig,
-    ObjectiveConfig,
     PretrainingConfig,
 )
 from electra_tf.interop.network import Prefixes
@@ -138,9 +136,16 @@ def rng(step=0):
     return make_rng(0, TRAINING, step)
 
 
+def objective_settings(name="electra", **settings):
+    """Return the settings of an objective, which need not have those at defaults."""
+    values = {"name": name, **settings}
+    objectives.drop_foreign(values)
+    return objectives.OBJECTIVES[name](**values)
+
+
 def model_of(name):
     """Return the settings of `config` that an objective's networks need."""
-    if FACTS[name].stages == 1:
+    if objectives.OBJECTIVES[name].stages == 1:
         return {}
     same = {"generator_heads": 2, "generator_embedding": 8}
     return {"sharing": "none", "generator_width": 1.0, **same}
@@ -163,7 +168,7 @@ def config(*, masking=None, objective=None, length=LENGTH, **model):
         records=RecordsConfig(max_length=length),
         model=ModelConfig(**{**shape, **model}),
         masking=MaskingConfig(**(masking or {})),
-        objective=ObjectiveConfig(**(objective or {})),
+        objective=objective_settings(**(objective or {})),
     )
 
 
@@ -258,7 +263,7 @@ def pretraining_settings(name="electra", sharing="embeddings", vocabulary_size=N
     return PretrainingConfig(
         records=RecordsConfig(max_length=32),
         model=model,
-        objective=ObjectiveConfig(name=name),
+        objective=objective_settings(name),
         tokenization=TokenizationConfig(lower_case=False),
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from electra_tf.config.objectives import drop_foreign
 from electra_tf.errors import InputError
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -24,9 +25,14 @@ _DEFAULTS: Mapping[str, Any] = {
 def drop_ended(tree: dict[str, Any], source: str) -> None:
     """Remove ended settings with their former defaults from a stored config.
 
+    Settings that only other objectives have are ended ones too.
+
     Raises:
         InputError: An ended setting has another value, which would have no effect.
     """
+    objective = tree.get("objective")
+    if isinstance(objective, dict):
+        drop_foreign(objective)
     for dotted, default in _DEFAULTS.items():
         section, _, name = dotted.partition(".")
         values = tree.get(section)

@@ -1,8 +1,9 @@
 """Types of settings, and the decorator of their sections."""
 
+import dataclasses
 import functools
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import pydantic
 from pydantic import Field
@@ -18,6 +19,23 @@ section = functools.partial(
         allow_inf_nan=False,
     ),
 )
+
+
+def classes_of(kind: Any) -> list[type]:
+    """Return the class of a section, or the classes of a union of sections."""
+    if isinstance(kind, type):
+        return [kind] if dataclasses.is_dataclass(kind) else []
+    return [one for argument in get_args(kind) for one in classes_of(argument)]
+
+
+def description_of(kind: type, name: str) -> str:
+    """Return the docstring of a setting, of the base class that has it."""
+    for base in kind.__mro__:
+        field = getattr(base, "__pydantic_fields__", {}).get(name)
+        if field is not None and field.description:
+            return field.description
+    return ""
+
 
 Positive = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]

@@ -18,7 +18,9 @@ import pydantic
 import yaml
 
 from electra_tf.config.ended_settings import drop_ended
+from electra_tf.config.fields import classes_of, description_of
 from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.objectives import OBJECTIVES, drop_foreign
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError, format_list
 
@@ -98,14 +100,16 @@ def load_config(
         file = _read_file(_find(os.fspath(path)), ())
         if root is not None:
             _check_kind(file, path, root)
-        tree = _merge(tree, file)
+        tree = _override(tree, file)
+    given: dict[str, Any] = {}
     for item in sets:
         name, equals, value = item.partition("=")
         if not equals:
             raise InputError(f"--set must be NAME=VALUE, not {item!r}")
-        _put(tree, name.strip(), _parse(value, f"--set {item}"))
+        _put(given, name.strip(), _parse(value, f"--set {item}"))
     for name, value in (overrides or {}).items():
-        _put(tree, name, value)
+        _put(given, name, value)
+    tree = _override(tree, given)
     sources = [str(path)] if path else []
     sources += ["the given settings"] if sets or overrides or not path else []
     if root is None:
@@ -143,7 +147,7 @@ def setting_named(name: str, root: type) -> str | None:
     """Return the dotted name of a setting, in `training` if several have its name."""
     sections = root.__dataclass_fields__
     for section in sorted(sections, key=lambda section: section != "training"):
-        if name in sections[section].type.__dataclass_fields__:
+        if name in _fields_of(sections[section].type):
             return f"{section}.{name}"
     return None
 
@@ -187,13 +191,14 @@ def describe_field(
 ) -> tuple[type, list[str], str, Any]:
     """Return the type, the choices (if any), the description and the default."""
     section, name = dotted.split(".")
-    holder = root.__dataclass_fields__[section].type
+    kinds = classes_of(root.__dataclass_fields__[section].type)
+    holder = next(kind for kind in kinds if name in kind.__dataclass_fields__)
     schema = pydantic.TypeAdapter(holder).json_schema()["properties"][name]
     # `int | None` is an `anyOf` whose first member is the type.
     schema = schema["anyOf"][0] if "anyOf" in schema else schema
     types = {"boolean": bool, "integer": int, "number": float, "string": str}
     kind = types.get(schema["type"], tuple)
-    description = " ".join(holder.__pydantic_fields__[name].description.split())
+    description = " ".join(description_of(holder, name).split())
     return kind, schema.get("enum", []), description, getattr(holder(), name)
 
 
@@ -205,13 +210,20 @@ def dump_config(config: Any) -> str:
 
 def _unknown_names(tree: Mapping[str, Any], root: type) -> list[str]:
     """Return the dotted names of the settings in a tree that a class does not have."""
-    known = {section: f.type for section, f in root.__dataclass_fields__.items()}
+    fields = root.__dataclass_fields__.items()
+    known = {section: _fields_of(field.type) for section, field in fields}
     parts = {name: name.partition(".") for name in flatten(tree)}
     return [
         name
         for name, (section, _, key) in parts.items()
-        if section not in known or key not in known[section].__dataclass_fields__
+        if key not in known.get(section, ())
     ]
+
+
+def _fields_of(kind: Any) -> list[str]:
+    """Return the names of the settings of a section, or of a union of sections."""
+    names = (name for one in classes_of(kind) for name in one.__dataclass_fields__)
+    return list(dict.fromkeys(names))
 
 
 def _count_unknown(tree: Mapping[str, Any], root: type) -> tuple[int, int]:
@@ -334,7 +346,7 @@ def _read_file(path: pathlib.Path, seen: tuple[pathlib.Path, ...]) -> dict[str, 
         return tree
     if not isinstance(base, str):
         raise InputError(f"{path}: `extends` must be one path or name, not {base!r}")
-    return _merge(_read_file(_find(base, path.parent), (*seen, resolved)), tree)
+    return _override(_read_file(_find(base, path.parent), (*seen, resolved)), tree)
 
 
 def _find(name: str, folder: pathlib.Path | None = None) -> pathlib.Path:
@@ -344,6 +356,17 @@ def _find(name: str, folder: pathlib.Path | None = None) -> pathlib.Path:
     if not is_file and name in installed():
         return _INSTALLED / f"{name}.yaml"
     return path
+
+
+def _override(base: dict[str, Any], difference: dict[str, Any]) -> dict[str, Any]:
+    """Merge settings into others; a new objective ends the defaults of the former."""
+    sections = [tree.get("objective") for tree in (base, difference)]
+    if all(isinstance(section, dict) and section for section in sections):
+        former, new = sections
+        former = former | {"name": new.get("name", former.get("name", "electra"))}
+        drop_foreign(former)
+        base = base | {"objective": former}
+    return _merge(base, difference)
 
 
 def _merge(base: dict[str, Any], difference: dict[str, Any]) -> dict[str, Any]:
@@ -384,17 +407,27 @@ def _validate(tree: dict[str, Any], source: str, root: type[Root]) -> Root:
 
 def _describe(item: Mapping[str, Any], root: type) -> str:
     """Return what is wrong with a setting, and the name that may be meant."""
-    *path, name = [str(part) for part in item["loc"]] or ["(the whole file)"]
+    section, *rest = [str(part) for part in item["loc"]] or ["(the whole file)"]
+    kinds = classes_of(getattr(root.__dataclass_fields__.get(section), "type", root))
+    kind = kinds[0]
+    if len(kinds) > 1 and rest:
+        kind = OBJECTIVES[rest.pop(0)]  # the location has the objective's name
+    *path, name = section, *rest
     dotted = ".".join([*path, name])
     if item["type"] == "value_error":  # two settings contradict each other
         return (f"`{dotted}`: " if item["loc"] else "") + str(item["ctx"]["error"])
+    if item["type"] == "union_tag_invalid":
+        names = item["ctx"]["expected_tags"]
+        return f"`{dotted}.name` must be one of {names}, not {item['ctx']['tag']!r}"
     if item["type"] != "unexpected_keyword_argument":
         message = item["msg"].replace("Input should", "must")
         return f"`{dotted}` {message}, not {item['input']!r}"
-    section: Any = root
-    for part in path:
-        section = section.__dataclass_fields__[part].type
-    known = list(section.__dataclass_fields__)
+    known = list((kind if rest else root).__dataclass_fields__)
+    if owners := [one.name for one in kinds if name in one.__dataclass_fields__]:
+        return (
+            f"`{section}`: `{name}` must be left out with `name: {kind.name}`: only "
+            f"`name: {' or '.join(owners)}` has it"
+        )
     near = difflib.get_close_matches(name, known, n=1)
     guess = ".".join([*path, *near]) if near else setting_named(name, root)
     hint = f"did you mean `{guess}`?" if guess else f"known: {', '.join(known)}"

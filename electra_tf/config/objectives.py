@@ -1,11 +1,18 @@
-"""What each pre-training objective trains, as facts that need no TensorFlow.
+"""Settings of each pre-training objective, with facts on what it trains.
 
-Configs, cost estimates, exports and messages read these instead of an objective's name.
+Configs, cost estimates, exports and messages read the facts, which need no TensorFlow,
+instead of an objective's name.
 """
 
-import dataclasses
-from collections.abc import Mapping
-from typing import Literal, get_args
+import functools
+import operator
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, get_args
+
+import pydantic
+from pydantic import Field
+
+from electra_tf.config.fields import Schedule, Weight, section
 
 Head = Literal["replaced_token", "masked_lm"]
 Scoring = Literal[
@@ -14,36 +21,45 @@ Scoring = Literal[
 Sharing = Literal["none", "embeddings", "all", "gdes"]
 
 
-@dataclasses.dataclass(frozen=True)
 class ObjectiveFacts:
-    """Networks and settings of an objective.
+    """Facts on an objective, and the values of settings that it does not have.
 
     The main network is the full-size one, whose encoder fine-tuning uses.
     """
 
-    head: Head = "replaced_token"
+    head = "replaced_token"
     """Head of the main network. `replaced_token` has a logit at each position,
     `masked_lm` logits of the vocabulary at the positions of `softmax`."""
-    generator: bool = True
+    generator = True
     """Whether a generator fills the masked positions. `uniform_generator` replaces it
     by uniform samples."""
-    weights: tuple[str, ...] = ("generator_weight", "discriminator_weight")
+    weights = "generator_weight", "discriminator_weight"
     """Settings that weight its losses; one must be above 0."""
-    unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Settings that must keep their defaults, with the reason."""
-    own: tuple[str, ...] = ()
-    """Settings that not every objective has."""
-    sharing: tuple[Sharing, ...] = get_args(Sharing)
+    sharing = get_args(Sharing)
     """Values of `model.sharing` that make sense."""
-    generator_loss: Literal["masked_lm", "reward"] = "masked_lm"
-    """What the generator learns from."""
-    softmax: Literal["masked", "all"] = "masked"
-    """Positions at which a main network with a masked-LM head predicts tokens."""
-    towers: Literal[1, 2] = 1
+    softmax = "masked"
+    """Positions at which a main network with a masked-LM head predicts tokens: `masked`
+    or `all`."""
+    towers = 1
     """Encoders of the generator. Two predict every token, in both directions."""
-    stages: int = 1
+    stages = 1
     """Parts of the training with losses of their own. With two, generator and
     discriminator have one shape."""
+    has_baseline = False
+    """Whether the generator learns from rewards, with a baseline."""
+
+    disallow_correct = freeze_generator = False
+    uniform_generator = unigram_generator = False
+
+    @property
+    def free_losses(self) -> tuple[str, ...]:
+        """Return the names of losses that a healthy run need not lower."""
+        return ("masked_lm_loss",) if self.freeze_generator else ()
+
+    @property
+    def has_generator(self) -> bool:
+        """Return whether there is a generator network."""
+        return self.generator and not (self.uniform_generator or self.unigram_generator)
 
     @property
     def detects_samples(self) -> bool:
@@ -65,59 +81,216 @@ class ObjectiveFacts:
         return "main network" if self.generator else "encoder"
 
 
-_NO_NETWORK = "uniform_generator", "unigram_generator"
-_SAMPLING = (
-    *("sampler", "temperature", "temperature_schedule", "disallow_correct"),
-    *_NO_NETWORK,
-)
-_ONE_CLASS = "the discriminator would learn to answer `replaced` everywhere"
-_REPLACE_MLM = ObjectiveFacts(
-    head="masked_lm",
-    weights=("generator_weight", "main_weight"),
-    unused={"discriminator_weight": "there is no discriminator"},
-    own=("main_weight",),
-    sharing=("none", "embeddings", "all"),
-)
+def _check_factors(points: tuple[tuple[float, float], ...]) -> Any:
+    if not all(factor for _, factor in points):
+        raise ValueError("the factors of `temperature_schedule` must be above 0")
+    return points
 
-FACTS: Mapping[str, ObjectiveFacts] = {
-    "electra": ObjectiveFacts(),
-    "electra_15": ObjectiveFacts(
-        unused=dict.fromkeys(("disallow_correct", *_NO_NETWORK), _ONE_CLASS)
-    ),
-    "replace_mlm": _REPLACE_MLM,
-    "all_tokens_mlm": dataclasses.replace(_REPLACE_MLM, softmax="all"),
-    "adversarial": ObjectiveFacts(
-        unused={
-            "disallow_correct": "correct samples are rewarded too",
-            **dict.fromkeys(_NO_NETWORK, "there would be no generator to train"),
-        },
-        own=("entropy_weight",),
-        sharing=("none", "embeddings", "gdes"),
-        generator_loss="reward",
-    ),
-    "two_stage": ObjectiveFacts(
-        unused={
-            **dict.fromkeys(_NO_NETWORK, "there would be no first stage"),
-            "freeze_generator": "the second stage freezes it in any case",
-        },
-        own=("first_stage",),
-        sharing=("none", "gdes"),
-        stages=2,
-    ),
-    "electric": ObjectiveFacts(
-        unused={
-            **dict.fromkeys(_NO_NETWORK, "the generator is the noise distribution"),
-            "disallow_correct": "the noise distribution would be another",
-            "freeze_generator": "no other model has two towers",
-        },
-        sharing=("none", "embeddings"),
-        towers=2,
-    ),
-    "mlm": ObjectiveFacts(
-        head="masked_lm",
-        generator=False,
-        weights=("generator_weight",),
-        unused=dict.fromkeys(_SAMPLING, "nothing is sampled"),
-    ),
-}
-"""Facts of every objective by its name in `objective.name`."""
+
+@section()
+class Objective(ObjectiveFacts):
+    """Settings of every objective."""
+
+    name: str = "electra"
+    """The objective."""
+    generator_weight: Weight = 1.0
+    """Weight of the masked-LM loss of the generator or, with `mlm`, of the encoder;
+    with `adversarial` that of the policy."""
+
+    def _conflicts(self) -> Iterator[tuple[str, str, str]]:
+        """Yield settings that must keep their defaults, with cause and reason."""
+        for kind in ("uniform_generator", "unigram_generator"):
+            if getattr(self, kind):
+                yield "freeze_generator", f"{kind}: true", "there is none"
+        if self.uniform_generator:
+            cause, why = "uniform_generator: true", "all tokens are equally likely"
+            yield "temperature", cause, why
+            yield "temperature_schedule", cause, why
+            yield "unigram_generator", cause, why
+        if self.freeze_generator:
+            cause, why = "freeze_generator: true", "the generator is not trained"
+            yield "generator_weight", cause, why
+
+    @pydantic.model_validator(mode="after")
+    def _fits(self) -> "Objective":
+        for name, cause, why in self._conflicts():
+            if getattr(self, name) != type(self).__pydantic_fields__[name].default:
+                raise ValueError(f"`{name}` must be left out with `{cause}`: {why}")
+        weights = set(self.weights)
+        if self.freeze_generator:
+            weights.discard("generator_weight")
+        positive = [name for name in weights if getattr(self, name)]
+        if not positive:
+            raise ValueError(f"`name: {self.name}` must have a weight above 0")
+        if self.stages > 1 and len(positive) < len(weights):
+            raise ValueError(
+                f"{' and '.join(self.weights)} must be above 0 with `name: "
+                f"{self.name}`: each is the weight of one stage's only loss"
+            )
+        return self
+
+
+@section()
+class MLM(Objective):
+    """BERT's masked language modelling: one encoder of the discriminator's size."""
+
+    head = "masked_lm"
+    generator = False
+    weights = ("generator_weight",)
+
+    name: Literal["mlm"] = "mlm"
+
+
+@section()
+class Sampling(Objective):
+    """Settings of objectives that sample from a generator."""
+
+    sampler: Literal["inverse_cdf", "gumbel"] = "inverse_cdf"
+    """Sampling algorithm; the distribution is the same. `inverse_cdf` draws two random
+    numbers per token, `gumbel` (the original) one per entry of the vocabulary."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Divisor of the generator's logits before sampling."""
+    temperature_schedule: Annotated[
+        Schedule, pydantic.AfterValidator(_check_factors)
+    ] = ()
+    """Factors of `temperature` at shares of training, linear in between. Fast-ELECTRA
+    lowers it, for example `[[0.0, 2.0], [0.5, 1.0]]`."""
+
+
+@section()
+class AnyGenerator(Sampling):
+    """Settings of objectives that may have a generator without a network."""
+
+    disallow_correct: bool = False
+    """Never sample the original token."""
+    uniform_generator: bool = False
+    """Sample uniformly from the vocabulary, without a generator network."""
+    unigram_generator: bool = False
+    """Sample by the tokens' frequency in the training records, special tokens left out,
+    without a generator network."""
+    freeze_generator: bool = False
+    """Keep the generator of `--init_checkpoint` as it is; only the main network
+    learns."""
+
+
+@section()
+class Discriminating(Objective):
+    """Settings of objectives with a discriminator."""
+
+    discriminator_weight: Weight = 50.0
+    """Weight of the replaced-token loss, the paper's lambda."""
+
+
+@section()
+class Electra(Discriminating, AnyGenerator):
+    """Replaced-token detection with a masked-LM generator; the default."""
+
+    name: Literal["electra"] = "electra"
+
+
+@section()
+class Electra15(Discriminating, Sampling):
+    """ELECTRA with the discriminator's loss at masked positions only."""
+
+    name: Literal["electra_15"] = "electra_15"
+    freeze_generator: bool = False
+    """Keep the generator of `--init_checkpoint` as it is; only the discriminator
+    learns."""
+
+
+@section()
+class ReplaceMLM(AnyGenerator):
+    """Prediction of the original tokens where a generator replaced them."""
+
+    head = "masked_lm"
+    weights = "generator_weight", "main_weight"
+    sharing = "none", "embeddings", "all"
+
+    name: Literal["replace_mlm"] = "replace_mlm"
+    main_weight: Weight = 1.0
+    """Weight of the main network's masked-LM loss."""
+
+
+@section()
+class AllTokensMLM(ReplaceMLM):
+    """Prediction or copy of every token of a text that a generator changed."""
+
+    softmax = "all"
+
+    name: Literal["all_tokens_mlm"] = "all_tokens_mlm"
+
+
+@section()
+class Adversarial(Discriminating, Sampling):
+    """ELECTRA whose generator learns to mislead the discriminator."""
+
+    sharing = "none", "embeddings", "gdes"
+    has_baseline = True
+    free_losses = "masked_lm_loss", "loss"
+
+    name: Literal["adversarial"] = "adversarial"
+    entropy_weight: Weight = 0.0
+    """Weight of the entropy of the generator's distribution, which is then maximised
+    too."""
+
+
+@section()
+class TwoStage(Discriminating, Sampling):
+    """The generator first, then a discriminator that begins with its weights."""
+
+    sharing = "none", "gdes"
+    stages = 2
+    free_losses = ("loss",)
+
+    name: Literal["two_stage"] = "two_stage"
+    disallow_correct: bool = False
+    """Never sample the original token."""
+    first_stage: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of the steps that train the generator."""
+
+
+@section()
+class Electric(Discriminating, Sampling):
+    """An energy-based cloze model with a two-tower generator."""
+
+    sharing = "none", "embeddings"
+    towers = 2
+
+    name: Literal["electric"] = "electric"
+
+
+_CLASSES = (
+    *(Electra, Electra15, ReplaceMLM, AllTokensMLM),
+    *(MLM, TwoStage, Adversarial, Electric),
+)
+OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in _CLASSES}
+"""Settings of every objective by its name in `objective.name`."""
+
+
+def any_objective() -> Any:
+    """Return the union of `OBJECTIVES` as a type, discriminated by `name`."""
+    kinds = (Annotated[kind, pydantic.Tag(name)] for name, kind in OBJECTIVES.items())
+    union = functools.reduce(operator.or_, kinds)
+    return Annotated[union, pydantic.Discriminator(_name_of)]
+
+
+def _name_of(value: Any) -> str:
+    if isinstance(value, dict):
+        return str(value.get("name", Electra.name))
+    return getattr(value, "name", Electra.name)
+
+
+def drop_foreign(settings: dict[str, Any]) -> None:
+    """Remove the settings of other objectives that have their defaults."""
+    own = OBJECTIVES.get(_name_of(settings))
+    defaults = {
+        name: field.default
+        for kind in OBJECTIVES.values()
+        for name, field in kind.__pydantic_fields__.items()
+        if own and name not in own.__pydantic_fields__
+    }
+    for name, default in defaults.items():
+        value = settings.get(name)
+        # YAML has lists where a class has tuples.
+        if (tuple(value) if isinstance(value, list) else value) == default:
+            del settings[name]

@@ -13,20 +13,18 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
-from electra_tf.config import data
+from electra_tf.config import data, objectives
 from electra_tf.config.fields import (
     Count,
     Pattern,
     Positive,
     Rate,
-    Schedule,
     Seed,
     Share,
     Weight,
     section,
 )
 from electra_tf.config.model import ModelConfig
-from electra_tf.config.objectives import FACTS, ObjectiveFacts
 
 
 @section()
@@ -54,116 +52,6 @@ class MaskingConfig:
     def _fits(self) -> "MaskingConfig":
         if self.scheme == "original" and self.replacement != "mask":
             raise ValueError("replacement must be `mask` with scheme `original`")
-        return self
-
-
-@section()
-class ObjectiveConfig:
-    """Pre-training objective, its losses and the generator's sampling."""
-
-    name: Literal[tuple(FACTS)] = "electra"
-    """`electra`: replaced-token detection with a masked-LM generator. `electra_15`: the
-    same with the discriminator's loss at masked positions only. `replace_mlm`: the
-    main network predicts the original tokens where a generator replaced them.
-    `all_tokens_mlm`: it predicts or copies every token. `adversarial`: the
-    generator learns to mislead the discriminator. `two_stage`: first the generator,
-    then a discriminator that begins with its weights. `electric`: an energy-based cloze
-    model with a two-tower generator. `mlm`: BERT's masked language modelling, with one
-    encoder of the discriminator's size."""
-    generator_weight: Weight = 1.0
-    """Weight of the generator's loss: masked-LM, or that of the policy
-    (`adversarial`)."""
-    discriminator_weight: Weight = 50.0
-    """Weight of the replaced-token loss, the paper's lambda."""
-    sampler: Literal["inverse_cdf", "gumbel"] = "inverse_cdf"
-    """Sampling algorithm; the distribution is the same. `inverse_cdf` draws two random
-    numbers per token, `gumbel` (the original) one per entry of the vocabulary."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Divisor of the generator's logits before sampling."""
-    temperature_schedule: Schedule = ()
-    """Factors of `temperature` at shares of training, linear in between. Fast-ELECTRA
-    lowers it, for example `[[0.0, 2.0], [0.5, 1.0]]`."""
-    disallow_correct: bool = False
-    """Never sample the original token."""
-    first_stage: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Share of the steps that train the generator of `two_stage`."""
-    uniform_generator: bool = False
-    """Sample uniformly from the vocabulary, without a generator network."""
-    unigram_generator: bool = False
-    """Sample by the tokens' frequency in the training records, special tokens left out,
-    without a generator network."""
-    freeze_generator: bool = False
-    """Keep the generator of `--init_checkpoint` as it is; only the discriminator
-    learns."""
-    main_weight: Weight = 1.0
-    """Weight of the main network's masked-LM loss of `replace_mlm` and
-    `all_tokens_mlm`."""
-    entropy_weight: Weight = 0.0
-    """Weight of the entropy of the generator's distribution, which `adversarial` then
-    maximises too."""
-
-    @property
-    def facts(self) -> ObjectiveFacts:
-        """Return what the objective trains."""
-        return FACTS[self.name]
-
-    @property
-    def has_generator(self) -> bool:
-        """Return whether there is a generator network."""
-        return self.facts.generator and not (
-            self.uniform_generator or self.unigram_generator
-        )
-
-    @property
-    def free_losses(self) -> tuple[str, ...]:
-        """Return the names of losses that a healthy run need not lower."""
-        if self.facts.generator_loss == "reward":
-            return "masked_lm_loss", "loss"
-        if self.facts.stages > 1:
-            return ("loss",)
-        return ("masked_lm_loss",) if self.freeze_generator else ()
-
-    def _unused(self) -> Iterator[tuple[str, str, str]]:
-        """Yield settings that must keep their defaults, with cause and reason."""
-        cause = f"name: {self.name}"
-        for name, why in self.facts.unused.items():
-            yield name, cause, why
-        others = {n for facts in FACTS.values() for n in facts.own} - {*self.facts.own}
-        for name in sorted(others):
-            owners = " or ".join(n for n, facts in FACTS.items() if name in facts.own)
-            yield name, cause, f"only `name: {owners}` has it"
-        if not self.facts.generator or self.facts.generator_loss == "reward":
-            yield "freeze_generator", cause, "no masked-LM generator is trained"
-        for kind in ("uniform_generator", "unigram_generator"):
-            if getattr(self, kind):
-                yield "freeze_generator", f"{kind}: true", "there is none"
-        if self.uniform_generator:
-            cause, why = "uniform_generator: true", "all tokens are equally likely"
-            yield "temperature", cause, why
-            yield "temperature_schedule", cause, why
-            yield "unigram_generator", cause, why
-        if self.freeze_generator:
-            cause, why = "freeze_generator: true", "the generator is not trained"
-            yield "generator_weight", cause, why
-
-    @pydantic.model_validator(mode="after")
-    def _fits(self) -> "ObjectiveConfig":
-        for name, cause, why in self._unused():
-            if getattr(self, name) != type(self).__pydantic_fields__[name].default:
-                raise ValueError(f"`{name}` must be left out with `{cause}`: {why}")
-        if not all(factor for _, factor in self.temperature_schedule):
-            raise ValueError("the factors of `temperature_schedule` must be above 0")
-        weights = set(self.facts.weights)
-        if self.freeze_generator:
-            weights.discard("generator_weight")
-        positive = [name for name in weights if getattr(self, name)]
-        if not positive:
-            raise ValueError(f"`name: {self.name}` must have a weight above 0")
-        if self.facts.stages > 1 and len(positive) < len(weights):
-            raise ValueError(
-                f"{' and '.join(self.facts.weights)} must be above 0 with `name: "
-                f"{self.name}`: each is the weight of one stage's only loss"
-            )
         return self
 
 
@@ -269,7 +157,7 @@ class PretrainingConfig:
     input: data.InputConfig = data.InputConfig()
     model: ModelConfig = ModelConfig()
     masking: MaskingConfig = MaskingConfig()
-    objective: ObjectiveConfig = ObjectiveConfig()
+    objective: objectives.any_objective() = objectives.Electra()
     optimizer: OptimizerConfig = OptimizerConfig()
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -290,7 +178,7 @@ class PretrainingConfig:
     @property
     def restart(self) -> int | None:
         """Step at which `two_stage` begins its second stage, with a new optimizer."""
-        if self.objective.facts.stages == 1:
+        if self.objective.stages == 1:
             return None
         return round(self.training.steps * self.objective.first_stage)
 
@@ -300,12 +188,8 @@ class PretrainingConfig:
         return (self.restart or 0) / self.training.steps
 
     def _problems_of_networks(self) -> Iterator[str]:
-        objective, facts, sharing = (
-            self.objective,
-            self.objective.facts,
-            self.model.sharing,
-        )
-        allowed, cause = facts.sharing, f"objective.name: {objective.name}"
+        objective, sharing = self.objective, self.model.sharing
+        allowed, cause = objective.sharing, f"objective.name: {objective.name}"
         if objective.freeze_generator and sharing in allowed:
             allowed = tuple(name for name in allowed if name in ("none", "gdes"))
             cause = "objective.freeze_generator: true"
@@ -317,19 +201,19 @@ class PretrainingConfig:
                 "model.sharing must not be gdes without a generator network, whose "
                 "tables the discriminator would use"
             )
-        if facts.towers > 1 and self.masking.rate >= 1:
+        if objective.towers > 1 and self.masking.rate >= 1:
             yield (
                 f"masking.rate must be below 1 with `{cause}`: the discriminator "
                 "compares noise with text that is left"
             )
-        if facts.towers > 1 and self.masking.replacement != "mask":
+        if objective.towers > 1 and self.masking.replacement != "mask":
             yield (
                 f"masking.replacement must be left out with `{cause}`: its generator "
                 "reads the text without masks"
             )
         ours, theirs = vars(self.model.generator), vars(self.model.encoder)
         different = [name for name in theirs if ours[name] != theirs[name]]
-        if facts.stages > 1 and different:
+        if objective.stages > 1 and different:
             found = ", ".join(f"{n} {ours[n]} and {theirs[n]}" for n in different)
             settings = ", ".join(
                 f"model.generator_{n}={1 if n in ('width', 'depth') else theirs[n]}"

@@ -10,7 +10,8 @@ import numpy as np
 from electra_tf.config import loader
 from electra_tf.config.data import RecordsConfig, TokenizationConfig
 from electra_tf.config.model import EncoderConfig, ModelConfig
-from electra_tf.config.pretraining import ObjectiveConfig, PretrainingConfig
+from electra_tf.config.objectives import OBJECTIVES
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.network import Network, Prefixes
 from electra_tf.interop.pretrained import PretrainedModel
@@ -145,7 +146,7 @@ def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfi
     settings = model.tokenizer.settings if model.tokenizer else TokenizationConfig()
     return PretrainingConfig(
         model=ModelConfig(**sizes),
-        objective=ObjectiveConfig(name=name),
+        objective=OBJECTIVES[name](),
         records=RecordsConfig(max_length=min(128, main.max_positions)),
         tokenization=settings,
     )

@@ -39,7 +39,7 @@ def load_networks(run: TrainedRun, path: str) -> KerasNetworks:
     shapes, weights = plain_weights(config, step, weights)
     objective = config.objective
     generators = "/generator/", "/cloze/"
-    if objective.facts.head != "masked_lm" and not any(
+    if objective.head != "masked_lm" and not any(
         generator in name for name in weights for generator in generators
     ):
         # Another library's discriminator alone, or one without generator network.

@@ -36,22 +36,24 @@ def step_flops(config: PretrainingConfig, rows: int | None = None) -> int:
     """
     rows = config.input.batch_size if rows is None else rows
     length, masked = config.records.max_length, config.max_predictions_per_seq
-    main, facts = config.model.encoder, config.objective.facts
+    main, objective = config.model.encoder, config.objective
     forward = encoder_flops(main, length)
-    if facts.head == "masked_lm":
-        forward += masked_lm_flops(main, length if facts.softmax == "all" else masked)
+    if objective.head == "masked_lm":
+        forward += masked_lm_flops(
+            main, length if objective.softmax == "all" else masked
+        )
     else:
         forward += discriminator_flops(main, length)
-    if not config.objective.has_generator:
+    if not objective.has_generator:
         return 3 * rows * forward
     generator = config.model.generator
-    if facts.towers == 2:
+    if objective.towers == 2:
         both = dataclasses.replace(generator, width=2 * generator.width)
         forward += 2 * encoder_flops(generator, length) + masked_lm_flops(both, length)
         return 3 * rows * forward
     predict = encoder_flops(generator, length) + masked_lm_flops(generator, masked)
     predict, forward = rows * predict, rows * forward
-    is_frozen = config.objective.freeze_generator or facts.stages == 2
+    is_frozen = objective.freeze_generator or objective.stages == 2
     both = 3 * forward + (predict if is_frozen else 3 * predict)
     share = config.generator_share
     return round(share * 3 * predict + (1 - share) * both)
@@ -69,11 +71,11 @@ def recomputed_flops(config: PretrainingConfig, rows: int) -> int:
     A softmax at all positions computes its logits again in the backward pass. Electric
     also computes those at the drawn positions once more, to sample from them.
     """
-    facts, positions = config.objective.facts, config.records.max_length
-    if facts.towers == 2:
+    objective, positions = config.objective, config.records.max_length
+    if objective.towers == 2:
         shape = config.model.generator
         positions += config.max_predictions_per_seq
-    elif facts.softmax == "all":
+    elif objective.softmax == "all":
         shape = config.model.encoder
     else:
         return 0

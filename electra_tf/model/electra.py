@@ -13,7 +13,7 @@ from keras import ops
 
 from electra_tf.config.ended_settings import drop_ended
 from electra_tf.config.model import ModelConfig
-from electra_tf.config.pretraining import ObjectiveConfig
+from electra_tf.config.objectives import Objective
 from electra_tf.errors import InputError, check_type
 from electra_tf.model import keras_layers
 from electra_tf.model.encoder import TransformerEncoder
@@ -263,23 +263,22 @@ def bert(settings: ModelConfig, seed: int = 0, dtype: Any = None) -> MaskedLM:
 
 
 def pretraining_model(
-    settings: ModelConfig, objective: ObjectiveConfig, seed: int = 0, dtype: Any = None
+    settings: ModelConfig, objective: Objective, seed: int = 0, dtype: Any = None
 ) -> ElectraPair | MaskedLMPair | MaskedLM:
     """Create the networks of an objective, as `config/objectives.py` lists them."""
-    facts = objective.facts
-    if facts.head == "masked_lm" and not facts.generator:
+    if objective.head == "masked_lm" and not objective.generator:
         return bert(settings, seed, dtype)
-    if facts.head == "masked_lm":
+    if objective.head == "masked_lm":
         return MaskedLMPair(
-            settings, seed, objective.has_generator, facts.softmax == "all", dtype
+            settings, seed, objective.has_generator, objective.softmax == "all", dtype
         )
     return ElectraPair(
         settings,
         seed,
         generator=objective.has_generator,
         dtype=dtype,
-        baseline=facts.generator_loss == "reward",
-        two_towers=facts.towers == 2,
+        baseline=objective.has_baseline,
+        two_towers=objective.towers == 2,
     )
 
 

@@ -121,7 +121,7 @@ def parameter_counts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
 
 def _describe_sizes(experiment: Experiment) -> Iterator[str]:
     model, objective = experiment.config.model, experiment.config.objective
-    encoders = {objective.facts.main_network: model.encoder}
+    encoders = {objective.main_network: model.encoder}
     if objective.has_generator:
         encoders["generator"] = model.generator
     for name, shape in encoders.items():

@@ -76,7 +76,7 @@ def _open(path: str, devices: tf.distribute.Strategy, data: str) -> _Run:
             f"{source.path!r} is an encoder without the head that it was pre-trained "
             "with; fine-tune it, and pass the --output of finetune as --model"
         )
-    if config.objective.facts.generator and "/generator/" not in names:
+    if config.objective.generator and "/generator/" not in names:
         raise InputError(
             f"{source.path!r} is a discriminator alone, without the generator that "
             "fills the masked positions; pass both: DISCRIMINATOR,GENERATOR"

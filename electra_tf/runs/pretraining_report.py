@@ -53,7 +53,7 @@ def write_pretraining_report(
                 for name in _CURVES
             }
             parts += [charts(curves), _newest(of_kind[-1])]
-    if experiment.config.objective.facts.detects_samples:
+    if experiment.config.objective.detects_samples:
         pretrainer = Pretrainer(experiment.config, experiment.special_tokens)
         variables = {v.path: v for v in pretrainer.trainable_variables}
         assign(variables, checkpoint.weights(), checkpoint.path)

@@ -100,11 +100,11 @@ class TextScorer:
         networks = load_networks(source.run, source.path)
         networks.check_discriminator()
         tokenizer = Tokenizer.of(networks.tokenizer)
-        facts = networks.config.objective.facts
+        rule = networks.config.objective.scoring
         mask = tokenizer.vocabulary.ids[MASK]
-        scores = _token_scores(networks.model, facts.scoring, mask)
+        scores = _token_scores(networks.model, rule, mask)
         limit = networks.shapes.max_positions - 2
-        return cls(facts.scoring, tokenizer, limit, tf.function(scores), batch_size)
+        return cls(rule, tokenizer, limit, tf.function(scores), batch_size)
 
     def score(
         self, texts: Iterable[str], names: Callable[[int], str] = "text {}".format

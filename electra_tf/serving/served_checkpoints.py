@@ -215,7 +215,7 @@ def pretrained_export(
         encoder = pretrained.build_encoder()
         served = [_HiddenStates(encoder, InferenceEncoder(encoder, target), encoding)]
         return _export_spec(output_kind, served, encoding)
-    if config.objective.facts.towers == 2:
+    if config.objective.towers == 2:
         raise InputError(
             f"{source.path!r} of objective.name={config.objective.name} has scores "
             "that are energies and not probabilities; pass --output_kind=encoder"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf import durable_files
+from electra_tf.config.loader import flatten
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.training.checkpoint import (
@@ -98,7 +99,7 @@ def check_resumable(
             f"--model_dir, and with another --backup if there is one{load * fits}"
         )
     steps = f"`{_STEPS}` is {now.training.steps}, was {then.training.steps}"
-    if now.objective.facts.stages > 1 and now.training.steps != then.training.steps:
+    if now.objective.stages > 1 and now.training.steps != then.training.steps:
         raise InputError(
             f"{steps}: it must not change with `objective.name: {now.objective.name}`, "
             "whose stages are shares of it"
@@ -129,11 +130,13 @@ def permanent_steps(folder: str, keep_at: Sequence[float]) -> set[int]:
 def changed_fields(
     then: PretrainingConfig, now: PretrainingConfig
 ) -> dict[str, tuple[Any, Any]]:
-    """Return pairs of (earlier, current) values of settings, by dotted name."""
-    old, new = dataclasses.asdict(then), dataclasses.asdict(now)
+    """Return pairs of (earlier, current) values of settings, by dotted name.
+
+    A setting that only one of two objectives has is None in the other.
+    """
+    old, new = (flatten(dataclasses.asdict(config)) for config in (then, now))
     return {
-        f"{section}.{name}": (value, new[section][name])
-        for section, settings in old.items()
-        for name, value in settings.items()
-        if value != new[section][name]
+        name: (old.get(name), new.get(name))
+        for name in old | new
+        if old.get(name) != new.get(name)
     }

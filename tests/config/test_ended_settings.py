@@ -60,3 +60,22 @@ def test_an_ended_argument_of_a_saved_layer_is_ignored_at_its_former_default():
     assert loaded.get_config() == config
     with pytest.raises(InputError, match=r"`Electra.corrector`.*not True"):
         electra_tf.Electra.from_config({**config, "corrector": True})
+
+
+FLAT = {
+    "name": "mlm",
+    "generator_weight": 1.0,
+    "discriminator_weight": 50.0,
+    "temperature": 1.0,
+    "temperature_schedule": [],
+    "first_stage": 0.5,
+    "freeze_generator": False,
+}
+
+
+def test_settings_of_other_objectives_at_their_defaults_are_ignored_in_stored_configs():
+    stored = loader.stored_config({"objective": FLAT}, "x", PretrainingConfig)
+    assert stored == loader.load_config(sets=["objective.name=mlm"])
+    changed = {"objective": FLAT | {"temperature": 2.0}}
+    with pytest.raises(InputError, match=r"`temperature` must.*`name: mlm`"):
+        loader.stored_config(changed, "x", PretrainingConfig)

@@ -11,6 +11,7 @@ import pytest
 from electra_tf.config import loader
 from electra_tf.config.data import RecordsConfig
 from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.objectives import OBJECTIVES
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 
@@ -297,3 +298,21 @@ def test_a_pipe_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "c.yaml")
     with pytest.raises(InputError, match="no regular file"):
         loader.load_config(str(tmp_path / "c.yaml"))
+
+
+def test_another_objective_ends_the_defaults_of_the_former(tmp_path):
+    """The settings of a config's own objective need not fit a later one."""
+    former = loader.load_config(sets=["objective.generator_weight=2.0"])
+    text = loader.dump_config(former)
+    write(tmp_path / "former.yaml", text)
+    write(tmp_path / "new.yaml", "extends: former.yaml\nobjective: {name: mlm}\n")
+    expected = OBJECTIVES["mlm"](generator_weight=2.0)
+    assert loader.load_config(tmp_path / "new.yaml").objective == expected
+    sets = {"objective.name": "mlm"}
+    path = str(tmp_path / "former.yaml")
+    assert loader.load_config(path, overrides=sets).objective == expected
+    assert loader.to_config(sets, PretrainingConfig, former).objective == expected
+    write(tmp_path / "former.yaml", "objective: {temperature: 2.0}\n")
+    for item in ("objective.name=mlm", "objective.temperature=1.0"):
+        with pytest.raises(InputError, match=r"`temperature` must.*`name: mlm`"):
+            loader.load_config(tmp_path / "new.yaml", [item])

@@ -9,11 +9,8 @@ from conftest import GOLDEN
 from electra_tf.batch import Batch
 from electra_tf.config.data import RecordsConfig
 from electra_tf.config.model import ModelConfig
-from electra_tf.config.pretraining import (
-    MaskingConfig,
-    ObjectiveConfig,
-    PretrainingConfig,
-)
+from electra_tf.config.objectives import OBJECTIVES, drop_foreign
+from electra_tf.config.pretraining import MaskingConfig, PretrainingConfig
 from electra_tf.pretraining.masking import (
     SpecialTokens,
     apply_mask,
@@ -134,6 +131,16 @@ def _config(info):
         sharing = "none" if settings["untied_generator_embeddings"] else "embeddings"
         width = float(settings["generator_hidden_size"])
         depth = float(settings["generator_layers"])
+    objective = {
+        "name": "electric" if settings.get("electric_objective") else "electra",
+        "sampler": "gumbel",
+        "discriminator_weight": settings["disc_weight"],
+        "generator_weight": settings["gen_weight"],
+        "temperature": settings["temperature"],
+        "disallow_correct": settings["disallow_correct"],
+        "uniform_generator": settings["uniform_generator"],
+    }
+    drop_foreign(objective)
     return PretrainingConfig(
         records=RecordsConfig(max_length=settings["max_seq_length"]),
         model=ModelConfig(
@@ -149,13 +156,5 @@ def _config(info):
             generator_depth=depth,
         ),
         masking=MaskingConfig(scheme="original", rate=settings["mask_prob"]),
-        objective=ObjectiveConfig(
-            name="electric" if settings.get("electric_objective") else "electra",
-            sampler="gumbel",
-            discriminator_weight=settings["disc_weight"],
-            generator_weight=settings["gen_weight"],
-            temperature=settings["temperature"],
-            disallow_correct=settings["disallow_correct"],
-            uniform_generator=settings["uniform_generator"],
-        ),
+        objective=OBJECTIVES[objective["name"]](**objective),
     )

@@ -8,7 +8,8 @@ import tensorflow as tf
 from tiny import pretraining_settings, save_checkpoint
 
 from electra_tf import sources
-from electra_tf.config.pretraining import ObjectiveConfig, PretrainingConfig
+from electra_tf.config.objectives import OBJECTIVES
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.model.electra import ElectraPair, bert
 from electra_tf.serving.export_options import IDS
 from electra_tf.serving.served_checkpoints import (
@@ -34,7 +35,7 @@ def checkpoint(vocabulary, tmp_path_factory):
                 records=base.records,
                 model=base.model,
                 tokenization=base.tokenization,
-                objective=ObjectiveConfig(name=name, **objective),
+                objective=OBJECTIVES[name](**objective),
             )
             generator = not settings.objective.uniform_generator
             model = (

@@ -22,7 +22,7 @@ import tiny
 from conftest import ROOT
 
 from electra_tf.batch import Batch
-from electra_tf.config.objectives import FACTS
+from electra_tf.config.objectives import OBJECTIVES
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.pretraining.pretrainer import Pretrainer
@@ -252,14 +252,14 @@ def test_other_runs_train_like_the_original_graph_on_one_device(
 @pytest.mark.slow
 def test_every_objective_gives_equal_weights_on_two_replicas(folder, output):
     (differences,) = results_of(output, start("objectives", folder, output, {}))
-    assert differences.keys() == FACTS.keys()
+    assert differences.keys() == OBJECTIVES.keys()
     assert max(differences.values()) < 2e-6, differences
 
 
 def as_objectives(*_):
     """Return the largest difference of a weight on two replicas, by objective."""
     mirrored, differences = strategy.choose("mirrored", cpu_replicas=2), {}
-    for name in FACTS:
+    for name in OBJECTIVES:
         one, two = (train_objective(name, d) for d in (one_device(), mirrored))
         differences[name] = max(float(np.abs(one[n] - two[n]).max()) for n in one)
     return differences

@@ -13,6 +13,7 @@ import pydantic
 from absl import flags
 
 from electra_tf.__main__ import COMMANDS
+from electra_tf.config.fields import classes_of, description_of
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
 
@@ -111,19 +112,19 @@ def _flag(flag: flags.Flag) -> str:
 
 
 def _sections(config: type) -> str:
-    schema = pydantic.TypeAdapter(config).json_schema()
+    schemas = pydantic.TypeAdapter(config).json_schema()["$defs"]
     return "".join(
-        _section(name, schema["$defs"][choice["$ref"].rpartition("/")[2]])
-        for name, section in schema["properties"].items()
-        for choice in section.get("oneOf", [section])
+        _section(name, kind, schemas[kind.__name__])
+        for name, field in config.__dataclass_fields__.items()
+        for kind in classes_of(field.type)
     )
 
 
-def _section(name: str, schema: Schema) -> str:
+def _section(name: str, kind: type, schema: Schema) -> str:
     fields = schema["properties"]
     rows = [
         f"| `{key}` | {_type(value)} | {_value(value['default'])} | "
-        f"{_text(value.get('description', ''))} |\n"
+        f"{_text(description_of(kind, key))} |\n"
         for key, value in fields.items()
     ]
     # One of several classes, such as the objectives, is named by its `name`.

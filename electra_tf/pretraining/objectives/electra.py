@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import CorruptedBatch, MaskedBatch
-from electra_tf.config.pretraining import ObjectiveConfig, PretrainingConfig
+from electra_tf.config import objectives
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.kernels.rng import SAMPLES, RngStream
 from electra_tf.pretraining.losses import (
@@ -197,7 +198,7 @@ class ElectraObjective(Objective):
         )
 
 
-def _fixed_logits(settings: ObjectiveConfig, tokens: SpecialTokens) -> np.ndarray:
+def _fixed_logits(settings: objectives.Objective, tokens: SpecialTokens) -> np.ndarray:
     """Return the logits of a generator without a network, float32 [V].
 
     All are 0 for `uniform_generator`, log counts for `unigram_generator`.

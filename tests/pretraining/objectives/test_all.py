@@ -15,15 +15,14 @@ from tiny import (
     rng,
 )
 
-from electra_tf.config.objectives import FACTS
-from electra_tf.config.pretraining import ObjectiveConfig
+from electra_tf.config.objectives import OBJECTIVES as SETTINGS
 from electra_tf.kernels.rng import RngStream
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives import OBJECTIVES
 from electra_tf.pretraining.objectives.common import Loss, Losses
 from pretraining.objectives.example import TEXT
 
-NAMES = pytest.mark.parametrize("name", FACTS)
+NAMES = pytest.mark.parametrize("name", SETTINGS)
 # The networks that each loss trains, by the start of their paths.
 TRAINS = {
     "electra": {"masked_lm": ["generator/"], "disc": ["discriminator/"]},
@@ -52,7 +51,7 @@ METRICS = {
 
 def build(name, sharing="none", **settings):
     """Return an objective in its last stage."""
-    shape = model_of(name) | ({} if FACTS[name].stages > 1 else {"sharing": sharing})
+    shape = model_of(name) | ({} if SETTINGS[name].stages > 1 else {"sharing": sharing})
     if sharing == "all":
         shape["generator_width"] = 1.0
     result = objective(name, **{**shape, **settings})
@@ -63,7 +62,7 @@ def build(name, sharing="none", **settings):
 @pytest.fixture(scope="module")
 def built():
     """Return objectives by name, each built once."""
-    return {name: build(name) for name in FACTS}
+    return {name: build(name) for name in SETTINGS}
 
 
 def total_of(objective, masked, source=None, training=False, part=None):
@@ -123,7 +122,7 @@ def test_each_loss_trains_its_networks_alone(built, name):
     ("name", "sharing"),
     [
         (name, sharing)
-        for name, facts in FACTS.items()
+        for name, facts in SETTINGS.items()
         for sharing in ("embeddings", "all", "gdes")
         if sharing in facts.sharing and facts.generator and facts.stages == 1
     ],
@@ -131,7 +130,7 @@ def test_each_loss_trains_its_networks_alone(built, name):
 def test_shared_weights_alone_are_trained_by_both_losses(name, sharing):
     objective = build(name, sharing)
     masked = objective.mask(TEXT, rng())
-    main = "main/" if FACTS[name].head == "masked_lm" else "discriminator/"
+    main = "main/" if SETTINGS[name].head == "masked_lm" else "discriminator/"
     # With `gdes` no loss but the generator's reaches its tables.
     shared = {
         "embeddings": [f"{main}encoder/embeddings/"],
@@ -245,17 +244,15 @@ def test_combined_loss_divides_each_loss_by_its_global_count():
 
 @NAMES
 def test_facts_are_those_of_the_networks_and_losses(built, name):
-    assert set(OBJECTIVES) == set(FACTS)
-    facts, model = FACTS[name], built[name].model
+    assert set(OBJECTIVES) == set(SETTINGS)
+    facts, model = SETTINGS[name](), built[name].model
     generator = "cloze" if facts.towers == 2 else "generator"
     has_discriminator = getattr(model, "discriminator", None) is not None
     assert has_discriminator == (facts.head == "replaced_token")
     assert (getattr(model, generator, None) is not None) == facts.generator
     for weight in facts.weights if facts.stages == 1 else ():
         others = dict.fromkeys(facts.weights, 0.0)
-        ObjectiveConfig(name=name, **{**others, weight: 1.0})
-    fields = ObjectiveConfig.__dataclass_fields__
-    assert {*facts.weights, *facts.unused} <= set(fields)
+        SETTINGS[name](**{**others, weight: 1.0})
 
 
 @NAMES

@@ -1,4 +1,4 @@
-"""An objective of one's own: its file, its facts and its name, and no other change."""
+"""An objective of one's own: its file, its settings, its name, and no other change."""
 
 import json
 
@@ -24,15 +24,22 @@ class CopyObjective(common.Objective):
             logits_BMV, masked, self.settings.generator_weight
         )
 '''
-# The rows of `FACTS` and `OBJECTIVES` are those of two files of the package.
+# The classes of both `OBJECTIVES` are those of two files of the package.
 PROGRAM = """
 import json, sys
 
-from electra_tf.config.objectives import FACTS, ObjectiveFacts
+from typing import Literal
 
-FACTS["copy"] = ObjectiveFacts(
-    head="masked_lm", generator=False, weights=("generator_weight",)
-)
+from electra_tf.config import objectives
+from electra_tf.config.fields import section
+
+
+@section()
+class Copy(objectives.MLM):
+    name: Literal["copy"] = "copy"
+
+
+objectives.OBJECTIVES["copy"] = Copy
 
 from electra_tf.pretraining.objectives import OBJECTIVES
 from copy_objective import CopyObjective
