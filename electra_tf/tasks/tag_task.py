@@ -48,12 +48,6 @@ class TagTask(Task):
         _require_table(paths["train"], keys, settings)
         parts = _read_tagged(paths, reading)
         train = parts["train"]
-        heads = {s.words[:2] for s in train.items if len(s.words) > 1}
-        if settings.word_column == 0 and heads == {("1", "2")}:
-            raise InputError(
-                f"{paths['train']} must have words in its first column, not numbers; "
-                "for CoNLL-U pass --set data.word_column=1 --set data.tag_column=3"
-            )
         _check_stray_tags(train)
         parts = splits.with_dev(parts, name, "sentences", settings, notify)
         train = parts["train"]

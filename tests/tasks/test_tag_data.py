@@ -85,7 +85,7 @@ ERRORS = {  # files, settings, words of the error
     "no train": ({"dev.txt": GOOD}, {}, r"one of train\.txt"),
     "one sentence": ({"train.txt": "the O\n"}, {}, "1 sentences; .*dev file"),
     "numbers of words": (
-        NUMBERED, {}, r"data\.word_column=1 --set data\.tag_column=3",
+        NUMBERED, {}, r"all:1 .*data\.word_column=1 to",
     ),
     "a tag of no span": (
         GOOD + "of X\n", {}, "all:25: a tag that marks no span: 'X'",

@@ -92,6 +92,49 @@ def test_a_hash_with_a_space_before_a_usual_tag_is_an_error(read):
         read("a O\n\n# 1 O\nb O\n", 0, -1)
 
 
+def conllu(*rows):
+    return "".join("\t".join([*row, *"_" * (10 - len(row))]) + "\n" for row in rows)
+
+
+def test_ranges_and_empty_nodes_of_conllu_are_skipped(read, write):
+    lemmas = ("De", "de", "P"), ("le", "le", "D"), ("un", "un", "N"), (".", ".", "U")
+    words = [(str(n), *lemma) for n, lemma in enumerate(lemmas, 1)]
+    nodes = [("1-2", "Du"), *words[:3], ("3.1", "vu", "voir", "V"), words[3]]
+    content, lines = "# text = Du\n" + conllu(*nodes) + "\n" + conllu(*words), []
+    expected = ("De", "le", "un", "."), ("P", "D", "N", "U")
+    found = read(content, 1, 3, name="a.conllu", notify=lines.append)
+    assert [(words, tags) for words, tags, _ in found] == [expected] * 2
+    assert "2 lines skipped as ranges" in lines[1]
+    (first, _) = read_conll(write("a.conllu", content), 1, 3)
+    assert list(map(first.line_of, range(4))) == [3, 4, 5, 7]
+    with pytest.raises(InputError, match=r"word_column=1 --set data\.tag_column=3"):
+        read(content, 0, -1, name="a.conllu")
+
+
+def test_words_have_spaces_where_each_line_has_tabs(read):
+    rows = ("1", "Hà Nội", "x", "PROPN"), ("2", "là", "x", "AUX"), ("3", "1 000", "x")
+    for name in ("a.conllu", "a.txt"):
+        (sentence,) = read(conllu(*rows), 1, 3, name=name)
+        assert sentence[0] == ("Hà Nội", "là", "1 000")
+    assert read("New York\tB\nis\tO\n", 0, -1) == [(("New York", "is"), ("B", "O"), 1)]
+
+
+NO_WORDS = {  # lines of a sentence, words of the error
+    "an index from 0": ("0\tAnna\tB\n1\tsings\tO\n", "column 0.*data.word_column=1 "),
+    "an index from 1": ("1 x Anna B\n2 x is O\n", "'1', '2'.*data.word_column=2 "),
+    "a document": ("a/b_00 0 0 A X\na/b_00 0 1 of O\n", "'a/b_00'.*word_column=3 "),
+    "WebAnno": ("1-1 0-4 Anna B\n1-2 5-7 is O\n", "'1-1', '1-2'.*word_column=2 "),
+    "an index alone": ("1 O\n2 O\n", "with data.word_column"),
+}
+
+
+@pytest.mark.parametrize("case", NO_WORDS)
+def test_a_column_that_cannot_be_words_is_an_error(read, case):
+    content, words = NO_WORDS[case]
+    with pytest.raises(InputError, match=rf"a\.txt:1 .*{words}"):
+        read(content + "\n" + content, 0, -1)
+
+
 BAD = {  # lines after a good sentence, line and words of the error
     "too few columns": (b"the B-NP\ncat\n", 4, "too few columns"),
     "a surplus column": (b"New York B-LOC\n", 3, "another number of .*'good O', has 2"),
@@ -117,6 +160,7 @@ ERRORS = {  # content, columns, name of the file, words
     "a word alone": ("alone\n", (0, -1), "a.txt", "too few columns"),
     "two columns from the end": ("a b\n", (1, -1), "a.txt", "too few columns"),
     "two columns from the start": ("a b\n", (-2, 0), "a.txt", "too few columns"),
+    "an empty word": ("The cat\tO\n\tO\n", (0, 1), "a.txt", "a.txt:2: no word"),
     "JSON": ('{"words": ["a"]}\n', (0, 1), "a.txt", "named .jsonl"),
 }  # fmt: skip
 
