@@ -79,12 +79,13 @@ def _section(task: str, trials: list[Trial], folder: str) -> Section:
     """Return the part of the report on a task."""
     best = best_trial(trials)
     report, scores = read_report(folder, best.number), shown_scores(best.scores)
-    curves = {"loss": report["losses"]}
+    curves = {"loss": {"training": report["losses"]}}
     for score in shown_scores(best.epochs[0]) if best.epochs else ():
-        curves[score] = [
+        points = [
             (number * report["epoch_steps"], epoch[score])
             for number, epoch in enumerate(best.epochs, 1)
         ]
+        curves[score] = {"held out": points}
     return Section(
         title=f"{task}: trial {best.number} of {len(trials)}, the best on dev",
         header=["trial", "seed", *scores, ""],

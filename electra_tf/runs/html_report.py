@@ -14,13 +14,31 @@ from electra_tf.tasks.class_report import ClassReport, confused_pairs, has_matri
 from electra_tf.tasks.score import Mistake, ScoredSplit
 
 Points = Sequence[tuple[float, float]]
+Lines = Mapping[str, Points]
+"""Points of the lines of one chart, by the line's name."""
 
 _MAX_TEXT = 2000  # characters of a text
 _MAX_PAIRS = 30
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 380, 210, 56, 24, 10  # of a chart
+_NARROW = 8  # classes of a matrix whose names fit side by side
+# Of a chart; half a label of the x axis is right of the last step.
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _BOTTOM, _TOP = 345, 210, 52, 24, 24, 10
+_TITLES = {
+    "loss": "Loss",
+    "accuracy": "Accuracy",
+    "subset_accuracy": "Accuracy of whole sets",
+    "mcc": "Matthews correlation",
+    "f1": "F1",
+    "macro_f1": "F1, mean of the classes",
+    "micro_f1": "F1 of all labels",
+    "spearman": "Spearman correlation",
+    "pearson": "Pearson correlation",
+    "mse": "Mean squared error",
+    "exact_match": "Exact match",
+}
 _STYLE = """
 :root { color-scheme: light dark; --line: light-dark(#ccc, #444);
-  --ink: light-dark(#1a5fb4, #78aeed); --good: 26, 130, 80; --bad: 200, 60, 40 }
+  --line0: light-dark(#1a5fb4, #78aeed); --line1: light-dark(#c64600, #ffa348);
+  --good: 26, 130, 80; --bad: 200, 60, 40 }
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto;
   padding: 0 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.25rem; margin-top: 2.5rem }
@@ -34,13 +52,21 @@ th { font-weight: 600 }
   white-space: normal }
 .text { text-align: left; overflow-wrap: anywhere; white-space: pre-wrap;
   min-width: 18rem }
+.matrix td, .matrix th { padding: .2rem .4rem }
+.matrix .name, .matrix th { max-width: 11rem; white-space: normal;
+  overflow-wrap: break-word }
+.many th:not(:first-child) { writing-mode: vertical-rl; text-align: left }
 .total { border-top: 2px solid var(--line) }
 .charts { display: flex; flex-wrap: wrap; gap: 1rem }
 figure { margin: 0 } figcaption { font-weight: 600 }
+figcaption code { font-weight: 400; opacity: .75 }
+figcaption span { font-weight: 400; margin-right: .6rem }
+.line0 { color: var(--line0) } .line1 { color: var(--line1) }
+summary { cursor: pointer; margin: 1rem 0 .5rem }
 svg text { font-size: 11px; fill: currentColor }
 svg line { stroke: var(--line) }
-svg polyline { fill: none; stroke: var(--ink); stroke-width: 2 }
-svg circle { fill: var(--ink) }
+svg polyline { fill: none; stroke: currentColor; stroke-width: 2 }
+svg circle { fill: currentColor }
 .note { opacity: .75 }
 .row { line-height: 2; overflow-wrap: anywhere }
 .row ins { text-decoration: underline 2px } .row del { opacity: .6 }
@@ -67,8 +93,8 @@ class Section:
     """Scores, a row for each trial or score."""
     splits: Mapping[str, tuple[ClassReport | None, Sequence[Mistake]]]
     """Scores of classes, and the worst mistakes, by labelled split."""
-    curves: Mapping[str, Points] = dataclasses.field(default_factory=dict)
-    """Values over training steps, by name."""
+    curves: Mapping[str, Lines] = dataclasses.field(default_factory=dict)
+    """Lines over training steps, by the name of the chart."""
     note: str = ""
 
 
@@ -106,7 +132,8 @@ def _section(section: Section) -> Iterator[str]:
     if section.note:
         yield f'<p class="note">{html.escape(section.note)}</p>'
     yield table(section.header, section.rows)
-    if drawn := charts(section.curves):
+    titles = {name: _TITLES.get(name.partition("_")[2], "") for name in section.curves}
+    if drawn := charts(section.curves, {**titles, "loss": _TITLES["loss"]}):
         yield f"<h3>Training, by step</h3>{drawn}"
     for name, (classes, mistakes) in section.splits.items():
         if classes:
@@ -131,10 +158,12 @@ def table(
     kinds: Sequence[str] = ("name",),
     styles: Mapping[tuple[int, int], str] | None = None,
     totals: Sequence[int] = (),
+    look: str = "",
 ) -> str:
     """Return a table whose first columns are texts, of the classes `kinds`.
 
     `styles` are those of cells by row and column; a line is above the rows `totals`.
+    `look`: classes of the table.
     """
     lines = []
     for number, row in enumerate([header, *rows], -1):
@@ -148,7 +177,8 @@ def table(
                 attributes += f' style="{style}"'
             cells.append(f"<{tag}{attributes}>{html.escape(str(cell))}</{tag}>")
         lines.append(f"<tr>{''.join(cells)}</tr>")
-    return f'<div class="scroll"><table>{"".join(lines)}</table></div>'
+    names = f' class="{look}"' if look else ""
+    return f'<div class="scroll"><table{names}>{"".join(lines)}</table></div>'
 
 
 def _classes(report: ClassReport) -> str:
@@ -188,7 +218,8 @@ def _confusion(report: ClassReport) -> Iterator[str]:
             share = 0.6 * counts.get(predicted, 0) / sums[gold]
             styles[number, column] = f"background: rgba(var({color}), {share:.3f})"
     yield f"<h3>Confusion matrix{of}: rows gold, columns predicted</h3>"
-    yield table(["", *confusion], rows, styles=styles)
+    look = "matrix many" if len(confusion) > _NARROW else "matrix"
+    yield table(["", *confusion], rows, styles=styles, look=look)
 
 
 def _shorten(text: str) -> str:
@@ -197,45 +228,74 @@ def _shorten(text: str) -> str:
     return f"{text[:_MAX_TEXT]} … ({len(text):,} characters)"
 
 
-def charts(curves: Mapping[str, Points]) -> str:
-    """Draw values over steps, a chart for each name that has points."""
-    drawn = [_chart(name, points) for name, points in curves.items() if points]
+def charts(curves: Mapping[str, Lines], titles: Mapping[str, str] | None = None) -> str:
+    """Draw values over steps, a chart for each name that has points.
+
+    `titles`: what a person calls the values, by their names.
+    """
+    drawn = []
+    for name, lines in curves.items():
+        if lines := {label: points for label, points in lines.items() if points}:
+            title = html.escape((titles or {}).get(name, ""))
+            code = f"<code>{html.escape(name)}</code>"
+            drawn.append(_chart(f"{title} {code}".strip(), lines))
     return f'<div class="charts">{"".join(drawn)}</div>' if drawn else ""
 
 
-def _chart(name: str, points: Points) -> str:
-    """Draw values over steps, those that are finite."""
-    points = [(x, y) for x, y in points if math.isfinite(y)]
+@dataclasses.dataclass(frozen=True)
+class _Axes:
+    """Scales of a chart: steps from 0 to `last`, values between the `ticks`."""
+
+    last: float
+    ticks: Sequence[float]
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        low, high = self.ticks[0], self.ticks[-1]
+        right = (_WIDTH - _LEFT - _RIGHT) * x / (self.last or 1)
+        down = (_HEIGHT - _BOTTOM - _TOP) * (high - y) / ((high - low) or 1)
+        return round(_LEFT + right, 1), round(_TOP + down, 1)
+
+
+def _chart(caption: str, lines: Lines) -> str:
+    """Draw lines over steps, where they are finite."""
+    finite = [[(x, y) for x, y in line if math.isfinite(y)] for line in lines.values()]
+    points = [point for line in finite for point in line]
     parts = [] if points else [f'<text x="{_LEFT}" y="99">no finite value</text>']
     if points:
         xs, ys = zip(*points, strict=True)
-        low, high, last = min(ys), max(ys), max(xs) or 1
+        low, high = min(ys), max(ys)
         if low == high:
             low, high = min(low, 0.0), max(high, 0.0)
-        y_ticks = _ticks(low, high)
-        low, high = y_ticks[0], y_ticks[-1]
-        width, height = _WIDTH - _LEFT - 10, _HEIGHT - _BOTTOM - _TOP
-
-        def place(x: float, y: float) -> tuple[float, float]:
-            down = height * (high - y) / ((high - low) or 1)
-            return round(_LEFT + width * x / last, 1), round(_TOP + down, 1)
-
-        for tick in y_ticks:
-            _, y = place(0, tick)
-            parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{y}" y2="{y}"/>')
-            parts.append(_label(f"{tick:g}", _LEFT - 5, y + 4, "end"))
-        for tick in _ticks(0, max(xs)):
-            if tick <= max(xs):
-                x, _ = place(tick, low)
-                parts.append(_label(f"{tick:g}", x, _HEIGHT - 6, "middle"))
-        line = " ".join("{},{}".format(*place(x, y)) for x, y in points)
-        parts.append(f'<polyline points="{line}"/>')
-        for x, y in points if len(points) <= 20 else ():
-            circle = '<circle cx="{}" cy="{}" r="3">'.format(*place(x, y))
-            parts.append(f"{circle}<title>step {x:g}: {y:.5g}</title></circle>")
+        axes = _Axes(max(xs), _ticks(low, high))
+        parts += _grid(axes)
+        for number, line in enumerate(finite):
+            parts.append(f'<g class="line{number}">{"".join(_line(line, axes))}</g>')
+    names = enumerate(map(html.escape, lines))
+    legend = "".join(f'<span class="line{n}">{name}</span>' for n, name in names)
     size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}"'
     svg = f'<svg {size} role="img">{"".join(parts)}</svg>'
-    return f"<figure><figcaption>{html.escape(name)}</figcaption>{svg}</figure>"
+    return f"<figure><figcaption>{caption}<br>{legend}</figcaption>{svg}</figure>"
+
+
+def _grid(axes: _Axes) -> Iterator[str]:
+    """Yield the labels of both axes, and a line for each value."""
+    for tick in axes.ticks:
+        _, y = axes.place(0, tick)
+        yield f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>'
+        yield _label(f"{tick:g}", _LEFT - 5, y + 4, "end")
+    for tick in _ticks(0, axes.last):
+        if tick <= axes.last:
+            x, _ = axes.place(tick, axes.ticks[0])
+            yield _label(f"{tick:g}", x, _HEIGHT - 6, "middle")
+
+
+def _line(points: Points, axes: _Axes) -> Iterator[str]:
+    """Yield a line, with circles if its points are few."""
+    places = " ".join("{},{}".format(*axes.place(x, y)) for x, y in points)
+    yield f'<polyline points="{places}"/>'
+    for x, y in points if len(points) <= 20 else ():
+        circle = '<circle cx="{}" cy="{}" r="3">'.format(*axes.place(x, y))
+        yield f"{circle}<title>step {x:g}: {y:.5g}</title></circle>"
 
 
 def _label(text: str, x: float, y: float, anchor: str) -> str:

@@ -2,14 +2,15 @@
 
 import html
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from electra_tf.kernels.rng import EVALUATION, make_rng
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
-from electra_tf.runs.html_report import Points, charts, table, write_page
+from electra_tf.runs.html_report import Lines, charts, table, write_page
 from electra_tf.text.pipeline import evaluation_batches
 from electra_tf.text.record_set import RecordSet, reraise_bad_records
 from electra_tf.training.checkpoint import assign, open_checkpoint
@@ -17,12 +18,24 @@ from electra_tf.training.metric_logger import EVALUATION as HELD_OUT
 from electra_tf.training.metric_logger import TRAIN, read_metrics
 
 _ROWS = 12
-_TITLES = {TRAIN: "Training, by step", HELD_OUT: "Held-out records, by step"}
-_CURVES = (
-    *("loss", "masked_lm_loss", "disc_loss", "masked_lm_accuracy", "disc_auc"),
-    *("disc_precision", "disc_recall", "learning_rate", "gradient_norm"),
-    "tokens_per_second",
-)
+_LINES = {TRAIN: "training", HELD_OUT: "held out"}
+# In the order in which a person looks at them. The first of a run are always visible.
+_CURVES = {
+    "disc_auc": "Discriminator: AUC",
+    "disc_loss": "Discriminator: loss",
+    "main_lm_loss": "Main network: loss",
+    "masked_lm_loss": "Masked LM: loss",
+    "masked_lm_accuracy": "Masked LM: accuracy",
+    "main_lm_accuracy": "Main network: accuracy",
+    "loss": "Total loss",
+    "cloze_loss": "Cloze loss",
+    "disc_precision": "Discriminator: precision",
+    "disc_recall": "Discriminator: recall",
+    "learning_rate": "Learning rate",
+    "gradient_norm": "Gradient norm",
+    "tokens_per_second": "Tokens per second",
+}
+_FIRST = 3
 _LEGEND = (
     "Tokens that the generator replaced are underlined; the original ones follow in "
     "‹›. The redder a token, the higher the discriminator's probability that it was "
@@ -43,16 +56,7 @@ def write_pretraining_report(
     """
     checkpoint = open_checkpoint(run)
     experiment = Experiment.from_checkpoint(checkpoint)
-    lines, parts = read_metrics(run), []
-    for kind, title in _TITLES.items():
-        of_kind = [line for line in lines if line["kind"] == kind]
-        if of_kind:
-            parts.append(f"<h2>{title}</h2>")
-            curves: dict[str, Points] = {
-                name: [(line["step"], line[name]) for line in of_kind if name in line]
-                for name in _CURVES
-            }
-            parts += [charts(curves), _newest(of_kind[-1])]
+    parts = list(_curves(read_metrics(run)))
     if experiment.config.objective.detects_samples:
         pretrainer = Pretrainer(experiment.config, experiment.special_tokens)
         variables = {v.path: v for v in pretrainer.trainable_variables}
@@ -62,11 +66,37 @@ def write_pretraining_report(
     write_page(path, title, [*parts, *more])
 
 
-def _newest(line: Mapping[str, float]) -> str:
+def _curves(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield charts of training and held-out metrics, and a table of the newest."""
+    kinds = {label: [x for x in lines if x["kind"] == k] for k, label in _LINES.items()}
+    kinds = {label: lines for label, lines in kinds.items() if lines}
+    curves: dict[str, Lines] = {}
+    for name in _CURVES:
+        by_kind = {
+            label: [(line["step"], line[name]) for line in of_kind if name in line]
+            for label, of_kind in kinds.items()
+        }
+        if any(by_kind.values()):
+            curves[name] = by_kind
+    first, rest = list(curves)[:_FIRST], list(curves)[_FIRST:]
+    yield "<h2>Curves, by step</h2>"
+    yield charts({name: curves[name] for name in first}, _CURVES)
+    yield f"<details><summary>{len(rest)} more curves, and the newest values</summary>"
+    yield charts({name: curves[name] for name in rest}, _CURVES)
+    yield _newest({label: of_kind[-1] for label, of_kind in kinds.items()})
+    yield "</details>"
+
+
+def _newest(lines: Mapping[str, Mapping[str, float]]) -> str:
     hidden = "step", "kind", "time", "seconds_left"
-    shown = {n: v for n, v in line.items() if n not in hidden and math.isfinite(v)}
-    rows = [[name, f"{value:,.4g}"] for name, value in shown.items()]
-    return table([f"step {line['step']:,}", ""], rows)
+    names = dict.fromkeys(name for line in lines.values() for name in line)
+    rows = []
+    for name in (name for name in names if name not in hidden):
+        values = [line.get(name, math.nan) for line in lines.values()]
+        cells = [f"{value:,.4g}" if math.isfinite(value) else "" for value in values]
+        rows.append([_CURVES.get(name, ""), name, *cells])
+    header = ["", "", *(f"{label}, step {x['step']:,}" for label, x in lines.items())]
+    return table(header, rows, ("name", "name"))
 
 
 def _replaced_tokens(

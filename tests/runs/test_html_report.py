@@ -27,7 +27,11 @@ TABLES = """return [...document.querySelectorAll('table')].map(
 def report(tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
     losses = [(step, 3 / step) for step in range(1, 41)]
-    curves = {"loss": losses, "dev_f1": [(20, 50.0), (40, math.nan)], "none": []}
+    curves = {
+        "loss": {"training": losses, "held out": [(20, 0.4), (40, 0.3)]},
+        "dev_f1": {"held out": [(20, 50.0), (40, math.nan)]},
+        "none": {"held out": []},
+    }
     split = {"dev": (class_report(GOLD, PREDICTED, LABELS), MISTAKES)}
     many = [f"class {n}" for n in range(30)]
     other = {"test": (class_report(many, [*many[1:], many[0]], many), [])}
@@ -90,7 +94,14 @@ def test_a_report_in_a_browser(report, tmp_path):
         assert scores[1] == ["mse", "1.00"]
         assert pairs[1] == ["class 0", "class 1", "1", "100"]
         lines = "[...document.querySelectorAll('polyline')].map(p => p.points.length)"
-        assert value(lines) == [40, 1]
+        assert value(lines) == [40, 2, 1]
+        # No label of a chart and no confusion matrix ends outside.
+        parts = "[...document.querySelectorAll('svg text')]"
+        right = "t.getBoundingClientRect().right"
+        edge = "t.closest('svg').getBoundingClientRect().right"
+        assert value(f"{parts}.every(t => {right} <= {edge})")
+        scroll = "[...document.querySelectorAll('.scroll:has(.matrix)')]"
+        assert value(f"{scroll}.every(t => t.scrollWidth <= t.clientWidth)")
         # The policy lets the style apply, and wide tables scroll by themselves.
         cell = "document.querySelector('td:last-child')"
         assert value(f"getComputedStyle({cell}).textAlign") == "right"
