@@ -80,6 +80,7 @@ def expand(patterns: Iterable[str], fetch: bool = True) -> list[str]:
     sources have no duplicates.
     """
     sources: list[str] = []
+    patterns = list(patterns)
     for pattern in patterns:
         paths = [pattern] if is_tfds(pattern) else _find(pattern, fetch)
         others = [
@@ -87,10 +88,15 @@ def expand(patterns: Iterable[str], fetch: bool = True) -> list[str]:
         ]
         if others or not paths:
             match = f"{others[0]!r}, which is not a file" if others else "no file"
+            escaped = pattern.replace("[", "[[]")
+            remedies = f"; for a name with '[' write {escaped!r}" * ("[" in pattern)
+            if len(patterns) > 1:
+                name = ", ".join(patterns)
+                remedies += f"; a name with a comma needs quotes: '\"{name:.60}\"'"
             raise InputError(
                 f"{pattern!r} must match files, at least one, but matches "
                 f"{match}; for a folder write 'FOLDER/*.txt' in quotes, or "
-                "'FOLDER/**/*.txt' to include its subfolders"
+                f"'FOLDER/**/*.txt' to include its subfolders{remedies}"
             )
         sources += paths
     if not sources:

@@ -184,5 +184,9 @@ def test_a_pattern_that_matches_no_file_is_an_error(tmp_path):
     }.items():
         with pytest.raises(InputError, match=words):
             expand([f"{tmp_path}/{pattern}"])
+    with pytest.raises(InputError, match=r"write '/a \[\[\]1\]/x'"):
+        expand(["/a [1]/x"])
+    with pytest.raises(InputError, match="""quotes: '"no, file"'"""):
+        expand(["no", "file"])
     with pytest.raises(InputError, match="--input='corpus"):
         expand([])
