@@ -16,6 +16,7 @@ from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.task_data import Labelled, Reading
 from electra_tf.text.files import inner_suffix
+from electra_tf.text.rows import RECORDS_REMEDY
 from electra_tf.text.warnings import UnknownCounter
 
 if TYPE_CHECKING:
@@ -238,7 +239,8 @@ def _texts(names: Sequence[str], cells: tuple[Any, ...]) -> tuple[str, ...]:
         cells = cells[:1]
     for name, cell in zip(names, cells, strict=False):
         if cell is None or isinstance(cell, list | dict):
-            raise ValueError(f"{name!r} must be a text, not {cell!r:.80}")
+            remedy = "" if cell is None else f"; {RECORDS_REMEDY}"
+            raise ValueError(f"{name!r} must be a text, not {cell!r:.80}{remedy}")
     return tuple(map(cell_text, cells))
 
 

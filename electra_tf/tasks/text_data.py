@@ -19,6 +19,7 @@ from electra_tf.tasks.data.table import READERS, Table, cell_text, read
 from electra_tf.tasks.score import LabelScorer, LabelSetScorer
 from electra_tf.tasks.task_data import Reading, TaskData, format_counts
 from electra_tf.text.data_errors import data_error
+from electra_tf.text.rows import RECORDS_REMEDY
 
 UNBOUNDED = (-np.inf, np.inf)
 _Errors = dict[int, tuple[str, str]]  # kind and detail by index of the row
@@ -123,6 +124,7 @@ def _texts(name: str, cells: Sequence[Any], bad: _Errors) -> Sequence[str]:
             bad.setdefault(index, ("no text", f"without {name!r}"))
         elif isinstance(cell, list | dict):
             detail = f"{name!r} is {cell_text(cell):.60}"
+            detail += f"; {RECORDS_REMEDY}" * (len(cells) == 1)
             bad.setdefault(index, ("a nested value", detail))
     return list(map(cell_text, cells))
 

@@ -16,7 +16,12 @@ from electra_tf.text import files
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.delimited import DELIMITED_SUFFIXES, DelimitedReader
 from electra_tf.text.parquet import ParquetReader
-from electra_tf.text.rows import JSON_SUFFIXES, json_rows
+from electra_tf.text.rows import (
+    JSON_SUFFIXES,
+    RECORDS_REMEDY,
+    is_by_columns,
+    json_rows,
+)
 
 MAX_LINE_BYTES = 1_000_000
 _MAX_DOCUMENT_CHARACTERS = 16_000_000
@@ -251,10 +256,13 @@ class CorpusReader:
 
     def _row(self, source: str, number: int, row: Any) -> Iterator[Document]:
         """Yield the document of a value of JSON."""
-        if isinstance(row, dict) and self._settings.field in row:
-            yield from self._text(source, number, row[self._settings.field])
+        value = row.get(self._settings.field) if isinstance(row, dict) else None
+        detail = f"{repr(row)[:80]}; row not read"
+        if isinstance(value, list | dict) or is_by_columns(row):
+            self._log.add(source, number, "row without text", detail, RECORDS_REMEDY)
+        elif isinstance(row, dict) and self._settings.field in row:
+            yield from self._text(source, number, value)
         else:
-            detail = f"{repr(row)[:80]}; row not read"
             self._report(source, number, "row without text", detail)
 
     def _text(self, source: str, number: int, text: Any) -> Iterator[Document]:

@@ -11,6 +11,9 @@ JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 """Suffixes of JSON."""
 MAX_ROW_BYTES = 64_000_000
 """Size of a row, at most; it holds a whole document."""
+RECORDS_REMEDY = (
+    "write an object for each row, with pandas to_json(FILE, orient='records')"
+)
 _BLOCK = 1 << 16  # characters
 _BETWEEN = re.compile(r"[\s,\ufeff]*")
 
@@ -51,6 +54,21 @@ def json_rows(read: Callable[[int], str]) -> Iterator[tuple[int, str, Any]]:
             raise ValueError(f"{reason}, from line {line} on") from error
         yield line, text[begin:start], value
         line += text.count("\n", begin, start)
+
+
+def is_by_columns(value: Any) -> bool:
+    """Return whether a value is a whole table, in a layout of pandas's `to_json`."""
+    if not isinstance(value, dict) or not value:
+        return False
+    if value.keys() in ({"columns", "index", "data"}, {"schema", "data"}):
+        return True
+    first = next(iter(value.values()))
+    if not isinstance(first, dict) or not first:
+        return False
+    has_index = any(all(map(str.isdecimal, keys)) for keys in (value, first))
+    return has_index and all(
+        isinstance(one, dict) and one.keys() == first.keys() for one in value.values()
+    )
 
 
 def is_json(text: str) -> bool:

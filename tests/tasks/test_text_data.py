@@ -246,6 +246,10 @@ ERRORS = {  # files, settings, words of the error
     "two train files": (
         {"train_jsonl": JSON_ROWS}, {}, r"train\.csv, train\.jsonl",
     ),
+    "a dictionary of lists": (
+        {"train_csv": None, "train_json": ['{"text": ["a", "b"], "label": ["x"]}']}, {},
+        r"train\.json:1: a nested value: 'text' .*orient='records'",
+    ),
     "one class": ({"train_csv": rows_of({"a": 30})}, {}, r"'label'.*only 'a'"),
     "a class a row": (
         {"train_csv": rows_of({"a": 1, "b": 1})}, {}, "2 rows of 2 classes",

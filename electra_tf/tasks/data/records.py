@@ -10,7 +10,14 @@ from electra_tf.tasks.data.files import STANDARD_INPUT, TFDS, opened
 from electra_tf.text.data_errors import data_error
 from electra_tf.text.delimited import Lines
 from electra_tf.text.files import ENCODING_REMEDY, load_tfds
-from electra_tf.text.rows import begins_json, describe_json, is_json, json_rows
+from electra_tf.text.rows import (
+    RECORDS_REMEDY,
+    begins_json,
+    describe_json,
+    is_by_columns,
+    is_json,
+    json_rows,
+)
 from electra_tf.untrusted_files import parse_json
 
 TEXT = "text"  # column of the lines of a text
@@ -36,6 +43,9 @@ def _require_utf8(lines: Lines, text: str, source: str, number: int) -> None:
 def json_records(path: str) -> Records:
     """Yield the objects of a list or of lines, or the only one; a string is a text."""
     for number, value in _read_json(path):
+        if is_by_columns(value):
+            detail = f"{describe_json(value)}, not a row"
+            raise data_error(path, number, "a table by columns", detail, RECORDS_REMEDY)
         if isinstance(value, dict):
             yield number, value
         elif isinstance(value, str):

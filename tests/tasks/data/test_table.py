@@ -197,6 +197,26 @@ def test_invalid_rows_are_errors(rows_of, content, name, words):
         rows_of(content, name)
 
 
+BY_COLUMNS = {  # layouts of pandas's to_json
+    "columns": '{"text":{"0":"a","1":"b"},"label":{"0":1,"1":0}}',
+    "index": '{"0":{"text":"a","label":1},"1":{"text":"b","label":0}}',
+    "split": '{"columns":["text"],"index":[0,1],"data":[["a"],["b"]]}',
+    "table": '{"schema":{"fields":[]},"data":[{"text":"a"}]}',
+}
+
+
+@pytest.mark.parametrize("layout", BY_COLUMNS)
+def test_json_by_columns_is_an_error_with_its_remedy(rows_of, write, layout):
+    content = BY_COLUMNS[layout]
+    with pytest.raises(InputError, match=r"a\.json:1: .*orient='records'"):
+        rows_of(content, "a.json")
+    reader = CorpusReader(
+        [write("b.json", content)], CorpusConfig(), DataErrorLog("stop")
+    )
+    with pytest.raises(InputError, match=r"b\.json:1: .*orient='records'"):
+        list(reader)
+
+
 NO_TABLES = {  # name and content, and words of the error
     "empty": ("a.csv", "", "a.csv"),
     "spaces": ("a.tsv", " \n\r\n", "a.tsv"),
