@@ -2,7 +2,7 @@
 
     tools/benchmark finetune --encoder=minilm --data=folder --work=work
 
-Both train a classifier with BERT's pooler on `train.csv` of the folder, with equal
+Both train a classifier on `train.csv` of the folder, each with its own head, with equal
 rate, epochs, batch size, warm-up, AdamW and clipping, without layer decay. Tables have
 the columns text, label and, of pairs, text_b. Each training is a process of its own,
 start included. The table has the median and the range of the seeds' accuracy on
@@ -45,7 +45,6 @@ def run_command(*arguments: str) -> dict[str, float]:
 def run_ours(folder: pathlib.Path, seed: int, options: argparse.Namespace) -> dict:
     settings = {
         "data.max_length": options.length,
-        "model.pooler": "tanh",
         "optimizer.name": "adamw",
         "optimizer.learning_rate": options.rate,
         "optimizer.layer_decay": 1.0,
