@@ -125,8 +125,8 @@ def test_second_run_repeats_no_stage(run):
     )
     assert result.returncode == 0, result.stderr
     assert "\n$ " not in result.stdout
-    assert result.stdout.count("done before") == 8
-    ends = (text.split("\nall held-out text")[1] for text in (result.stdout, stdout))
+    assert result.stdout.count("done before: ") == 8
+    ends = (text.split("\nWhat came out")[1] for text in (result.stdout, stdout))
     assert len({*ends}) == 1
     assert {p: p.stat().st_mtime_ns for p in before} == before
 

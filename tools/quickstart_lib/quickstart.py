@@ -14,8 +14,9 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import quickstart_text as texts
 
@@ -28,15 +29,17 @@ from electra_tf.training.checkpoint import CHECKPOINTS
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OPTIONS = "quickstart.json"
 CONFIG = ROOT / "configs" / "tiny.yaml"
-STEPS, MINUTES = 8000, 8
+STEPS, MINUTES = 4000, 5
 # Changes of configs/tiny.yaml, which is tuned for hours, for training within minutes.
 MODEL = {"input.batch_size": 64, "model.generator_width": 0.125}
 TRAINING = {
-    "optimizer.learning_rate": "5e-4",
+    "training.token_embeddings": "counts",
+    "optimizer.name": "muon",
+    "optimizer.learning_rate": "1e-3",
     "optimizer.decay_power": 0.6,
     "training.log_every": 100,
     "training.save_every": 1000,
-    "training.evaluate_every": 1000,
+    "training.evaluate_every": 500,
     "training.evaluation_batches": 20,
 }
 # Settings of the classifier, for a small encoder and short sentences.
@@ -47,15 +50,31 @@ FINETUNING = {
     "training.epochs": 4,
 }
 WEIGHTS = "pretrained", "random"
-METRICS = ("masked_lm_loss", "masked_lm_accuracy", "disc_loss", "disc_auc")
+METRICS = {
+    "disc_auc": "discriminator: AUC of replaced tokens (chance: 0.5)",
+    "disc_loss": "discriminator: loss",
+    "masked_lm_accuracy": "generator: accuracy on masked tokens",
+    "masked_lm_loss": "generator: loss",
+}
+QUESTION = "Is a sentence as written, or were two adjacent words exchanged?"
 PROPOSALS = ("sentence", "original word", "proposals")
 _SENTENCES, _TOKENS = 5, range(16, 31)  # of the proposals
 _SIGNALS = signal.SIGINT, signal.SIGTERM
 
 
+class Stage(NamedTuple):
+    """A command, the file that it writes last, and what a person should know of it."""
+
+    title: str
+    duration: str  # on two free cores
+    last: str
+    command: list[str]
+    note: str = ""
+
+
 def run_command(name: str, *arguments: str) -> None:
     command = [short_path(sys.executable), "-m", f"electra_tf.{name}", *arguments]
-    print(f"\n$ {shlex.join(command)}", flush=True)
+    print(f"$ {shlex.join(command)}", flush=True)
     process = subprocess.Popen([sys.executable, *command[1:]])
     received: list[int] = []
 
@@ -106,44 +125,60 @@ def set_flags(settings: Mapping[str, Any]) -> list[str]:
     return [word for n, v in settings.items() for word in ("--set", f"{n}={v}")]
 
 
-def command_lines(
+def command_stages(
     options: argparse.Namespace, folder: pathlib.Path
-) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield name, last file and command line of each stage that is a command."""
+) -> Iterator[Stage]:
+    """Yield the stages that are commands."""
 
     def path(*names: str) -> str:
         return short_path(folder.joinpath(*names))
 
     vocab, config = path("vocab.txt"), f"--config={short_path(CONFIG)}"
     train, held_out = (path("text", name) for name in (texts.TRAIN, texts.HELD_OUT))
-    yield "vocabulary", settings_path("vocab.txt").name, [
+    command = [
         "build_vocab", f"--input={train}", f"--output={vocab}",
         f"--size={options.vocabulary_size}", f"--heldout={held_out}", "--overwrite",
     ]  # fmt: skip
-    for name, source in (("records", train), ("heldout", held_out)):
-        yield name, f"{name}/{MANIFEST}", [
+    last = settings_path("vocab.txt").name
+    yield Stage("Learn a vocabulary of wordpieces", "10 seconds", last, command)
+    sources = ("records", train, "training"), ("heldout", held_out, "held-out")
+    for name, source, what in sources:
+        command = [
             "build_records", f"--input={source}", f"--vocab={vocab}",
             f"--output={path(name)}", config, "--overwrite",
         ]  # fmt: skip
+        title = f"Turn the {what} text into token ids"
+        yield Stage(title, "10 seconds", f"{name}/{MANIFEST}", command)
     run, seed = path("run"), {"training.seed": options.seed}
     settings = {"training.steps": options.steps, **seed, **MODEL, **TRAINING}
-    yield "training", f"{last_step(options)}/checkpoint.json", [
+    command = [
         "pretrain", config, f"--data={path('records')}",
         f"--evaluation_data={path('heldout')}", f"--model_dir={run}",
         *set_flags(settings),
     ]  # fmt: skip
-    yield "evaluation", "evaluation.json", [
+    yield Stage(
+        "Pre-train: a generator replaces tokens, a discriminator finds them",
+        f"{MINUTES} minutes for {STEPS:,} steps",
+        f"{last_step(options)}/checkpoint.json",
+        command,
+        "disc_auc should rise from 0.5, which is chance, to more than 0.8.",
+    )
+    command = [
         "evaluate", f"--checkpoint={run}", f"--data={path('heldout')}",
         f"--output={path('evaluation.json')}",
     ]  # fmt: skip
+    title = "Measure both networks on all held-out text"
+    yield Stage(title, "20 seconds", "evaluation.json", command)
     for weights in WEIGHTS:
         name = f"classifier_{weights}"
-        yield name, f"{name}/results.json", [
+        command = [
             "finetune", "--task=csv", f"--data={path('text', texts.CLASSES)}",
             f"--checkpoint={run}", f"--output={path(name)}",
             "--text_columns=sentence", "--label_column=label",
             *set_flags({"model.weights": weights, **seed, **FINETUNING}),
         ]  # fmt: skip
+        title = f"Fine-tune a classifier from {weights} weights"
+        yield Stage(title, "a minute", f"{name}/results.json", command, QUESTION)
 
 
 def last_step(options: argparse.Namespace) -> str:
@@ -155,23 +190,32 @@ def run(options: argparse.Namespace) -> None:
     folder = pathlib.Path(options.output)
     fixed = {k: v for k, v in vars(options).items() if k != "output"}
     check_folder(folder, fixed, OPTIONS)
-
-    def is_done(name: str, last: str) -> bool:
-        done = (folder / last).exists()
-        if done:
-            print(f"{name}: done before, {short_path(folder / last)}")
-        return done
-
-    if not is_done("text", f"text/{texts.TRAIN}"):
-        print("reading the docstrings of the Python installation ...")
-        megabytes, roots = options.text_megabytes, texts.package_folders()
-        documents, size = texts.write_corpus(roots, folder / "text", megabytes)
-        note = f"{size:,} characters of docstrings from {documents:,} source files"
-        print(f"{short_path(folder / 'text')}: {note}")
-    for name, last, command in command_lines(options, folder):
-        if not is_done(name, last):
-            run_command(*command)
+    stages = list(command_stages(options, folder))
+    title = "Collect English text from the docstrings of the Python installation"
+    stages.insert(0, Stage(title, "20 seconds", f"text/{texts.TRAIN}", []))
+    for number, stage in enumerate(stages, 1):
+        print(f"\n[{number}/{len(stages)}] {stage.title} ({stage.duration})")
+        if (folder / stage.last).exists():
+            print(f"done before: {short_path(folder / stage.last)}")
+            continue
+        if stage.note:
+            print(stage.note)
+        start = time.monotonic()
+        if stage.command:
+            run_command(*stage.command)
+        else:
+            collect(options, folder)
+        minutes, seconds = divmod(round(time.monotonic() - start), 60)
+        print(f"done in {minutes} min {seconds} s")
     show(options, folder)
+
+
+def collect(options: argparse.Namespace, folder: pathlib.Path) -> None:
+    """Write the texts and tables."""
+    megabytes, roots = options.text_megabytes, texts.package_folders()
+    documents, size = texts.write_corpus(roots, folder / "text", megabytes)
+    note = f"{size:,} characters of docstrings from {documents:,} source files"
+    print(f"{short_path(folder / 'text')}: {note}")
 
 
 def show(options: argparse.Namespace, folder: pathlib.Path) -> None:
@@ -196,23 +240,24 @@ def show(options: argparse.Namespace, folder: pathlib.Path) -> None:
     parts = [
         "<h2>Proposals of the generator for the [MASK]</h2>",
         table(PROPOSALS, proposals(str(folder / "run"), lines), ["text"]),
-        "<h2>Fine-tuned classifier</h2><p>Is a sentence as written, or were two "
-        "adjacent words exchanged? Accuracy on sentences from held-out files:</p>",
+        f"<h2>Fine-tuned classifier</h2><p>{QUESTION} Accuracy on sentences from "
+        "held-out files:</p>",
         table(["fine-tuned", "accuracy"], classes),
     ]
     write_pretraining_report(str(page), str(folder / "run"), records, parts)
     metrics = read("evaluation.json")
-    print("\nall held-out text:")
-    print("\n".join(f"  {name:<38}{metrics[name]:>8.3f}" for name in METRICS))
-    print("\naccuracy on sentences from held-out files:")
-    print("\n".join(f"  {name:<38}{value:>8}" for name, value in classes))
+    print("\nWhat came out, on text that was held out:")
+    lines = [(text, f"{metrics[name]:.3f}") for name, text in METRICS.items()]
+    print("\n".join(f"  {text:<54}{value:>8}" for text, value in lines))
+    print(f"\nAccuracy of the classifiers. {QUESTION}")
+    print("\n".join(f"  {name:<54}{value:>8}" for name, value in classes))
     python, place = (shlex.quote(short_path(p)) for p in (sys.executable, folder))
-    print(f"\nall results as a page:\n  {short_path(page)}")
-    print(f"the checkpoint:\n  {short_path(folder / last_step(options))}")
-    print("\nthe classifier on your sentences, one to a line:")
+    print(f"\nAll of it as a page, for a browser:\n  {short_path(page)}")
+    print(f"The pre-trained model:\n  {short_path(folder / last_step(options))}")
+    print("The classifier on your sentences, one to a line:")
     model = f"--model={place}/classifier_pretrained"
     print(f"  {python} -m electra_tf.predict {model} --input=my.txt")
-    print("a model of your own text: docs/getting-started.md")
+    print("Next, a model of your own text:\n  docs/tutorials/own_text.md")
 
 
 def proposals(run: str, lines: Sequence[str]) -> Iterator[list[str]]:
