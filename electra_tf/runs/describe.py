@@ -12,6 +12,7 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.pipeline import training_batches
 from electra_tf.text.record_set import RecordSet
+from electra_tf.training.bfloat16 import precision_hints
 from electra_tf.training.checkpoint import steps_at_shares
 from electra_tf.training.loop import train_runner
 from electra_tf.training.strategy import runs_on_cpu
@@ -37,6 +38,7 @@ def describe(
     )
     yield f"warm-up: {config.optimizer.warmup_steps:,} of {steps:,} steps"
     yield from experiment.config_warnings()
+    yield from precision_hints(config.training.precision)
     try:
         pretrainer = experiment.pretrainer(strategy)
         size = checkpoint_bytes(pretrainer)

@@ -38,6 +38,7 @@ from electra_tf.tasks.trials import (
     shown_scores,
     summary,
 )
+from electra_tf.training.bfloat16 import precision_hints
 from electra_tf.training.run_directory import run_lock
 
 RESULTS = "results.json"
@@ -135,6 +136,8 @@ def run_task(
         defaults["training.epochs"] = published["epochs"]
     settings = make_config(defaults)
     print(f"{name}: {describe_settings(pretrained, settings, defaults)}")
+    for line in precision_hints(settings.training.precision):
+        print(line)
     length, trained = settings.data.max_length, pretrained.trained_length
     # Above `max_positions`, the rows of the position table, an error follows.
     if trained is not None and trained < length <= pretrained.shape.max_positions:

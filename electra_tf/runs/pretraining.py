@@ -22,6 +22,7 @@ from electra_tf.text.pipeline import training_batches
 from electra_tf.text.record_set import RecordSet, reraise_bad_records
 from electra_tf.text.records import records_lock
 from electra_tf.training.backup import Backup
+from electra_tf.training.bfloat16 import precision_hints
 from electra_tf.training.checkpoint import (
     CHECKPOINTS,
     Checkpoint,
@@ -160,6 +161,7 @@ class Run:
             if chief:
                 notes += self._explain_changed_steps(newest)
                 notes += experiment.config_warnings()
+                notes += precision_hints(settings.precision)
                 logger = stack.enter_context(self._open_logger(first_step, notes))
                 health = self._health_check().check
                 files = experiment.files()
