@@ -26,8 +26,9 @@ TEXTS, NUMBERS = tiny.texts(40, longest=11, shortest=10)
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
     path = tmp_path_factory.mktemp("table") / "texts.csv"
-    rows = zip(TEXTS, NUMBERS, strict=True)
-    lines = ["text,kind", *(f"{text},{('bad', 'good')[n]}" for text, n in rows)]
+    rows = enumerate(zip(TEXTS, NUMBERS, strict=True))
+    lines = (f"n{i},{text},{('bad', 'good')[n]},x" for i, (text, n) in rows)
+    lines = ["id,text,kind,prediction", *lines]
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -117,6 +118,7 @@ def test_output_and_files_of_a_run(whole):
     assert len((output / "trial_2" / "dev.tsv").read_text().splitlines()) == 9
     with open(output / "trial_1" / "dev.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
+    assert all(TEXTS[int(row["id"][1:])] == row["text"] for row in rows)
     accuracy = np.mean([row["gold"] == row["prediction"] for row in rows])
     assert 100 * accuracy == trials[0]["scores"]["dev_accuracy"]
 
@@ -160,6 +162,9 @@ def test_evaluate_counts_the_texts_of_training(whole, table, here, tmp_path):
     with saved.open() as file:
         rows = list(csv.DictReader(file))
     assert [row["text"] for row in rows] == TEXTS
+    assert [row["id"] for row in rows] == [f"n{i}" for i in range(len(TEXTS))]
+    columns = ["id", "text", "kind", "input_prediction", "gold", "prediction"]
+    assert [*rows[0]][:6] == columns
     wrong = {row["text"] for row in rows if row["gold"] != row["prediction"]}
     page = report.read_text()
     assert sum(f">{text}</td>" in page for text in wrong) == min(len(wrong), 30)

@@ -191,7 +191,8 @@ def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
         if detail:
             raise data_error(table.source, table.lines[index], "no choices", detail)
         targets.append(target)
-    return Split(items, targets if is_labelled else None, table.source, table.lines)
+    targets = targets if is_labelled else None
+    return Split(items, targets, table.source, table.lines, table)
 
 
 def _label(table: Table, settings: DataConfig) -> str | None:

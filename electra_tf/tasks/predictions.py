@@ -130,8 +130,9 @@ def _table_line(cells: Sequence[Any], form: str) -> str:
 def csv_lines(model: "TextModel", splits: Mapping[str, "ScoredSplit"]) -> Iterator[str]:
     """Yield the lines of a CSV of labelled splits with their predictions.
 
-    Columns are the texts, `gold`, `prediction`, the probabilities, `place` (FILE:LINE)
-    if it is known, and `split` if there are several.
+    Columns are those of the table that the split is from, or the texts, then `gold`,
+    `prediction`, the probabilities, `place` (FILE:LINE) if it is known, and `split` if
+    there are several. A column of the table with one of these names is `input_NAME`.
     """
     from electra_tf.tasks.task import Item
 
@@ -147,7 +148,18 @@ def csv_lines(model: "TextModel", splits: Mapping[str, "ScoredSplit"]) -> Iterat
                 more = {"split": name} if len(splits) > 1 else {}
                 if has_places:
                     more["place"] = places[index] if places else ""
+                own = split.columns_of(index)
                 for cells in task.rows(model, index, Item(value, gold), details):
+                    if own is not None:
+                        texts = task.text_cells(value)
+                        added = {n: c for n, c in cells.items() if n not in texts}
+                        cells = _beside(own, added | more)
                     yield {**cells, **more}
 
     return _table(rows(), "csv")
+
+
+def _beside(own: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a table with others, whose names it may have."""
+    names = {name: f"input_{name}" if name in added else name for name in own}
+    return {names[name]: cell_text(v) for name, v in own.items()} | dict(added)

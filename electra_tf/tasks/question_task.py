@@ -120,8 +120,9 @@ class QuestionTask(Task):
         return model.settings.model.n_best
 
     def text_cells(self, item: Any) -> dict[str, str]:
-        """Return the question, without its context."""
-        return {"question": texts_of(item)[0]}
+        """Return the id, if there is one, and the question without its context."""
+        own = {"id": item.id} if isinstance(item, Question) else {}
+        return own | {"question": texts_of(item)[0]}
 
     def line(self, model: QuestionAnswerer, item: Any, prediction: QAPrediction) -> str:
         """Return the answer, empty for none, on one line."""

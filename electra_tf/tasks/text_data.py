@@ -47,7 +47,7 @@ class Columns:
         if bad:
             index = min(bad)
             raise data_error(table.source, table.lines[index], *bad[index])
-        return Split(items, targets, table.source, table.lines)
+        return Split(items, targets, table.source, table.lines, table)
 
     def _targets(self, cells: Sequence[Any], bad: _Errors) -> list[Any]:
         """Return the targets of a column; each different text is parsed once."""

@@ -31,6 +31,10 @@ class Split:
     source: str = dataclasses.field(default="", compare=False)
     lines: Sequence[int] | None = dataclasses.field(default=None, compare=False)
     """Line of each item in the file `source`; None: its row's number is its index."""
+    table: Table | None = dataclasses.field(default=None, compare=False)
+    """The file's rows, if they were a table."""
+    rows: Sequence[int] | None = dataclasses.field(default=None, compare=False)
+    """Index of each item's row in `table`; None: its own index."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -47,7 +51,14 @@ class Split:
             for values in (self.items, self.targets, self.lines)
         )
         items, targets, lines = columns
-        return Split(items, targets, self.source, lines)
+        rows = [self.rows[i] for i in indices] if self.rows else indices
+        return Split(items, targets, self.source, lines, self.table, rows)
+
+    def columns_of(self, index: int) -> dict[str, Any] | None:
+        """Return the values of an item's row by column; None: it was no table."""
+        if self.table is None:
+            return None
+        return self.table.row(index if self.rows is None else self.rows[index])
 
 
 def texts_of(item: Any) -> tuple[str, ...]:
