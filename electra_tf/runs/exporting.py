@@ -22,6 +22,7 @@ from electra_tf.serving.http_servable import (
 from electra_tf.serving.served_checkpoints import pretrained_export
 from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import ExportSpec
+from electra_tf.tasks import registry
 from electra_tf.tasks.load import load
 from electra_tf.tasks.text_model import TextModel
 
@@ -47,7 +48,9 @@ def load_exportable(
                 f"{flag}={value} is for pre-trained models, and {source.path!r} is a "
                 "fine-tuned one"
             )
-    return task_export(load(source), target, limits)
+    model = load(source)
+    columns = registry.of(model).stored_columns(source.task, model).text_columns
+    return task_export(model, target, limits, columns)
 
 
 def export_saved_model(

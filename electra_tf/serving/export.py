@@ -151,6 +151,8 @@ def _write_saved_model(
     lengths = sorted({min(length, max_length) for length in _WARMUP_LENGTHS})
     requests = {}
     for name, probe in probes.items():
+        if not probe:
+            continue
         axes = {key: array.ndim for key, array in probe.items()}
         requests[name] = [probe, *warmup_requests(axes, lengths)]
     write_warmup(folder, requests)

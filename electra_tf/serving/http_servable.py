@@ -47,7 +47,7 @@ class Servable:
 
     def warm_up(self) -> None:
         """Run each signature, because its first requests are slow."""
-        for signature in self.signatures.values():
+        for signature in filter(lambda one: one.inputs, self.signatures.values()):
             axes = {n: spec.shape.rank for n, spec in signature.inputs.items()}
             for request in warmup_requests(axes, _WARMUP_LENGTHS):
                 # The limits of an export may be smaller.

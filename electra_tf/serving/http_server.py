@@ -121,9 +121,11 @@ class RestServer:
             }
             for key, signature in self._servable.signatures.items()
         }
+        about = self._servable.about
+        names = {key: about[key] for key in ("columns", "labels") if key in about}
         answer = {
             "model_spec": {"name": name, "signature_name": "", "version": version},
-            "metadata": {"signature_def": {"signature_def": signatures}},
+            "metadata": {"signature_def": {"signature_def": signatures}, **names},
         }
         return web.json_response(answer)
 
@@ -171,9 +173,13 @@ class RestServer:
 def predict(servable: Servable, body: bytes) -> bytes:
     """Return the response to the body of a request."""
     inputs_of = {name: of.inputs for name, of in servable.signatures.items()}
+    about = servable.about
     try:
-        name, arrays, by_rows = http_json.decode(body, inputs_of)
-        return http_json.encode(servable.signatures[name](arrays), by_rows)
+        call = http_json.decode(body, inputs_of, about.get("columns", {}))
+        outputs = servable.signatures[call.signature](call.arrays)
+        if call.by_name:
+            return http_json.encode_by_name(outputs, call.arrays, about)
+        return http_json.encode(outputs, call.by_rows)
     except tf.errors.InvalidArgumentError as error:
         raise web.HTTPBadRequest(text=_message(error)) from error
 

@@ -1,7 +1,8 @@
 """Served functions of fine-tuned models."""
 
 import functools
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ from electra_tf.serving.signatures import (
     ServedModel,
     Signature,
     arrays,
+    constant,
     encode_texts,
+    renamed,
 )
 from electra_tf.serving.spans_graph import NO_SPAN, GraphWindows, graph_answers
 from electra_tf.serving.text_graph import GraphInputs, GraphWords, WordTags, split_words
@@ -217,25 +220,50 @@ class _Windows(_Task):
         }
 
 
+_IDENTIFIER = re.compile("[A-Za-z][A-Za-z0-9_]*")
 _FORMS = {"texts": _Texts, "words": _Words, "windows": _Windows}
 
 
 def task_export(
-    model: Any, target: str = TARGETS[0], limits: RequestLimits = LIMITS
+    model: Any,
+    target: str = TARGETS[0],
+    limits: RequestLimits = LIMITS,
+    columns: Sequence[str] | None = None,
 ) -> ExportSpec:
     """Return the functions of a fine-tuned model, in float32, the type of its weights.
 
-    Few CPUs and neither LiteRT nor ONNX compute in bfloat16.
+    Few CPUs and neither LiteRT nor ONNX compute in bfloat16. `columns`: those of the
+    texts in training, by default as in the model's settings.
     """
     if not model.kind:
         raise InputError(f"a {type(model).__name__} has no kind, so it has no export")
     served = _FORMS[model.input_form](to_float32(model), target, limits)
+    if columns is None:
+        columns = served.data.text_columns
     metadata = limits.metadata(served.data.max_length) | model.served_metadata()
+    texts, constants = served.texts(), {}
+    if by_input := model.served_columns(columns):
+        metadata["columns"] = by_input
+        texts |= _with_columns(texts["serving_default"], by_input)
+    if model.output_names:
+        constants["class_names"] = constant("class_names", model.output_names)
     ids = {"tokens": served.tokens()}
-    tokenizer = model.tokenizer
-    return ExportSpec(
-        model.kind, served.module, served.texts(), ids, tokenizer, metadata
-    )
+    rest = model.tokenizer, metadata, constants
+    return ExportSpec(model.kind, served.module, texts, ids, *rest)
+
+
+def _with_columns(
+    default: Signature, columns: Mapping[str, Sequence[str]]
+) -> dict[str, Signature]:
+    """Return the signature `columns`, if each input is a column whose name is an
+    identifier, as SavedModels require, and another one than the input's."""
+    names = {key: own[0] for key, own in columns.items() if len(own) == 1}
+    is_one_each = len({*names.values()}) == len(columns)
+    if not is_one_each or not all(map(_IDENTIFIER.fullmatch, names.values())):
+        return {}
+    if all(key == name for key, name in names.items()):
+        return {}
+    return {"columns": renamed(default, names)}
 
 
 def to_float32(model: Any) -> Any:

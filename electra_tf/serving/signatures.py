@@ -47,7 +47,9 @@ class ExportSpec:
     text: Mapping[str, Signature]  # functions of strings by name
     tokens: Mapping[str, Signature]  # functions of ids by name
     tokenizer: WordPieceTokenizer
-    metadata: Mapping[str, Any]  # facts for clients: labels, lengths
+    metadata: Mapping[str, Any]  # facts for clients: labels, columns, lengths
+    constants: Mapping[str, Signature] = dataclasses.field(default_factory=dict)
+    """Functions without inputs by name."""
 
 
 def select_signatures(spec: ExportSpec, kinds: Sequence[str]) -> dict[str, Signature]:
@@ -55,7 +57,32 @@ def select_signatures(spec: ExportSpec, kinds: Sequence[str]) -> dict[str, Signa
     by_kind = {"text": spec.text, "tokens": spec.tokens}
     signatures = {name: of for kind in kinds for name, of in by_kind[kind].items()}
     signatures.setdefault("serving_default", next(iter(signatures.values())))
-    return signatures
+    return {**signatures, **spec.constants}
+
+
+def renamed(signature: Signature, names: Mapping[str, str]) -> Signature:
+    """Return a signature with other names of its inputs, which calls the first."""
+    own = signature.function.input_signature
+    specs = [tf.TensorSpec(s.shape, s.dtype, names[s.name]) for s in own]
+
+    def call(*inputs: tf.Tensor) -> Outputs:
+        return signature.function(*inputs)
+
+    def cases() -> Iterator[tuple[Request, Response]]:
+        for request, response in signature.cases():
+            yield {names[key]: array for key, array in request.items()}, response
+
+    return Signature(tf.function(call, input_signature=specs), cases)
+
+
+def constant(name: str, texts: Sequence[str]) -> Signature:
+    """Return a signature without inputs, whose output has some texts."""
+
+    def call() -> Outputs:
+        return {name: tf.constant(texts)}
+
+    cases = [({}, {name: encode_texts(texts)})]
+    return Signature(tf.function(call, input_signature=[]), lambda: cases)
 
 
 def encode_texts(texts: Sequence[Any], axes: int = 1) -> np.ndarray:

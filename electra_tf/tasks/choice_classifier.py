@@ -131,6 +131,20 @@ class ChoiceClassifier(PooledTextModel):
         {"text": 1, "question": 1, "choices": 2}
     )
 
+    def served_columns(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """Return columns: of the text, none or one of the question, of the choices."""
+        if len(names) < 2:
+            return {}
+        names, texts = list(names), min(2, len(names) - 1)
+        if names[-1].endswith("0"):  # ending0, ending1, ...
+            stem = names.pop().removesuffix("0")
+            names += [f"{stem}{number}" for number in range(self.num_choices)]
+        return {
+            "text": names[:1],
+            "question": names[1:texts],
+            "choices": names[texts:],
+        }
+
     def row_texts(self, *texts_R: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the text of each row, and its question with a choice."""
         text_R, question_R, choice_R = texts_R

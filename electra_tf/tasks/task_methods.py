@@ -70,6 +70,12 @@ class TaskMethods(abc.ABC):
         """Names of a served request's strings; each has 1 axis, or 2: several rows."""
         return {"text": 1, "text_b": 1} if self.pairs else {"text": 1}
 
+    def served_columns(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """Return the columns of the texts in training by input of `served_inputs`."""
+        inputs = self.served_inputs
+        pairs = zip(inputs, names, strict=False)
+        return {key: [n] for key, n in pairs} if len(names) == len(inputs) else {}
+
     def row_texts(self, *texts_R: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Return the text or texts of each row from `served_inputs`, [B] or [B * N]."""
         return texts_R

@@ -11,6 +11,7 @@ from electra_tf.serving.export_options import SIGNATURES
 from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import select_signatures
 from electra_tf.serving.validate import max_difference
+from electra_tf.tasks.choice_classifier import ChoiceClassifier
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.token_classifier import TokenClassifier
@@ -31,7 +32,18 @@ def settings(**changes):
 LAYERS = tiny.start(depth=2)
 MODELS = {
     "classifier": lambda: TextClassifier(LAYERS, LABELS, settings()),
-    "pairs": lambda: TextClassifier(tiny.start(), LABELS, settings(), pairs=True),
+    "pairs": lambda: TextClassifier(
+        tiny.start(),
+        LABELS,
+        settings(data_text_columns=("Subject", "body")),
+        pairs=True,
+    ),
+    "multi_label": lambda: TextClassifier(
+        tiny.start(), LABELS, settings(), multi_label=True
+    ),
+    "choices": lambda: ChoiceClassifier(
+        tiny.start(), 2, settings(data_text_columns=("start", "ending0"))
+    ),
     "pooled_pairs": lambda: TextClassifier(
         tiny.start(), LABELS, settings(model_pooling="pair"), pairs=True
     ),
@@ -76,6 +88,8 @@ def call(signature, request):
 
 def assert_equals_keras(spec):
     """Assert that the outputs of all signatures are those of Keras."""
+    for name, signature in spec.constants.items():
+        assert call(signature, {}).keys() == {name}
     for signature in (*spec.text.values(), *spec.tokens.values()):
         sizes = []
         for request, expected in signature.cases():

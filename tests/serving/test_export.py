@@ -61,7 +61,9 @@ def test_a_saved_model_has_the_outputs_of_the_model(version):
     assert {
         name: sorted(signature.structured_input_signature[1])
         for name, signature in signatures.items()
-    } == {"serving_default": ["text"], "tokens": sorted(IDS)}
+    } == {"serving_default": ["text"], "tokens": sorted(IDS), "class_names": []}
+    names = signatures["class_names"]()["class_names"].numpy()
+    assert [name.decode() for name in names] == list(LABELS)
     texts = ["the file", ""]
     outputs = signatures["serving_default"](text=tf.constant(texts))
     assert set(outputs) == {"probabilities", "logits", "label", "pieces_cut"}

@@ -55,6 +55,12 @@ def as_json(outputs):
     }
 
 
+def by_class(probabilities):
+    """Return probabilities by class, to compare with those of an answer."""
+    values = dict(zip(LABELS, map(float, probabilities), strict=True))
+    return pytest.approx(values, abs=1e-5)
+
+
 def outputs_of(answer):
     """Return the outputs by name, from columns or from rows."""
     if "outputs" in answer:
@@ -79,23 +85,123 @@ def assert_equal(answer, expected, tolerance=1e-6):
 # ---- The REST API of TF Serving.
 
 
+FORMS = [
+    {"instances": TEXTS},
+    {"instances": [{"text": text} for text in TEXTS]},
+    {"instances": [{"b64": base64.b64encode(t.encode()).decode()} for t in TEXTS]},
+]
+
+
 @pytest.mark.parametrize(
-    "request_",
-    [
-        {"instances": TEXTS},
-        {"instances": [{"text": text} for text in TEXTS]},
-        {"instances": [{"b64": base64.b64encode(t.encode()).decode()} for t in TEXTS]},
-        {"signature_name": "serving_default", "instances": TEXTS},
-        {"signature_name": "", "instances": TEXTS},
-        {"inputs": TEXTS},
-        {"inputs": {"text": TEXTS}},
-    ],
+    "request_", [*FORMS, {"inputs": TEXTS}, {"inputs": {"text": TEXTS}}]
 )
 def test_texts_are_answered_as_by_the_graph(classifier, expected, request_):
-    status, answer = classifier.predict(request_)
+    status, answer = classifier.predict(
+        {"signature_name": "serving_default", **request_}
+    )
     key = "outputs" if "inputs" in request_ else "predictions"
     assert (status, [*answer]) == (200, [key])
     assert_equal(answer, expected)
+
+
+@pytest.mark.parametrize("request_", [*FORMS, {**FORMS[0], "signature_name": ""}])
+def test_rows_without_a_signature_are_answered_by_name(classifier, expected, request_):
+    status, answer = classifier.predict(request_)
+    assert (status, len(answer["predictions"])) == (200, len(TEXTS))
+    for index, row in enumerate(answer["predictions"]):
+        label, values = expected["label"][index], expected["probabilities"][index]
+        assert row["label"] == label
+        assert row["score"] == row["probabilities"][label]
+        assert row["probabilities"] == by_class(values)
+
+
+PAIR_ROWS = [("the film", "was long"), ("Café 🙂", "")]
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    with running(servable_of(exported("pairs"), "pairs")) as client:
+        yield client
+
+
+def test_rows_have_the_columns_of_training(pairs):
+    as_inputs = [dict(zip(("text", "text_b"), row, strict=True)) for row in PAIR_ROWS]
+    as_columns = [
+        dict(zip(("body", "Subject"), row[::-1], strict=True)) for row in PAIR_ROWS
+    ]
+    answers = [pairs.predict({"instances": rows}) for rows in (as_inputs, as_columns)]
+    assert answers[0] == answers[1]
+    first, _ = answers[0][1]["predictions"]
+    expected = model("pairs").predict(PAIR_ROWS)[0]
+    assert first["probabilities"] == by_class(expected)
+    request = {"signature_name": "columns", "instances": as_columns}
+    status, answer = pairs.predict(request)
+    assert (status, answer["predictions"][0]["label"]) == (200, first["label"])
+    names = {"signature_name": "class_names", "inputs": {}}
+    assert pairs.predict(names) == (200, {"outputs": list(LABELS)})
+
+
+def test_metadata_has_columns_and_classes(pairs):
+    _, answer = pairs.json("GET", "/v1/models/pairs/metadata")
+    metadata = answer["metadata"]
+    assert metadata["columns"] == {"text": ["Subject"], "text_b": ["body"]}
+    assert metadata["labels"] == list(LABELS)
+    signatures = metadata["signature_def"]["signature_def"]
+    assert set(signatures["columns"]["inputs"]) == {"Subject", "body"}
+    assert signatures["class_names"]["inputs"] == {}
+
+
+@pytest.mark.parametrize(
+    ("rows", "place"),
+    [
+        (
+            [["a", "b"], ["a", None]],
+            "instances[1].body must be a string. Received: null",
+        ),
+        ([[3, "b"]], "instances[0].Subject must be a string. Received: 3"),
+        ([[["a"], "b"]], 'instances[0].Subject must be a string. Received: ["a"]'),
+    ],
+)
+def test_a_wrong_value_is_named_by_key_and_row(pairs, rows, place):
+    rows = [dict(zip(("Subject", "body"), row, strict=True)) for row in rows]
+    status, answer = pairs.predict({"instances": rows})
+    assert (status, answer["error"]) == (400, place)
+
+
+def test_unknown_columns_are_named_with_the_known(pairs):
+    status, answer = pairs.predict({"instances": [{"Subject": "a", "Body": "b"}]})
+    assert status == 400
+    assert "text,text_b or Subject,body" in answer["error"]
+
+
+def test_other_kinds_are_answered_by_name():
+    def predict(kind, *rows):
+        with running(servable_of(exported(kind), kind)) as client:
+            status, answer = client.predict({"instances": [*rows]})
+        assert status == 200, answer
+        return answer["predictions"]
+
+    (row,) = predict("multi_label", "the film")
+    expected = model("multi_label").predict(["the film"])
+    assert row["labels"] == list(model("multi_label").labels_of(expected)[0])
+    assert row["probabilities"] == by_class(expected[0])
+    (row,) = predict("regressor", "the film")
+    [score] = model("regressor").predict(["the film"])
+    assert row["score"] == pytest.approx(float(score), abs=1e-5)
+    one, two = predict("tagger", "the film", "it was a film")
+    assert one["words"] == ["the", "film"]
+    assert len(one["labels"]) == len(one["scores"]) == 2
+    assert len(two["words"]) == 4
+    (row,) = predict("answerer", {"question": "who?", "context": "the film"})
+    assert {"answer", "start", "end", "score"} <= row.keys()
+    choices = [{"start": "Anna", "ending0": "sings", "ending1": "is blue"}]
+    texts = [{"text": "Anna", "question": "", "choices": ["sings", "is blue"]}]
+    first, second = predict("choices", *choices), predict("choices", *texts)
+    assert first == second
+    expected = model("choices").predict([("Anna", ["sings", "is blue"])])[0]
+    assert first[0]["label"] == ["sings", "is blue"][expected.argmax()]
+    assert first[0]["score"] == max(first[0]["probabilities"])
+    assert first[0]["probabilities"] == pytest.approx(expected.tolist(), abs=1e-5)
 
 
 def test_ids_are_answered_as_by_the_graph(classifier):
@@ -121,7 +227,7 @@ def test_status_and_metadata_have_the_form_of_tf_serving(classifier, export):
     spec = answer["model_spec"]
     assert (spec["name"], spec["version"]) == ("sst2", "3")
     signatures = answer["metadata"]["signature_def"]["signature_def"]
-    assert set(signatures) == {"serving_default", "tokens"}
+    assert set(signatures) == {"serving_default", "tokens", "class_names"}
     probabilities = signatures["serving_default"]["outputs"]["probabilities"]
     assert probabilities["dtype"] == "DT_FLOAT"
     dims = [d["size"] for d in probabilities["tensor_shape"]["dim"]]
@@ -152,12 +258,12 @@ INVALID = {
     "invalid UTF-8": (b'{"instances": ["\xff\xfe"]}', "utf-8"),
     "half of a pair": (b'{"instances": ["\\ud800"]}', "Unicode"),
     "deep objects": (b'{"instances": ' * 10**5, ""),
-    "nested lists": (b'{"instances": ' + b"[" * 200 + b"]" * 200 + b"}", "axes"),
+    "nested lists": (b'{"instances": ' + b"[" * 200 + b"]" * 200 + b"}", "string"),
     "long number": (b'{"instances": [' + b"9" * 10**6 + b"]}", "JSON Parse error"),
     "no object": ([1], "Is not object"),
     "no key": ({}, "'inputs' or 'instances'"),
     "both keys": ({"inputs": ["a"], "instances": ["a"]}, "'inputs' or 'instances'"),
-    "unknown key": ({"instance": ["a"]}, "'instance'"),
+    "unknown key": ({"instance": ["a"]}, '"instance"'),
     "unknown signature": ({"signature_name": "x", "instances": ["a"]}, "tokens"),
     "number as signature": ({"signature_name": 1, "instances": ["a"]}, "tokens"),
     "no rows": ({"instances": []}, "'instances'"),

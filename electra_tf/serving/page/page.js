@@ -228,8 +228,10 @@ async function start() {
   find("signature").addEventListener("change", choose);
   const { metadata } = await call(`${model}/metadata`);
   signatures = metadata.signature_def.signature_def;
-  const takesText = ({ inputs }) =>
-    Object.values(inputs).every(({ dtype }) => dtype === "DT_STRING");
+  const takesText = ({ inputs }) => {
+    const specs = Object.values(inputs);
+    return specs.length && specs.every(({ dtype }) => dtype === "DT_STRING");
+  };
   const names = Object.keys(signatures).filter((name) => takesText(signatures[name]));
   if (!names.length) throw new Error("The model has no signature that takes texts.");
   const first = facts.labels?.includes("O") ? "entities" : "serving_default";
