@@ -22,6 +22,7 @@ from electra_tf.serving.http_servable import (
 from electra_tf.serving.served_checkpoints import pretrained_export
 from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import ExportSpec
+from electra_tf.storage.objects import is_url
 from electra_tf.tasks import registry
 from electra_tf.tasks.load import load
 from electra_tf.tasks.text_model import TextModel
@@ -109,7 +110,8 @@ def open_servable(
     if name is None:
         base = os.path.basename(os.path.normpath(path))
         if version and base.isdecimal():
-            base = version.absolute().parent.name
+            whole = path if is_url(path) else os.path.abspath(path)
+            base = os.path.basename(os.path.dirname(whole.rstrip("/")))
         name = re.sub(r"[^\w.-]", "-", base, flags=re.ASCII)
     if version is None:
         source = sources.open_source(path)

@@ -23,6 +23,7 @@ IDS = ("token_ids", "segment_ids", "padding_mask")  # of signatures of ids, int3
 OUTPUT_KINDS = ("encoder", "electra")  # outputs of a pre-trained checkpoint
 TARGETS = ("cpu", "any")  # `cpu`: forms for oneDNN; `any`: the plain form
 _SUFFIXES = (".keras", ".onnx", ".pb", ".tflite")
+_PATTERN_CHARACTERS = "[]*\\"
 _WORDS = 16  # in a response, for each position of a request
 _MAX_POSITIONS = 2**30
 
@@ -52,6 +53,7 @@ def check_arguments(
             f"--signatures={given} omits"
         )
     check_installed(export_format, f"--format={export_format}")
+    check_path(output, export_format, "--output")
     final = os.path.join(output, str(version))
     if os.path.exists(output) and not os.path.isdir(output):
         raise InputError(f"--output must be a folder, but {output!r} is a file")
@@ -76,9 +78,22 @@ def check_export(filepath: str | os.PathLike, format: str) -> str:
             f"filepath of export must be a local folder, not {path!r}: the tokenizer's "
             "files are beside the model's"
         )
+    check_path(path, FORMAT_NAMES.get(format, format), "filepath")
     if os.path.lexists(path):
         raise InputError(f"{path!r}, which exists, must be a new folder")
     return path
+
+
+def check_path(path: str | os.PathLike, export_format: str, argument: str) -> None:
+    """Raise an error for a path of a SavedModel that TensorFlow reads as a pattern."""
+    absolute = os.path.abspath(path)
+    found = sorted({*absolute} & {*_PATTERN_CHARACTERS})
+    if found and export_format == SAVED_MODEL:
+        raise InputError(
+            f"{argument} must be a path without {' '.join(found)}, as TensorFlow reads "
+            f"{' '.join(_PATTERN_CHARACTERS)} in the paths of SavedModels as patterns. "
+            f"Received: {absolute!r}. Rename the folder, or pass another"
+        )
 
 
 def check_installed(extra: str, purpose: str) -> None:

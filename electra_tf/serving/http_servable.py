@@ -13,8 +13,10 @@ import tensorflow_text  # noqa: F401  (its operations)
 
 from electra_tf.errors import InputError
 from electra_tf.serving.export import ABOUT, ASSETS_EXTRA, warmup_requests
-from electra_tf.serving.export_options import SIGNATURES
+from electra_tf.serving.export_options import SAVED_MODEL, SIGNATURES, check_path
 from electra_tf.serving.signatures import ExportSpec, select_signatures
+from electra_tf.storage.mirror import local_path
+from electra_tf.storage.objects import ObjectFolder, is_url
 
 _GRAPH = "saved_model.pb"
 _WARMUP_LENGTHS = 1, 500
@@ -57,6 +59,8 @@ class Servable:
 
 def export_folder(path: str) -> pathlib.Path | None:
     """Return the newest version of an export; None if the path is none."""
+    if is_url(path):
+        return _fetched_version(path)
     folder = pathlib.Path(path)
     if (folder / _GRAPH).is_file():
         return folder
@@ -65,8 +69,21 @@ def export_folder(path: str) -> pathlib.Path | None:
     return max(versions, key=lambda version: int(version.name), default=None)
 
 
+def _fetched_version(url: str) -> pathlib.Path | None:
+    """Return a local copy of the newest version of an export at a URL."""
+    names = ObjectFolder(url).find()
+    versions = [name.partition("/") for name in names]
+    versions = [int(v) for v, _, file in versions if v.isdecimal() and file == _GRAPH]
+    if versions and _GRAPH not in names:
+        url = f"{url.rstrip('/')}/{max(versions)}"
+    elif _GRAPH not in names:
+        return None
+    return pathlib.Path(local_path(url))
+
+
 def open_export(folder: pathlib.Path, name: str) -> Servable:
     """Load a version of an export."""
+    check_path(folder, SAVED_MODEL, "--model")
     try:
         about = dict(json.loads((folder / ASSETS_EXTRA / ABOUT).read_bytes()))
         functions = tf.saved_model.load(str(folder)).signatures

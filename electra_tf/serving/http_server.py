@@ -41,7 +41,7 @@ _HEADERS = {
     "'self'; connect-src 'self'; img-src data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
-_LOCAL = re.compile(r"(localhost|127(\.\d+){3}|\[::1\])(:\d+)?")
+_LOCAL = re.compile(r"(localhost|127(\.\d+){3}|\[::1\])(:\d+)?", re.IGNORECASE)
 
 
 class RestServer:
@@ -152,7 +152,7 @@ class RestServer:
             self._unanswered -= 1
 
     async def _body(self, request: web.Request) -> bytes:
-        if "Content-Encoding" in request.headers:
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise web.HTTPUnsupportedMediaType(text="A request must not be compressed")
         if (size := request.content_length or 0) > self._limits.bytes:
             raise web.HTTPRequestEntityTooLarge(self._limits.bytes, size)

@@ -230,6 +230,8 @@ def test_invalid_flags(here, finetuned, tmp_path):
     assert "--output" in message
     output = f"--output={tmp_path}/out"
     assert "checkpoint" in failure(here("export", f"--model={tmp_path}", output))
+    brackets = here("export", f"--model={finetuned}", f"--output={tmp_path}/run [1]")
+    assert "without [ ]" in failure(brackets)
     result = here("export", f"--model={finetuned}", output, "--output_kind=encoder")
     assert "--output_kind=encoder" in failure(result)
     assert not (tmp_path / "out").exists()

@@ -156,6 +156,8 @@ def test_a_model_writes_its_export(name, files, tmp_path, capfd, caplog):
         ("out", {}, "'out', which exists"),
         ("model.onnx", {"format": "onnx"}, "a local folder"),
         ("s3://bucket/out", {}, "a local folder"),
+        ("run [1]", {}, r"without \[ \]"),
+        ("a*b\\c", {}, r"without \* \\"),
         ("new", {"format": "openvino"}, "saved_model, litert, onnx"),
     ],
 )

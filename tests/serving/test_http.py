@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -234,6 +235,19 @@ def test_status_and_metadata_have_the_form_of_tf_serving(classifier, export):
     assert dims == ["-1", str(len(LABELS))]
 
 
+@pytest.mark.parametrize(("end", "version"), [("", 3), ("/2", 2)])
+def test_an_export_at_a_url_is_served(export, expected, end, version, tmp_path):
+    store = tmp_path / "store" / "sst2"
+    for number in "3", "2":
+        shutil.copytree(export / "3", store / number)
+    servable = open_servable(f"file://{store}{end}")
+    assert (servable.name, servable.version) == ("sst2", version)
+    outputs = servable.signatures["serving_default"]({"text": np.array(TEXTS)})
+    np.testing.assert_allclose(
+        outputs["probabilities"], expected["probabilities"], atol=1e-6
+    )
+
+
 @pytest.mark.parametrize(
     "path", ["other", "sst2/versions/2", "sst2/versions/" + "9" * 18]
 )
@@ -316,6 +330,8 @@ def test_no_path_leads_to_a_file(classifier):
     ("headers", "status"),
     [
         ({"Content-Encoding": "gzip"}, 415),
+        ({"Content-Encoding": "Identity"}, 200),
+        ({"Host": "LOCALHOST:8501"}, 200),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({"Sec-Fetch-Site": "same-origin"}, 200),
         ({"Host": "example.com"}, 403),
@@ -432,6 +448,9 @@ def test_invalid_flags_get_an_error(here, export, tmp_path, monkeypatch):
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"damaged")
     assert "SavedModel" in failure(here("serve", f"--model={tmp_path}"))
+    copy = tmp_path / "served [1]"
+    shutil.copytree(export, copy)
+    assert "without [ ]" in failure(here("serve", f"--model={copy}"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install 'electra_tf[http]'" in failure(
         here("serve", f"--model={export}")
