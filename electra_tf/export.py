@@ -66,8 +66,8 @@ def main() -> None:
     version = os.path.join(FLAGS.output, str(FLAGS.version))
     check_new(version, "--version", "Pass a higher --version")
     with staged(FLAGS.output, _LAST) as output:
-        choices = FLAGS.version, FLAGS.signatures, FLAGS.format
-        check_arguments(output, *choices)
+        options = FLAGS.version, FLAGS.signatures, FLAGS.format
+        folder = check_arguments(output, *options)
         limits = RequestLimits(FLAGS.max_rows, FLAGS.max_bytes, FLAGS.max_positions)
         with cli.starting_tensorflow():
             from electra_tf.runs.exporting import load_exportable
@@ -78,7 +78,7 @@ def main() -> None:
             f"{exportable.kind}: exporting as {FLAGS.format}. Each output of a file is "
             "compared with the Keras model on sample requests; the largest differences:"
         )
-        export(exportable, output, *choices)
+        export(exportable, folder, FLAGS.format, FLAGS.signatures)
     print(f"exported to {version}")
 
 

@@ -10,8 +10,11 @@ from electra_tf.serving.export import export
 from electra_tf.serving.export_options import (
     LIMITS,
     OUTPUT_KINDS,
+    SAVED_MODEL,
+    SIGNATURES,
     TARGETS,
     RequestLimits,
+    check_arguments,
 )
 from electra_tf.serving.http_servable import (
     Servable,
@@ -98,7 +101,9 @@ def export_saved_model(
         )
     else:
         spec = task_export(model, limits=limits)
-    return export(spec, os.fspath(output), version, log=_logger.info)
+    folder = check_arguments(os.fspath(output), version, SIGNATURES, SAVED_MODEL)
+    export(spec, folder, log=_logger.info)
+    return folder
 
 
 def open_servable(

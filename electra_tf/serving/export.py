@@ -7,7 +7,6 @@ whose warm-up fails, so they must succeed.
 
 import importlib.util
 import json
-import logging
 import math
 import os
 import pathlib
@@ -21,14 +20,11 @@ import tensorflow as tf
 
 from electra_tf import backend, durable_files
 from electra_tf.errors import InputError
-from electra_tf.serving import validate
 from electra_tf.serving.export_options import (
     FORMAT_NAMES,
     IDS,
     SAVED_MODEL,
     SIGNATURES,
-    check_arguments,
-    check_export,
     converter,
 )
 from electra_tf.serving.served_tasks import task_export
@@ -39,77 +35,58 @@ from electra_tf.serving.signatures import (
     arrays,
     select_signatures,
 )
+from electra_tf.storage.mirror import files_in
 from electra_tf.text.huggingface_tokenizer import TOKENIZER, write_json
 from electra_tf.text.records import VOCABULARY
 from electra_tf.training.disk_errors import reraise_full_disk
-
-_logger = logging.getLogger(__name__)
 
 ASSETS_EXTRA = "assets.extra"  # folder of vocabulary, labels, warm-up
 ABOUT = "about.json"
 WARMUP = pathlib.PurePath(ASSETS_EXTRA, "tf_serving_warmup_requests")
 """Path of the file below the folder of a version."""
 _WARMUP_LENGTHS = 16, 64, 128, 256, 512
+TOLERANCE = 1e-4
+"""Largest difference, relative above 1. Two ways to compute the same logits in float32
+differ by 1e-5 in a network of 6 layers of width 384."""
 
 
 def export(
-    spec: ExportSpec,
-    output: str,
-    version: int = 1,
+    model: Any,
+    folder: str | os.PathLike,
+    format: str = SAVED_MODEL,
     signatures: Sequence[str] = SIGNATURES,
-    export_format: str = SAVED_MODEL,
     log: Callable[[str], None] = print,
-) -> str:
-    """Write a version of a model."""
-    final = check_arguments(output, version, signatures, export_format)
-    _write(spec, final, signatures, export_format, log)
-    return final
-
-
-def _write(
-    spec: ExportSpec,
-    final: str,
-    signatures: Sequence[str],
-    export_format: str,
-    log: Callable[[str], None],
 ) -> None:
-    """Write an export under a temporary name, validate it, then rename it."""
-    output, version = os.path.split(os.path.abspath(final))
+    """Write a model to a new folder under a temporary name, compare it, and rename it.
+
+    Args:
+        model: A fine-tuned model, or its functions.
+        folder: The folder to create.
+        format: One of `formats()`.
+        signatures: Those of a SavedModel.
+        log: Function for lines on files and on differences from Keras.
+    """
+    spec = model if isinstance(model, ExportSpec) else task_export(model)
+    output, name = os.path.split(os.path.abspath(folder))
     is_new = not os.path.exists(output)
     os.makedirs(output, exist_ok=True)
-    partial = tempfile.mkdtemp(prefix=f".{version}.partial.", dir=output)
+    partial = tempfile.mkdtemp(prefix=f".{name}.partial.", dir=output)
     os.chmod(partial, 0o755)  # the server often runs as another user
+    remedy = "Free space, then run the same command again; nothing was exported"
     try:
-        with reraise_full_disk(
-            output, "Free space, then run the same command again; nothing was exported"
-        ):
-            if export_format == SAVED_MODEL:
+        with reraise_full_disk(output, remedy):
+            if FORMAT_NAMES.get(format) == SAVED_MODEL:
                 lines = _write_saved_model(spec, partial, signatures)
             else:
-                lines = _write_converted(spec, partial, export_format)
+                lines = _write_converted(spec, partial, format)
             for line in lines:
                 log(f"  {line}")
-            walked = (
-                (root, name) for root, _, names in os.walk(partial) for name in names
-            )
-            files = [os.path.relpath(os.path.join(*one), partial) for one in walked]
-            durable_files.publish(partial, final)
-            log(f"  files in {os.path.basename(final)}: {', '.join(sorted(files))}")
+            log(f"  files in {name}: {', '.join(files_in(partial))}")
+            durable_files.publish(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         if is_new and not os.listdir(output):
             os.rmdir(output)
-
-
-def export_model(
-    model: Any, folder: str | os.PathLike, format: str, verbose: bool | None
-) -> str:
-    """Write a `TextModel` and its tokenizer to a new folder; its method `export`."""
-    final = check_export(folder, format)
-    log = print if verbose else _logger.info
-    format = FORMAT_NAMES.get(format, format)
-    _write(task_export(model), final, SIGNATURES, format, log)
-    return os.fspath(folder)
 
 
 def _write_converted(
@@ -126,8 +103,8 @@ def _write_converted(
         yield f"{name}: {os.path.getsize(path) / 1e6:.1f} MB"
         # Rounding decides between two nearly equal candidates for an answer.
         floats = {n: expected[n] for n, a in outputs.items() if a.dtype.kind == "f"}
-        tolerance = math.inf if "int8" in name else validate.TOLERANCE
-        yield from validate.compare(name, outputs, floats, tolerance)
+        tolerance = math.inf if "int8" in name else TOLERANCE
+        yield from compare(name, outputs, floats, tolerance)
 
 
 def _write_saved_model(
@@ -143,7 +120,7 @@ def _write_saved_model(
     for name, signature in signatures.items():
         probes[name], expected = next(iter(signature.cases()))
         outputs = _run(loaded.signatures[name], probes[name])
-        yield from validate.compare(name, outputs, expected)
+        yield from compare(name, outputs, expected)
     if importlib.util.find_spec("tensorflow_serving") is None:
         yield "no warm-up requests: the extra `serving` is not installed"
         return
@@ -157,6 +134,35 @@ def _write_saved_model(
         requests[name] = [probe, *warmup_requests(axes, lengths)]
     write_warmup(folder, requests)
     yield f"warm-up requests of up to {lengths[-1]} positions"
+
+
+def compare(
+    name: str, outputs: Response, expected: Response, tolerance: float = TOLERANCE
+) -> Iterator[str]:
+    """Yield a line with the difference of each output.
+
+    Raises:
+        InputError: A difference is larger than the tolerance.
+    """
+    for output, array in expected.items():
+        difference = max_difference(outputs[output], array)
+        if difference > tolerance:
+            raise InputError(
+                f"{name}: {output} differs by {difference:.2g} from Keras, more than "
+                f"{tolerance:g}; nothing was exported, report it"
+            )
+        yield f"{name}: {output} differs by {difference:.1e} from Keras"
+
+
+def max_difference(actual: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest difference between two arrays."""
+    if actual.shape != expected.shape:
+        return float("inf")
+    if actual.dtype == object or not actual.size:
+        return 0.0 if np.array_equal(actual, expected) else float("inf")
+    scale = np.maximum(1.0, np.abs(expected))
+    largest = np.max(np.abs(actual.astype(np.float64) - expected) / scale)
+    return float("inf") if np.isnan(largest) else float(largest)
 
 
 def write_metadata(spec: ExportSpec, folder: str) -> list[str]:

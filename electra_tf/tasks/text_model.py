@@ -6,6 +6,7 @@
 
 import dataclasses
 import functools
+import logging
 import os
 import re
 import warnings
@@ -21,7 +22,8 @@ from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.serving.export import export_model
+from electra_tf.serving.export import export
+from electra_tf.serving.export_options import check_export
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import defaults, inference, keras_inputs, saved_models
 from electra_tf.tasks import optimizer as optimizers
@@ -34,6 +36,8 @@ from electra_tf.tasks.text_inputs import check_input, is_texts, rows_of_batches
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.encoding import to_rows
 from electra_tf.training.optimizer import Optimizer
+
+_logger = logging.getLogger(__name__)
 
 
 class TextModel(keras.Model, TaskMethods):
@@ -430,7 +434,9 @@ class TextModel(keras.Model, TaskMethods):
         Returns:
             The folder.
         """
-        return export_model(self, filepath, format, verbose)
+        path = check_export(filepath, format)
+        export(self, path, format, log=print if verbose else _logger.info)
+        return path
 
     def choose_dropout(self, epochs: int) -> None:
         """Set the rates that no setting gives, for the first training alone."""

@@ -6,11 +6,10 @@ import os
 import tensorflow as tf
 import tiny
 
-from electra_tf.serving.export import ASSETS_EXTRA, write_metadata
+from electra_tf.serving.export import ASSETS_EXTRA, max_difference, write_metadata
 from electra_tf.serving.export_options import SIGNATURES
 from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import select_signatures
-from electra_tf.serving.validate import max_difference
 from electra_tf.tasks.choice_classifier import ChoiceClassifier
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.question_answerer import QuestionAnswerer

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import pathlib
 import re
 import resource
 import subprocess
@@ -36,8 +35,8 @@ def version(finetuned, tmp_path_factory):
     """Return the version that an export wrote, and its log."""
     output, lines = tmp_path_factory.mktemp("served"), []
     spec = exporting.load_exportable(str(finetuned))
-    path = export.export(spec, str(output), 3, log=lines.append)
-    return pathlib.Path(path), "\n".join(lines)
+    export.export(spec, output / "3", log=lines.append)
+    return output / "3", "\n".join(lines)
 
 
 def test_a_version_is_written_and_validated(version, here, finetuned):
@@ -144,6 +143,23 @@ def test_only_operations_of_stock_tf_serving(kind):
     assert not any(one.attr["_XlaMustCompile"].b for one in library.function)
 
 
+@pytest.mark.parametrize(
+    ("actual", "expected", "difference"),
+    [
+        ([0.5, 1.0], [0.25, 1.0], 0.25),
+        ([110.0], [100.0], 0.1),  # relative to values above 1
+        ([[0.0], [0.0]], [0.0, 0.0], np.inf),
+        ([np.nan], [0.0], np.inf),
+        (np.zeros([0, 3]), np.zeros([0, 3]), 0),
+        (np.array([b"a"], object), np.array([b"a"], object), 0),
+        (np.array([b"a"], object), np.array([b"b"], object), np.inf),
+    ],
+)
+def test_max_difference(actual, expected, difference):
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert export.max_difference(actual, expected) == pytest.approx(difference)
+
+
 def _failing(text_B):
     stop = tf.debugging.Assert(tf.size(text_B) < 0, ["it always fails"])
     with tf.control_dependencies([stop]):
@@ -177,7 +193,7 @@ def _failing_spec(spec):
 def test_failed_validation_deletes_the_export(change, message, tmp_path):
     bad = change(exported("classifier"))
     with pytest.raises(InputError, match=message):
-        export.export(bad, str(tmp_path / "out"), signatures=("text",))
+        export.export(bad, tmp_path / "out" / "1", signatures=("text",))
     assert not (tmp_path / "out").exists()
 
 

@@ -12,10 +12,9 @@ import tokenizers
 import electra_tf
 from electra_tf.errors import InputError
 from electra_tf.serving import export
-from electra_tf.serving.export import ASSETS_EXTRA
+from electra_tf.serving.export import ASSETS_EXTRA, max_difference
 from electra_tf.serving.export_options import FORMATS_OF_IDS, IDS, check_arguments
 from electra_tf.serving.formats import litert, onnx
-from electra_tf.serving.validate import max_difference
 from serving.exports import exported, model
 
 HEADS = ("tagger", "answerer", "separate_spans", "pooled_pairs", "regressor")
@@ -203,7 +202,7 @@ def test_a_toy_format_is_a_module_and_a_line_of_the_registry(tmp_path, monkeypat
     monkeypatch.setitem(sys.modules, "electra_tf.serving.formats.toy", module)
     lines = []
     spec = exported("classifier")
-    export.export(spec, str(tmp_path), 1, export_format="toy", log=lines.append)
+    export.export(spec, tmp_path / "1", "toy", log=lines.append)
     assert any("toy: logits differs by" in line for line in lines)
     assert (tmp_path / "1" / "toy" / "saved_model.pb").exists()
     monkeypatch.setitem(FORMATS_OF_IDS, "toy", ("no_such_package",))
