@@ -17,6 +17,7 @@ from tiny import build_records
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.runs.exporting import export_saved_model
 from electra_tf.tasks.classifier import TextClassifier
 
 DOCS = ROOT / "docs"
@@ -85,12 +86,12 @@ def workspace(tmp_path_factory, corpus_file, vocabulary, pretrained):
         (workspace / task).mkdir()
         for name in ("train.tsv", "dev.tsv"):
             (workspace / task / name).write_text(text)
-    write_csv_tutorial(workspace, pretrained)
+    write_tutorials(workspace, pretrained)
     return workspace
 
 
-def write_csv_tutorial(folder, pretrained):
-    """Write the table of the tutorial, a model and its held-out predictions."""
+def write_tutorials(folder, pretrained):
+    """Write a table, a model, its held-out predictions and its export."""
     texts, labels = tiny.texts(60)[0], ["keras", "numpy", "scipy"] * 20
     rows = list(zip(texts, labels, strict=True))
     for name, header in (
@@ -104,6 +105,7 @@ def write_csv_tutorial(folder, pretrained):
         rows = rows[:9]
     model = TextClassifier.from_preset(str(pretrained), labels=sorted(set(labels)))
     model.save(folder / "model" / "model.keras")
+    export_saved_model(model, str(folder / "served_model"))
 
 
 def python_blocks():
