@@ -34,6 +34,11 @@ FLAGS.strings(
     save_predictions="With --model: CSV file for the texts with labels, predictions "
     "and probabilities.",
 )
+FLAGS.choice(
+    ("error", "skip", "keep"),
+    missing_text="With --model: rows whose text is missing, as data.missing_text. "
+    "Default: as in training.",
+)
 FLAGS.switches(overwrite="Replace the files of the three flags above.")
 FLAGS.lists(
     text_columns="With --model: columns or keys of the texts or words. Default: those "
@@ -51,6 +56,7 @@ _COLUMNS = (
     "spans_column",
     "split_column",
     "tag_names",
+    "missing_text",
 )
 # The flags of each mode, besides --data and --output. The mode is itself a flag.
 _MODES = {

@@ -11,6 +11,7 @@ input first. Each line or record has the `id` of its input record.
 """
 
 from electra_tf import cli, model_names
+from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
 from electra_tf.tasks import predictions
 from electra_tf.tasks.data.files import check_input_file, print_note
@@ -25,6 +26,11 @@ FLAGS.switches(overwrite="Replace the --output file.")
 FLAGS.lists(
     text_columns="Columns of the texts in a table, or keys in JSON objects. Default: "
     "those of training."
+)
+FLAGS.choice(
+    ("error", "skip", "keep"),
+    missing_text="Rows of a table whose text is missing, as data.missing_text. "
+    "Default: as in training.",
 )
 FLAGS.choice(predictions.OUTPUT_FORMATS, "text", format="Format of the output.")
 FLAGS.counts(None, nbest="Answers per question with --format=jsonl.")
@@ -48,6 +54,11 @@ def main() -> None:
         task = registry.of(model)
         columns = FLAGS.text_columns
         given = {"text_columns": tuple(columns)} if columns else {}
+        if FLAGS.missing_text:
+            if "missing_text" not in task.columns_for(model):
+                kind = type(model).__name__
+                raise InputError(f"--missing_text has no effect on a {kind}")
+            given["missing_text"] = FLAGS.missing_text
         stored = task.stored_columns(found.task, model)
         reading = reading_for(model, stored, given, print_note)
         items = task.inputs(model, source, reading)

@@ -443,9 +443,9 @@ def read_task(name, data, settings, notify=print, tokenizer=None):
     return registry.named(name).training_data(name, data, reading)
 
 
-def read_items(model, path, columns=None, stored=(), label=None):
+def read_items(model, path, columns=None, stored=(), **settings):
     """Return what a model predicts for in a file."""
-    settings = DataConfig(text_columns=tuple(columns or stored), label_column=label)
+    settings = DataConfig(text_columns=tuple(columns or stored), **settings)
     given = ["text_columns"] if columns else []
     reading = Reading(settings, print, model.tokenizer, given)
     return registry.of(model).inputs(model, path, reading)

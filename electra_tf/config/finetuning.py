@@ -44,6 +44,10 @@ class DataConfig:
     and test."""
     tag_names: tuple[str, ...] = ()
     """`tagging` of tables: names of the tags that are written as 0, 1, 2, ..."""
+    missing_text: Literal["error", "skip", "keep"] = "error"
+    """Classes and scores of texts: rows whose text is missing, which is empty, `NaN`,
+    `nan`, `None`, `NULL`, `N/A` or `<NA>`. `skip`: leave them out. `keep`: read them as
+    texts, and None and NaN of Python as empty. GLUE's files are read as they are."""
     dev_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Share of the training data that is held out if there is no dev file: the same
     share of each class, or whole articles of SQuAD."""

@@ -7,6 +7,7 @@ any container, data sets of texts, `EncodedExamples`, ids, or other inputs of Ke
 import math
 import numbers
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.tasks import examples as batches
 from electra_tf.tasks import text_inputs
+from electra_tf.tasks.data.missing import REMEDY, complete_rows, fill_missing
 from electra_tf.tasks.examples import EncodedExamples, IdRows
 from electra_tf.tasks.labels import check_rows, in_order_of
 from electra_tf.tasks.losses import squeeze_column
@@ -213,12 +215,38 @@ def _encode(
             "class_weight; a product of both is a sample_weight"
         )
     y = to_targets(in_order_of(model.output_names, y), _takes_columns(model))
+    if model.input_form == "texts":
+        rows, y, sample_weight = _complete(model, rows, y, sample_weight)
     examples = model.examples(rows, y)
     if class_weight is not None and y is not None:
         sample_weight = model.class_weights(y, class_weight)
     if sample_weight is None:
         return examples
     return examples.weighted(to_weights(sample_weight, len(rows)))
+
+
+def _complete(
+    model: TaskMethods, rows: list, y: list | None, weights: Any
+) -> tuple[list, list | None, Any]:
+    """Return rows whose texts are not missing, by `data.missing_text`."""
+    rule = model.settings.data.missing_text
+    kept, detail = complete_rows(
+        rows,
+        rule,
+        lambda index, detail: InputError(
+            f"Texts must not be missing: {detail}, the first at index {index}; {REMEDY}"
+        ),
+    )
+    rows = fill_missing(rows, rule)
+    if kept is None:
+        return rows, y, weights
+    warnings.warn(f"{detail}; they are left out", stacklevel=5)  # the caller of `fit`
+    batches.check_num_targets(rows, y, "texts")
+    weights = to_weights(weights, len(rows))
+    return tuple(
+        None if values is None else [values[index] for index in kept]
+        for values in (rows, y, weights)
+    )
 
 
 def to_targets(y: Any, columns: bool) -> list[Any] | None:

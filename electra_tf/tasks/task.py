@@ -124,13 +124,17 @@ class Task:
     ) -> Items:
         """Return the rows of a table as inputs."""
         names = self._text_columns(model, table, reading)
-        values = []
+        table, values = self.complete(table, names, reading), []
         for index, cells in enumerate(zip(*map(table.columns.get, names), strict=True)):
             try:
                 values.append(self.parse(model, _texts(names, cells)))
             except ValueError as error:
                 raise InputError(f"{table.place(index)}: {error}") from error
         return Items(values, table, reading.settings.label_column)
+
+    def complete(self, table: Table, names: Sequence[str], reading: Reading) -> Table:
+        """Return the rows of a table to predict for."""
+        return table
 
     def _text_columns(
         self, model: "TextModel", table: Table, reading: Reading

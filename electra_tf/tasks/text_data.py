@@ -14,6 +14,7 @@ from electra_tf.tasks import labels as label_names
 from electra_tf.tasks import metrics
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import splits
+from electra_tf.tasks.data.missing import REMEDY, complete_rows, fill_missing
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import READERS, Table, cell_text, read
 from electra_tf.tasks.score import LabelScorer, LabelSetScorer
@@ -120,9 +121,7 @@ def _texts(name: str, cells: Sequence[Any], bad: _Errors) -> Sequence[str]:
     if {type(cell) for cell in cells} == {str}:
         return cells
     for index, cell in enumerate(cells):
-        if cell is None:
-            bad.setdefault(index, ("no text", f"without {name!r}"))
-        elif isinstance(cell, list | dict):
+        if isinstance(cell, list | dict):
             detail = f"{name!r} is {cell_text(cell):.60}"
             detail += f"; {RECORDS_REMEDY}" * (len(cells) == 1)
             bad.setdefault(index, ("a nested value", detail))
@@ -149,7 +148,7 @@ def read_tables(name: str, data: str, reading: Reading) -> TaskData:
             _note_empty(name, split, reading)
             if part == "train":
                 columns = _with_labels(columns, split)
-            elif not settings.split_column:
+            elif not settings.split_column and settings.missing_text != "skip":
                 split = dataclasses.replace(split, lines=None)  # no row is left out
             found[part] = split  # train with its places, which a dev split needs
     targets = found["train"].targets
@@ -170,13 +169,35 @@ def read_splits(
 ) -> Iterator[tuple[str, Table]]:
     """Yield the rows of a file as one split, or those of each split of a column."""
     settings, notify = reading.settings, reading.notify
-    table = read(path, notify=notify)
+    table = complete_table(read(path, notify=notify), settings.text_columns, reading)
     if column and not (is_optional and column not in table.columns):
         yield from splits.split_rows(table, column, needed, notify).items()
         return
     used = (*settings.text_columns, settings.label_column, settings.score_column)
     splits.warn_of_unused_splits(table, used, notify)
     yield name, table
+
+
+def complete_table(table: Table, texts: Sequence[str], reading: Reading) -> Table:
+    """Return the rows whose texts are not missing, by `data.missing_text`."""
+    rule, columns = reading.settings.missing_text, dict(table.columns)
+    names = [name for name in texts if name in columns]
+    if rule == "keep":
+        columns |= {name: fill_missing(columns[name], rule) for name in names}
+        return dataclasses.replace(table, columns=columns)
+    columns, named = [columns[name] for name in names], ", ".join(map(repr, names))
+    rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    kept, detail = complete_rows(
+        rows,
+        rule,
+        lambda index, detail: data_error(
+            table.source, table.lines[index], "no text", f"{named}: {detail}", REMEDY
+        ),
+    )
+    if kept is None:
+        return table
+    reading.notify(f"{table.source}: {detail}; they are left out")
+    return table.take(kept)
 
 
 def _named_columns(name: str, settings: DataConfig) -> Columns:

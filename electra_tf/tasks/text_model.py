@@ -28,6 +28,7 @@ from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import defaults, inference, keras_inputs, saved_models
 from electra_tf.tasks import optimizer as optimizers
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
+from electra_tf.tasks.data.missing import fill_missing
 from electra_tf.tasks.encoder import Encoder
 from electra_tf.tasks.examples import EncodedExamples, IdRows, eval_dataset
 from electra_tf.tasks.losses import Loss, sum_over_replicas
@@ -243,6 +244,8 @@ class TextModel(keras.Model, TaskMethods):
         x = check_input(rows_of_batches(x, arguments.get("steps"), bool(self.pairs)))
         if is_texts(x):
             texts = to_rows(x, self.input_form != "words")
+            if self.input_form == "texts":
+                texts = fill_missing(texts, self.settings.data.missing_text)
             examples = self.examples(texts)
             keras_inputs.check_pairs(examples.pairs, self.pairs)
             return self.decode(texts, examples, self.outputs_of(examples, size))

@@ -1,6 +1,7 @@
 """Classes and scores of texts and pairs: the tasks of GLUE, and any table."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from electra_tf.config.finetuning import DataConfig
@@ -9,10 +10,11 @@ from electra_tf.tasks import text_data
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue, splits
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.data.table import READERS
+from electra_tf.tasks.data.table import READERS, Table
 from electra_tf.tasks.labels import SEPARATOR
-from electra_tf.tasks.task import Task, check_count, probability_cells
+from electra_tf.tasks.task import LINE_OF_PAIR, Task, check_count, probability_cells
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
+from electra_tf.text.files import inner_suffix
 
 
 class _TextTask(Task):
@@ -34,7 +36,8 @@ class _TextTask(Task):
     def columns_for(self, model: TextClassifier | TextRegressor) -> tuple[str, ...]:
         """Return the settings of columns; sets of classes alone have a separator."""
         are_sets = model.metric_kind == "label_sets"
-        return tuple(n for n in self.columns if are_sets or n != "label_separator")
+        names = [n for n in self.columns if are_sets or n != "label_separator"]
+        return *names, "missing_text"
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read a task of GLUE, or a table."""
@@ -51,6 +54,13 @@ class _TextTask(Task):
         if row and not (texts or data.label_column):
             texts, label = row.texts, row.label
         return dataclasses.replace(data, text_columns=texts, label_column=label)
+
+    def complete(self, table: Table, names: Sequence[str], reading: Reading) -> Table:
+        """Return the rows of a table whose texts are not missing; lines are kept."""
+        if inner_suffix(table.source) not in READERS:
+            return table
+        names = names[:1] if names == LINE_OF_PAIR else names
+        return text_data.complete_table(table, names, reading)
 
     def labelled_data(
         self,
@@ -76,7 +86,7 @@ class _TextTask(Task):
         )
         names, limits = text_data.metric_names(columns), text_data.UNBOUNDED
         glue_name = glue.training_task(name)
-        if glue_name in glue.TASKS and not reading.given:
+        if glue_name in glue.TASKS and not {*reading.given} - {"missing_text"}:
             row = glue.TASKS[glue_name]
             columns = dataclasses.replace(_glue_columns(row), labels=labels)
             found = _read_glue_splits(glue_name, data, columns, reading)

@@ -213,7 +213,7 @@ def test_predictions_and_scores_of_files(write):
     # The column of the right choice that training named may be missing, or a name of
     # the predictions taken.
     new = write("new.csv", "sent1,sent2,ending0,ending1,ending2,ending3\nt,q,a,b,c,d\n")
-    (item,) = tiny.read_items(model, new, label="right")
+    (item,) = tiny.read_items(model, new, label_column="right")
     assert item.value.choices == ("a", "b", "c", "d")
     taken = write("old.csv", SWAG.replace("video-id", "prediction"))
     with pytest.raises(InputError, match="'prediction'"):

@@ -22,7 +22,7 @@ from electra_tf.tasks.keras_inputs import (
 from electra_tf.tasks.text_inputs import check_input, is_texts
 from electra_tf.text.encoding import to_rows
 
-TEXTS = ["the user can change the file", "a list", "", "the default value is used"]
+TEXTS = ["the user can change the file", "a list", "a", "the default value is used"]
 PAIRS = [["a", "b"], ["c", "d"], ["e", "f"]]
 IDS = np.zeros((2, 8), np.int32)
 
@@ -195,6 +195,25 @@ def test_a_data_set_gives_the_batches_of_a_list(model, pairs):
             a.dtype for a in tf.nest.flatten(expected)
         ]
     assert prepared.x.element_spec[0]["token_ids"].shape.as_list() == [None, None]
+
+
+@pytest.mark.parametrize("mark", [None, np.nan, pd.NA, "", " ", "NaN", "None", "N/A"])
+def test_missing_texts_are_an_error_left_out_or_kept(mark):
+    def prepared(rule, x, *targets):
+        settings = tiny.settings(data_missing_text=rule)
+        return prepare(TextRegressor(tiny.start(), settings=settings), x, *targets).x
+
+    texts, y, weights = ["the user", mark, "a list"], [1, 0, 0.5], [1, 2, 3]
+    with pytest.raises(InputError, match=r"1 of 3 .*index 1; .*missing_text=skip"):
+        prepared("error", texts, y)
+    with pytest.warns(UserWarning, match="1 of 3 rows"):
+        found = prepared("skip", texts, y, weights)
+    assert (len(found), list(found.targets)) == (2, [1, 0.5])
+    assert list(found.weights) == [1, 3]
+    assert len(prepared("keep", pd.Series(texts), y)) == 3
+    pairs = [("a", "b"), ("a", mark)]
+    with pytest.raises(InputError, match=r"1 of 2 .*index 1"):
+        prepared("error", pairs, [0, 1])
 
 
 TENSOR = tf.constant(TEXTS)

@@ -16,10 +16,10 @@ QUESTION = {"question": "who?", "context": "the user", "answers": {"text": ["x"]
 def read(saved_models, write):
     """Return a function that writes a file, and reads it for a model of a kind."""
 
-    def items(kind, name, content, *columns):
+    def items(kind, name, content, *columns, **settings):
         path = write(name, content)
         check_input_file(path)
-        found = tiny.read_items(saved_models[kind], path, *columns)
+        found = tiny.read_items(saved_models[kind], path, *columns, **settings)
         return [(item.id, item.value) for item in found]
 
     return items
@@ -31,7 +31,11 @@ def texts(items):
 
 def test_columns_of_a_table(read):
     table = "new.csv.gz", 'id,review,title\n7,"a, b",t\n8,,u\n'
-    found = read("classifier", *table, None, ("review",))
+    with pytest.raises(InputError, match=r"gz:3: no text: 'review': 1 of 2 .*skip"):
+        read("classifier", *table, None, ("review",))
+    found = read("classifier", *table, None, ("review",), missing_text="skip")
+    assert found == [("7", "a, b")]
+    found = read("classifier", *table, None, ("review",), missing_text="keep")
     assert found == [("7", "a, b"), ("8", "")]
     found = read("classifier", *table, ("title",), ("review",))
     assert found == [("7", "t"), ("8", "u")]
@@ -62,7 +66,7 @@ def test_lines_of_text(read):
     [
         ("classifier", "a.json", {"data": [{"text": "a"}]}, "'data'"),
         ("classifier", "a.json", [{"text": {"en": "a"}}], "1: "),
-        ("classifier", "a.jsonl", '{"text": "a"}\n{"t": 1}\n', "jsonl:2: 'text'"),
+        ("classifier", "a.jsonl", '{"text": "a"}\n{"t": 1}\n', "jsonl:2: .*'text'"),
         ("classifier", "a.jsonl", {"txt": "b"}, "--text_columns"),
         ("classifier", "a.conll", "a O\n", "a.conll .* for a TextClassifier"),
         ("answerer", "a.txt", "a\n\n", "question"),

@@ -145,7 +145,7 @@ def test_a_csv_has_texts_labels_and_all_probabilities(models, write):
     model, rows = models["classifier"], [["a", ODD, "good"], ["b", "a\r\nuser", ""]]
     with open(write("new.csv", ""), "w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["id", "text", "kind"], *rows])
-    items = list(tiny.read_items(model, file.name, label="kind"))
+    items = list(tiny.read_items(model, file.name, label_column="kind"))
     probabilities = model.predict([ODD, "a\r\nuser"])
     best = [model.labels[n] for n in np.argmax(probabilities, -1)]
     table = table_of(predict_items(model, items, "csv"))
@@ -175,7 +175,7 @@ def test_copied_labels_are_written_as_they_are_learnt(values, write):
     columns = {"text_columns": ("text",), "label_column": "kind"}
     task = tiny.read_task("csv", path, DataConfig(**columns))
     model = task.model(tiny.start(), settings=tiny.settings())
-    items = tiny.read_items(model, path, label="kind")
+    items = tiny.read_items(model, path, label_column="kind")
     for form in ("csv", "tsv"):
         lines = list(predict_items(model, items, form))
         table = write(f"found.{form}", "".join(f"{line}\n" for line in lines))

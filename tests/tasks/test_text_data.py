@@ -54,7 +54,7 @@ def test_a_folder_with_dev_and_an_unlabelled_test(folder):
         dev_tsv=["label\ttext", 'no\t"d', "yes\t"],
         test_jsonl=[json.dumps({"text": "e"})],
     )
-    task = csv_task(data, TABLE)
+    task = csv_task(data, dataclasses.replace(TABLE, missing_text="keep"))
     assert dict(task.splits) == {
         "train": Split(["a", "", "b, c"], ["yes", "no", "yes"]),
         "dev": Split(['"d', ""], ["no", "yes"]),
@@ -206,7 +206,12 @@ BAD = {  # the last row, the words of the error, and a correct row
     "no score": (STARS, "c,", "no number: 'stars' is", "c,4"),
     "not a number": (STARS, "c,nan", "no finite number", "c,4"),
     "infinity": (STARS, "c,inf", "no finite number", "c,4"),
-    "JSON without text": (JSON_ROWS, {"text": None}, "no text: without 'text'", {}),
+    "JSON without text": (
+        JSON_ROWS,
+        {"text": None},
+        "no text: 'text': 1 of .*None",
+        {},
+    ),
     "JSON without label": (JSON_ROWS, {"label": None}, "no label", {}),
     "half a pair in a label": (JSON_ROWS, {"label": "x\ud83d"}, r".*'x\\ud83d'", {}),
     "an object": (JSON_ROWS, {"text": {"en": "a"}}, "a nested value: 'text'", {}),
@@ -384,3 +389,23 @@ GLUE_ERRORS = {  # task, files, words of the error
 def test_files_of_glue_that_are_errors(folder, name, files, words):
     with pytest.raises(InputError, match=words):
         glue_task(name, folder(**files))
+
+
+MARKED = ["", " ", "NaN", "nan", "None", "NULL", "N/A", "<NA>"]
+
+
+def test_rows_without_a_text_are_an_error_left_out_or_kept(folder):
+    rows = [*GOOD[:3], *[f"{mark},x" for mark in MARKED], *GOOD[3:]]
+    data = folder(train_csv=rows)
+    with pytest.raises(
+        InputError, match=r"train\.csv:4: .* 8 of .*2 of ''.*missing_text"
+    ):
+        csv_task(data, TABLE)
+    lines = []
+    for rule, count in (("skip", len(GOOD) - 1), ("keep", len(rows) - 1)):
+        settings = dataclasses.replace(TABLE, missing_text=rule)
+        task = csv_task(data, settings, lines.append)
+        assert sum(sizes(task).values()) == count
+        texts = {text.strip() for split in task.splits.values() for text in split.items}
+        assert texts.issuperset(map(str.strip, MARKED)) == (rule == "keep")
+    assert "train.csv: 8 of" in lines[0]
