@@ -10,7 +10,8 @@ import numpy as np
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.choice_classifier import ChoiceClassifier, Choices, as_choices
-from electra_tf.tasks.data.splits import Split, find_labelled, find_training, with_dev
+from electra_tf.tasks.data.held_out import with_dev
+from electra_tf.tasks.data.splits import Split, find_labelled, find_training
 from electra_tf.tasks.data.table import (
     READERS,
     Table,
@@ -42,7 +43,7 @@ class ChoiceTask(Task):
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read tables; without a dev file rows are held out."""
         splits = _read_splits(find_training(data, [*READERS]), reading)
-        splits = with_dev(splits, name, "rows", reading.settings, reading.notify)
+        splits = with_dev(splits, name, "rows", reading)
         count = len(splits["train"].items[0].choices)
         model = functools.partial(ChoiceClassifier, num_choices=count)
         return TaskData(name, splits, _scorer(count), model)

@@ -18,6 +18,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.tasks import examples as batches
 from electra_tf.tasks import text_inputs
+from electra_tf.tasks.data.duplicates import first_equal_items
 from electra_tf.tasks.data.missing import REMEDY, complete_rows, fill_missing
 from electra_tf.tasks.examples import EncodedExamples, IdRows
 from electra_tf.tasks.labels import check_rows, in_order_of
@@ -125,10 +126,12 @@ def prepare_fit(
         # A file would keep every state of a bar.
         shows_bars = sys.stdout.isatty() or "ipykernel" in sys.modules
         arguments["verbose"] = 1 if shows_bars else 2
+    sides = ()
     if validation_data is None and validation_split and not isinstance(x, Mapping):
         (x, *targets), validation_data = _split_texts(
             model, x, *targets, validation_split
         )
+        sides = x, validation_data[0]
     train = prepare(model, x, *targets)
     if isinstance(train.x, EncodedExamples):
         model.check_training(train.x)
@@ -137,6 +140,8 @@ def prepare_fit(
     arguments["validation_data"] = _prepare_validation(
         model, validation_data, eval_size, train.pairs
     )
+    if sides:  # valid, as all were encoded
+        _warn_of_equal_texts(model, *sides)
     x = train.x
     if isinstance(x, EncodedExamples):
         if (steps := arguments.get("steps_per_epoch")) is not None:
@@ -203,6 +208,18 @@ def _split_texts(
         for part in (slice(count), slice(count, None))
     )
     return (*first, class_weight), tuple(last)
+
+
+def _warn_of_equal_texts(model: TaskMethods, train: list, validation: list) -> None:
+    """Warn of texts to validate on that are trained on."""
+    first_N = first_equal_items([*train, *validation], model.tokenizer)[len(train) :]
+    if count := int((first_N < len(train)).sum()):
+        warnings.warn(
+            f"{count:,} of the {len(validation):,} texts of validation_split are also "
+            "among the texts to train on: scores of new texts may be lower. Leave "
+            "out texts that repeat others, or pass validation_data",
+            stacklevel=4,  # the caller of `fit`
+        )
 
 
 def _encode(

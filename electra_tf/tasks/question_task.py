@@ -6,14 +6,17 @@ import json
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data import squad_json
+from electra_tf.tasks.data.duplicates import EqualTexts
+from electra_tf.tasks.data.held_out import hold_out_groups, join_groups
 from electra_tf.tasks.data.splits import (
     Split,
     find_labelled,
     find_training,
-    hold_out_groups,
     texts_of,
 )
 from electra_tf.tasks.data.squad_json import PUBLISHED, Question
@@ -47,22 +50,29 @@ class QuestionTask(Task):
             split: squad_json.read_squad(path, reading.notify)
             for split, path in paths.items()
         }
+        parts = {s: _question_split(questions) for s, questions in found.items()}
+        equal, dev = EqualTexts(parts, reading.tokenizer), []
         if data == paths["train"]:
-            found = _split_by_article(found["train"], reading.settings)
-        if "dev" not in found:
+            dev = _articles_of_dev(found["train"], reading.settings, equal.train)
+            held = set(dev)
+            sides: dict[str, list[Question]] = {"train": [], "dev": []}
+            for index, question in enumerate(found["train"]):
+                sides["dev" if index in held else "train"].append(question)
+            parts = {side: _question_split(own) for side, own in sides.items()}
+        if "dev" not in parts:
             raise InputError(
                 f"--data must be a file of questions, or a folder with a dev file, and "
                 f"{data!r} is without dev"
             )
-        for question in found["train"]:
+        for line in equal.lines(name, "questions", dev):
+            reading.notify(line)
+        for question in parts["train"].items:
             if not question.trainable:
-                place = f"{question.source}, question {question.id}"
                 detail = "its context has none of its answers"
-                raise data_error(place, 0, "untrainable", detail)
-        for split, questions in found.items():
-            if split != "train" and any(q.gold is not None for q in questions):
-                _require_gold(questions, allows_null)
-        parts = {s: _question_split(questions) for s, questions in found.items()}
+                raise data_error(question.place, 0, "untrainable", detail)
+        for split, part in parts.items():
+            if split != "train" and any(q.gold is not None for q in part.items):
+                _require_gold(part.items, allows_null)
         threshold = 0.0 if allows_null else None
         model = functools.partial(QuestionAnswerer, null_threshold=threshold)
         return TaskData(name, parts, AnswerScorer(allows_null), model)
@@ -166,8 +176,7 @@ def _require_gold(questions: Sequence[Question], allows_null: bool) -> None:
             found = "`is_impossible` is true" * one.impossible or "no `answers`"
             detail = f"{found}, so there are no gold answers"
             remedy = "train with --task=squad2" * one.impossible
-            place = f"{one.source}, question {one.id}"
-            raise data_error(place, 0, "no_answers", detail, remedy)
+            raise data_error(one.place, 0, "no_answers", detail, remedy)
 
 
 def _question_split(questions: Sequence[Question]) -> Split:
@@ -176,19 +185,21 @@ def _question_split(questions: Sequence[Question]) -> Split:
     return Split(questions, [q.located for q in questions] if is_labelled else None)
 
 
-def _split_by_article(
-    questions: Sequence[Question], settings: DataConfig
-) -> dict[str, list[Question]]:
-    """Split by article, or by context if there are not several titles."""
+def _articles_of_dev(
+    questions: Sequence[Question], settings: DataConfig, first_equal: np.ndarray
+) -> list[int]:
+    """Return the questions of the articles for dev.
+
+    An article has one title or, if there are not several titles, one context. Those
+    with equal questions on equal contexts are one.
+    """
     has_titles = len({question.title for question in questions}) > 1
     articles = [(has_titles and q.title) or q.context for q in questions]
+    articles = join_groups(articles, first_equal)
     if len(set(articles)) < 2:
         raise InputError(
-            f"--data must have two or more articles to hold dev out, and has "
-            f"{len(set(articles))}; pass a folder with train.json and dev.json"
+            "--data must have two or more articles, without questions that are in "
+            f"both, to hold dev out, and has {len(set(articles))}; pass a folder with "
+            "train.json and dev.json"
         )
-    dev = set(hold_out_groups(articles, settings.dev_share, settings.split_seed))
-    return {
-        "train": [q for index, q in enumerate(questions) if index not in dev],
-        "dev": [q for index, q in enumerate(questions) if index in dev],
-    }
+    return hold_out_groups(articles, settings.dev_share, settings.split_seed)

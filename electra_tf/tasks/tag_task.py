@@ -12,6 +12,7 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.data import conll, schemes, splits, tag_records
 from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.data.files import TFDS, Notify, opened
+from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.records import TEXT
 from electra_tf.tasks.data.span_records import CharacterSpan
 from electra_tf.tasks.data.splits import Split
@@ -49,7 +50,7 @@ class TagTask(Task):
         parts = _read_tagged(paths, reading)
         train = parts["train"]
         _check_stray_tags(train)
-        parts = splits.with_dev(parts, name, "sentences", settings, notify)
+        parts = with_dev(parts, name, "sentences", reading)
         train = parts["train"]
         tags = tag_vocabulary(train.items)
         for split in [name for name in parts if name != "train"]:

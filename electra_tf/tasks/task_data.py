@@ -17,6 +17,7 @@ from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.tokenizer import WordPieceTokenizer
 
 _SHOWN = 20  # classes or tags per message
+_ROWS = 4096  # of which a checksum is updated at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,12 +88,10 @@ class TaskData(Labelled):
         digest = hashlib.sha256()
         for name, split in self.splits.items():
             digest.update(f"{name} {len(split)} {split.targets is None}\n".encode())
-            for item in split.items:
-                if hasattr(item, "source"):
-                    item = dataclasses.replace(item, source="")
-                digest.update(repr(item).encode())
-            for target in split.targets or ():
-                digest.update(repr(target).encode())
+            for values in (split.items, split.targets or ()):
+                for start in range(0, len(values), _ROWS):
+                    part = map(_without_source, values[start : start + _ROWS])
+                    digest.update("".join(map(repr, part)).encode())
         return digest.hexdigest()
 
     def training_examples(self, model: TextModel) -> EncodedExamples:
@@ -105,9 +104,16 @@ class TaskData(Labelled):
         return model.examples(items, targets)
 
 
+def _without_source(value: Any) -> Any:
+    """Return a value of a split without its file's name."""
+    if type(value) is str or not hasattr(value, "source"):
+        return value
+    return dataclasses.replace(value, source="")
+
+
 def text_hashes(items: Sequence[Any]) -> np.ndarray:
     """Return a hash of the texts of each item, uint64 [N]."""
-    texts = ("\0".join(texts_of(item)) for item in items)
+    texts = (i if type(i) is str else "\0".join(texts_of(i)) for i in items)
     digests = [
         hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         for text in texts

@@ -14,6 +14,7 @@ from electra_tf.tasks import labels as label_names
 from electra_tf.tasks import metrics
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import splits
+from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.missing import REMEDY, complete_rows, fill_missing
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import READERS, Table, cell_text, read
@@ -133,7 +134,7 @@ def _texts(name: str, cells: Sequence[Any], bad: _Errors) -> Sequence[str]:
 
 def read_tables(name: str, data: str, reading: Reading) -> TaskData:
     """Read a table, or a folder of tables, with a column of classes or scores."""
-    settings, notify = reading.settings, reading.notify
+    settings = reading.settings
     columns = _named_columns(name, settings)
     if settings.split_column:
         splits.require_one_table(settings.split_column, data)
@@ -155,7 +156,7 @@ def read_tables(name: str, data: str, reading: Reading) -> TaskData:
     if columns.separator is not None:
         targets = label_names.rarest_labels(targets)
     classes = targets if columns.bounds is None else None
-    found = splits.with_dev(found, name, "rows", settings, notify, classes)
+    found = with_dev(found, name, "rows", reading, classes)
     return _table_task(name, found, columns, reading)
 
 

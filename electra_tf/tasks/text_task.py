@@ -9,6 +9,7 @@ from electra_tf.errors import InputError
 from electra_tf.tasks import text_data
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue, splits
+from electra_tf.tasks.data.duplicates import EqualTexts
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import READERS, Table
 from electra_tf.tasks.labels import SEPARATOR
@@ -42,7 +43,7 @@ class _TextTask(Task):
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read a task of GLUE, or a table."""
         if name in glue.TASKS:
-            return _read_glue(name, data)
+            return _read_glue(name, data, reading)
         return text_data.read_tables(name, data, reading)
 
     def stored_columns(
@@ -150,7 +151,7 @@ class RegressionTask(_TextTask):
 # Tasks of GLUE.
 
 
-def _read_glue(name: str, data: str) -> TaskData:
+def _read_glue(name: str, data: str, reading: Reading) -> TaskData:
     """Read the files of a task; the diagnostic set has MNLI's training data."""
     training_name = glue.training_task(name)
     if name != training_name:
@@ -171,6 +172,8 @@ def _read_glue(name: str, data: str) -> TaskData:
         rows = glue.read(path, tests.get(stem, training_name))
         split = columns.read(rows, stem not in tests)
         found[stem] = dataclasses.replace(split, lines=None)  # no row is left out
+    for line in EqualTexts(found, reading.tokenizer).lines(name, "rows"):
+        reading.notify(line)
     return text_data.task_data(
         name, found, task.metrics, columns, task.range, task.unordered
     )

@@ -1,5 +1,7 @@
 """Keras's API on texts: weights, splits, single batches, policies."""
 
+import functools
+import pathlib
 import sys
 import warnings
 
@@ -191,6 +193,20 @@ def test_labels_as_one_hot_rows_and_columns(model):
     batches = tf.data.Dataset.from_tensor_slices((TEXTS, one_hot)).batch(8)
     results.append(model.evaluate(batches, return_dict=True, verbose=0))
     assert all(other == pytest.approx(results[0], rel=1e-5) for other in results[1:])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_fit_warns_of_texts_on_both_sides_of_validation_split(models, name):
+    x, y = TASKS[name]
+    fit = functools.partial(models[name].fit, epochs=1, verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        fit(x, y, validation_split=0.25)
+    with pytest.warns(
+        UserWarning, match="2 of the 8 texts of validation_split"
+    ) as all_:
+        fit([*x, *x[:2]], [*y, *y[:2]], validation_split=0.3)
+    assert {pathlib.Path(w.filename).name for w in all_} == {"test_keras_api.py"}
 
 
 def test_ids_with_weights_and_validation_split(model):

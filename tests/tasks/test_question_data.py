@@ -147,15 +147,30 @@ def test_version_1_has_no_threshold(read):
 
 
 def test_a_single_file_is_split_by_article(read):
-    devs = []
+    devs, content = [], squad(10)
+    for article in content["data"]:
+        for one in article["paragraphs"][0]["qas"]:
+            one["question"] = f"the {one['id']}"
     for seed in (0, 0, 1):
-        splits = read({"all.json": squad(10)}, dev_share=0.3, split_seed=seed).splits
+        splits = read({"all.json": content}, dev_share=0.3, split_seed=seed).splits
         titles = {name: {q.title for q in part.items} for name, part in splits.items()}
         assert (len(titles["train"]), len(titles["dev"])) == (7, 3)
         assert not titles["train"] & titles["dev"]
         assert len(splits["dev"]) == 6
         devs.append(titles["dev"])
     assert devs[0] == devs[1] != devs[2]
+
+
+def test_articles_with_equal_questions_on_equal_contexts_are_on_one_side(read, capsys):
+    content = squad(20)
+    for number, article in enumerate(content["data"]):
+        for one in article["paragraphs"][0]["qas"]:
+            one["question"] = ("The ", "the")[number % 2] + f" {number // 2}"
+    for seed in range(5):
+        splits = read({"all.json": content}, split_seed=seed).splits
+        sides = ({q.question.lower() for q in splits[side].items} for side in splits)
+        assert not set.intersection(*sides)
+    assert "squad2: 30 of 40 questions repeat the texts" in capsys.readouterr().out
 
 
 ERRORS = {  # files, words of the error

@@ -14,6 +14,7 @@ from electra_tf.tasks.score import TagScorer
 
 GOOD = "the O\nfirst B-X\n\nof O\nall O\n\n" * 4
 SPANS = "The B-NP\ncat I-NP\nsat B-VP\n. O\n\n"
+DIFFERENT = "".join(SPANS.replace("cat", f"cat{n}") for n in range(20))
 NUMBERED = "1\tThe\tx\tD\n2\tcat\tx\tN\n\n" * 4
 
 
@@ -69,7 +70,7 @@ def test_tags_without_spans_are_scored_by_accuracy(read):
 def test_dev_is_held_out_without_a_dev_file(read):
     devs = []
     for seed in (0, 0, 1):
-        splits = read(SPANS * 20, split_seed=seed).splits
+        splits = read(DIFFERENT, split_seed=seed).splits
         lines = [[s.line for s in splits[name].items] for name in ("train", "dev")]
         assert (len(lines[0]), len(lines[1])) == (18, 2)
         assert len({*lines[0], *lines[1]}) == 20
@@ -120,15 +121,16 @@ def test_notes_on_the_tags(read):
         lines = []
         return read(text, notify=lines.append, **settings), lines
 
-    task, lines = notes(SPANS * 5)
+    task, lines = notes(DIFFERENT[: DIFFERENT.index("The B-NP\ncat5")])
     assert "held out as dev: 1 of 5 sentences" in lines[0]
     assert "IOB2: scored by F1" in lines[1]
     assert {s.words[0] for s in task.splits["train"].items} == {"The"}
     counts = "4 of tag B-NP, 4 of tag I-NP, 4 of tag B-VP, 4 of tag O"
     assert task.label_counts == counts
-    assert "first at" in notes(SPANS * 5 + "he I-NP\n")[1][2]
-    assert "2 tags, scored by accuracy" in notes("The D\ncat N\n\n" * 3)[1][-1]
-    task, _ = notes("".join(f"w T{n}\n" for n in range(1000)) + "\nw T0\n" * 2)
+    assert "first at" in notes(DIFFERENT + "he I-NP\n")[1][2]
+    words = notes("The D\ncat N\n\na D\ndog N\n")[1][-1]
+    assert "2 tags, scored by accuracy" in words
+    task, _ = notes("".join(f"w T{n}\n" for n in range(1000)) + "\nv T0\n\nw T0\n")
     assert task.label_counts.endswith(", and 980 more")
 
 

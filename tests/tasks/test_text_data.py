@@ -13,7 +13,8 @@ import tiny
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextRegressor
-from electra_tf.tasks.data.splits import Split, hold_out
+from electra_tf.tasks.data.held_out import hold_out
+from electra_tf.tasks.data.splits import Split
 
 csv_task = functools.partial(tiny.read_task, "csv")
 TABLE = DataConfig(text_columns=("text",), label_column="label")
@@ -194,10 +195,10 @@ def test_an_unused_column_of_splits_is_reported(folder, words, reported):
     assert any("--split_column=split" in line for line in lines) == reported
 
 
-GOOD = ["text,label", *["a,x", "b,y"] * 9]
+GOOD = ["text,label", *(f"{n},{'xy'[n % 2]}" for n in range(18))]
 STARS = ["text,stars", *["a,1", "b,2"] * 9]
 ROW = {"text": "a", "label": "x"}
-JSON_ROWS = [json.dumps(ROW | {"label": label}) for label in "xy" * 9]
+JSON_ROWS = [json.dumps({"text": str(n), "label": "xy"[n % 2]}) for n in range(18)]
 
 BAD = {  # the last row, the words of the error, and a correct row
     "no label": (GOOD, "c,", "no label: 'label' is ''", "c,x"),
@@ -260,8 +261,8 @@ ERRORS = {  # files, settings, words of the error
         {"train_csv": rows_of({"a": 1, "b": 1})}, {}, "2 rows of 2 classes",
     ),
     "one score": (
-        {"train_csv": ["text,stars", *["t,3"] * 30]}, dict(vars(SCORES)),
-        r"'stars'.*all are 3\.0",
+        {"train_csv": ["text,stars", *(f"{n},3" for n in range(30))]},
+        dict(vars(SCORES)), r"'stars'.*all are 3\.0",
     ),
     "a class that train lacks": (
         {"dev_csv": ["text,label", "c,z"]}, {},

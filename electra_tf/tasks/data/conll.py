@@ -60,6 +60,11 @@ class Sentence:
         """The text, or the words with spaces between them."""
         return (self.text or " ".join(self.words),)
 
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return f"{self.source}:{self.line}"
+
     def line_of(self, index: int) -> int:
         """Return the line number of a word."""
         if self.lines:

@@ -1,22 +1,17 @@
-"""Splits of a task's data: their files, a column of them, and a dev split held out."""
+"""Splits of a task's data: their files, or a column of them."""
 
 import dataclasses
 import glob
 import os
-import random
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.files import TFDS, Notify, has_tfds
 from electra_tf.tasks.data.table import Table
 from electra_tf.text.data_errors import data_error
 from electra_tf.text.files import COMPRESSION_SUFFIXES
 
-_FEW = 30  # rows of dev
 _STEMS = {"train": ("train",), "dev": ("dev", "valid", "validation"), "test": ("test",)}
 _WORDS = {"train": "train", "test": "test"}
 _WORDS |= dict.fromkeys(["dev", "valid", "validation", "val"], "dev")
@@ -44,6 +39,15 @@ class Split:
         """FILE:LINE of each item, if its lines are known."""
         return self.lines and [f"{self.source}:{line}" for line in self.lines]
 
+    def place(self, index: int) -> str:
+        """Return the file of an item, with its line if that is known."""
+        item = self.items[index]
+        if self.lines is not None:
+            return f"{self.source}:{self.lines[index]}"
+        if hasattr(item, "place"):
+            return item.place
+        return f"row {index + 1}" + f" of {self.source}" * bool(self.source)
+
     def subset(self, indices: Sequence[int]) -> "Split":
         """Return the items with these indices."""
         columns = (
@@ -62,10 +66,18 @@ class Split:
 
 
 def texts_of(item: Any) -> tuple[str, ...]:
-    """Return the texts of an item: a text, a pair, or an object that has `texts`."""
+    """Return the texts of an item: a text, several, or an object that has `texts`.
+
+    The last of several may be a list of choices.
+    """
     if isinstance(item, str):
         return (item,)
-    return getattr(item, "texts", None) or tuple(item)
+    if hasattr(item, "texts"):
+        return item.texts
+    texts = tuple(item)
+    if texts and not isinstance(texts[-1], str):
+        return *texts[:-1], *texts[-1]
+    return texts
 
 
 # Files.
@@ -208,91 +220,3 @@ def warn_of_unused_splits(
 
 def _split_of(word: Any) -> str | None:
     return _WORDS.get(word.strip().casefold()) if isinstance(word, str) else None
-
-
-# Rows held out.
-
-
-def with_dev(
-    splits: dict[str, Split],
-    task: str,
-    noun: str,
-    settings: DataConfig,
-    notify: Notify,
-    classes: Sequence[Hashable] | None = None,
-) -> dict[str, Split]:
-    """Return the splits, with a share of each class held out if dev is missing."""
-    if "dev" in splits:
-        return splits
-    train = splits["train"]
-    groups = [0] * len(train) if classes is None else classes
-    dev = hold_out(groups, settings.dev_share, settings.split_seed)
-    if not dev:
-        of = f" of {len(set(groups)):,} classes" * (classes is not None)
-        least = f"there must be two {noun} or more" + ", of one class" * bool(of)
-        raise InputError(
-            f"{task}: to hold dev out {least}, and there are {len(train):,} {noun}"
-            f"{of}; add {noun}, or a dev file"
-        )
-    few = ", too few to compare scores" if len(dev) < _FEW else ""
-    notify(
-        f"{task}: no dev file; held out as dev: {len(dev):,} of {len(train):,} {noun}"
-        f"{few} (data.dev_share {settings.dev_share:g}, data.split_seed "
-        f"{settings.split_seed})"
-    )
-    held = set(dev)
-    rest = [index for index in range(len(train)) if index not in held]
-    moved = {"train": train.subset(rest), "dev": train.subset(dev)}
-    return moved | splits | moved  # in this order
-
-
-def hold_out(classes: Sequence[Hashable], share: float, seed: int) -> list[int]:
-    """Return sorted indices of items for dev, with the same share of every class.
-
-    Each class contributes its own rounded share. If all of these are 0, the share of
-    all items is divided among the classes by largest remainder. Every class keeps an
-    item.
-    """
-    rng = np.random.default_rng(seed)
-    groups: dict[Any, list[int]] = {}
-    for index, name in enumerate(classes):
-        groups.setdefault(name, []).append(index)
-    sizes = [len(group) for group in groups.values()]
-    counts = [min(round(size * share), size - 1) for size in sizes]
-    if not any(counts):
-        counts = _largest_remainders(sizes, share, rng)
-    indices: list[int] = []
-    for group, count in zip(groups.values(), counts, strict=True):
-        indices += rng.permutation(group)[:count].tolist()
-    return sorted(indices)
-
-
-def _largest_remainders(
-    sizes: Sequence[int], share: float, rng: np.random.Generator
-) -> list[int]:
-    """Divide the share of all items among classes; ties are broken at random."""
-    exact = [size * share for size in sizes]
-    counts = [min(int(v), size - 1) for v, size in zip(exact, sizes, strict=True)]
-    missing = max(1, round(sum(exact))) - sum(counts)
-    order = rng.permutation(len(sizes)).tolist()
-    order.sort(key=lambda index: counts[index] - exact[index])  # stable
-    eligible = [index for index in order if counts[index] < sizes[index] - 1]
-    for index in eligible[: max(0, missing)]:
-        counts[index] += 1
-    return counts
-
-
-def hold_out_groups(groups: Sequence[Hashable], share: float, seed: int) -> list[int]:
-    """Choose the items of whole groups, in random order, until the share is reached."""
-    sizes: dict[Hashable, int] = {}
-    for group in groups:
-        sizes[group] = sizes.get(group, 0) + 1
-    order = list(sizes)
-    random.Random(seed).shuffle(order)
-    chosen, count = set(), 0
-    for group in order[:-1]:
-        if count >= share * len(groups):
-            break
-        chosen.add(group)
-        count += sizes[group]
-    return [index for index, group in enumerate(groups) if group in chosen]

@@ -56,6 +56,11 @@ class Question:
         return self.question, self.context
 
     @property
+    def place(self) -> str:
+        """File and id."""
+        return f"{self.source}, question {self.id}"
+
+    @property
     def gold(self) -> tuple[Answer, ...] | None:
         """Return the gold answers; None: the question is unlabelled."""
         return self.answers if self.answers or self.impossible else None
