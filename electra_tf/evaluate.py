@@ -43,6 +43,8 @@ FLAGS.switches(overwrite="Replace the files of the three flags above.")
 FLAGS.lists(
     text_columns="With --model: columns or keys of the texts or words. Default: those "
     "of training.",
+    choice_columns="With --model: columns or keys of the choices. Default: those of "
+    "training.",
     tag_names="With --model: names of tags that are integers. Default: those of "
     "training.",
 )
@@ -51,6 +53,7 @@ cli.define_device_flags(FLAGS)
 
 _COLUMNS = (
     "text_columns",
+    "choice_columns",
     "label_column",
     "label_separator",
     "spans_column",

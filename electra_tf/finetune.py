@@ -19,6 +19,7 @@ from electra_tf.tasks.data import glue
 FLAGS = cli.Flags()
 _COLUMNS = (
     "text_columns",
+    "choice_columns",
     "label_column",
     "label_separator",
     "score_column",

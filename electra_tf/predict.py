@@ -25,7 +25,8 @@ FLAGS.strings(
 FLAGS.switches(overwrite="Replace the --output file.")
 FLAGS.lists(
     text_columns="Columns of the texts in a table, or keys in JSON objects. Default: "
-    "those of training."
+    "those of training.",
+    choice_columns="Columns or keys of the choices. Default: those of training.",
 )
 FLAGS.choice(
     ("error", "skip", "keep"),
@@ -52,13 +53,14 @@ def main() -> None:
         found = sources.open_source(FLAGS.model)
         model = load(found)
         task = registry.of(model)
-        columns = FLAGS.text_columns
-        given = {"text_columns": tuple(columns)} if columns else {}
+        names = ("text_columns", "choice_columns")
+        given = {name: tuple(FLAGS[name].value) for name in names if FLAGS[name].value}
         if FLAGS.missing_text:
-            if "missing_text" not in task.columns_for(model):
-                kind = type(model).__name__
-                raise InputError(f"--missing_text has no effect on a {kind}")
             given["missing_text"] = FLAGS.missing_text
+        for name in {"choice_columns", "missing_text"} & given.keys():
+            if name not in task.columns_for(model):
+                kind = type(model).__name__
+                raise InputError(f"--{name} has no effect on a {kind}")
         stored = task.stored_columns(found.task, model)
         reading = reading_for(model, stored, given, print_note)
         items = task.inputs(model, source, reading)

@@ -26,8 +26,12 @@ class DataConfig:
     text. Longer sentences to tag and SQuAD contexts are split into several inputs."""
     text_columns: tuple[str, ...] = ()
     """`csv`: column of the text, or the two columns of a pair. `tagging` of
-    tables: that of the text or the list of words. `choice`: columns of context,
-    question and choices. A name with a comma needs quotes: --text_columns='"a, b"'."""
+    tables: that of the text or the list of words. `choice`: column of the text, or
+    those of context and question. A name with a comma needs quotes:
+    --text_columns='"a, b"'."""
+    choice_columns: tuple[str, ...] = ()
+    """`choice`: a column for each choice, or one of lists. Empty: `text_columns` has
+    context, question and then these."""
     label_column: str | None = None
     """`csv`: column of the class. `tagging` of tables: that of the list of tags.
     `choice`: column of the right choice."""

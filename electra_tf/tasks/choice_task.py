@@ -32,13 +32,13 @@ class ChoiceTask(Task):
 
     Columns are those of SWAG (`sent1`, `sent2`, `ending0`, ..., `label`), RACE
     (`article`, `question`, `options`, `answer`) and CommonsenseQA (`question`,
-    `choices`, `answerKey`); others are named in the order of context, question and
-    choices, which are one column of lists, then the context may be left out, or a
-    column for each choice.
+    `choices`, `answerKey`). Others are named: `text_columns` are those of context and
+    question, or of one text, and `choice_columns` one for each choice, or one of lists.
+    Without `choice_columns`, the columns of choices follow those of the texts.
     """
 
     models = (ChoiceClassifier,)
-    columns = ("text_columns", "label_column")
+    columns = ("text_columns", "choice_columns", "label_column")
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read tables; without a dev file rows are held out."""
@@ -164,7 +164,7 @@ def _resolve(splits: Mapping[str, Split]) -> dict[str, Split]:
 @without_collections()
 def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
     """Return the texts with choices of a table, and the readings of their labels."""
-    names = _columns(table, reading.settings)
+    names, choices = _columns(table, reading.settings)
     label = _label(table, reading.settings)
     if is_labelled and label is None:
         raise InputError(
@@ -172,13 +172,11 @@ def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
             f"{format_list(table.columns, 30)}; name it with --label_column"
         )
     targets, count = [], 0
-    columns = [table.columns[name] for name in names]
-    has_context = len(names) > 2
-    if len(names) > 3 and {type(c) for column in columns for c in column} == {str}:
-        choices = zip(*columns[2:], strict=True)
-        items = list(map(Choices, columns[0], choices, columns[1]))
-    else:
-        items = [_item(cells, has_context) for cells in zip(*columns, strict=True)]
+    columns, count_of_texts = [table.columns[n] for n in (*names, *choices)], len(names)
+    items = [
+        _item(cells[:count_of_texts], cells[count_of_texts:])
+        for cells in zip(*columns, strict=True)
+    ]
     for index, item in enumerate(items):
         detail, target = item if isinstance(item, str) else "", None
         if not detail and is_labelled:
@@ -202,10 +200,20 @@ def _label(table: Table, settings: DataConfig) -> str | None:
     return next((name for name in names if name in table.columns), None)
 
 
-def _columns(table: Table, settings: DataConfig) -> list[str]:
-    """Return the columns of context, question and choices."""
+def _columns(table: Table, settings: DataConfig) -> tuple[list[str], list[str]]:
+    """Return the columns of context and question, or of one text, and of choices."""
+    names, choices = list(settings.text_columns), list(settings.choice_columns)
+    if choices:
+        if len(names) not in (1, 2) or not set(names).isdisjoint(choices):
+            raise InputError(
+                "--choice_columns must be used with one or two other --text_columns, "
+                "TEXT or CONTEXT,QUESTION. Received: "
+                f"--text_columns={','.join(names)} --choice_columns={','.join(choices)}"
+            )
+        table.require([*names, *choices])
+        return names, choices
     known = [names for names in _LAYOUTS if set(names) <= table.columns.keys()]
-    names = list(settings.text_columns or next(iter(known), ()))
+    names = names or list(next(iter(known), ()))
     if names and names[-1].endswith("0"):  # ending0, ending1, ...
         stem, number = names[-1][:-1], 1
         while f"{stem}{number}" in table.columns:
@@ -214,29 +222,45 @@ def _columns(table: Table, settings: DataConfig) -> list[str]:
     if len(names) < 2 or not set(names) <= table.columns.keys():
         raise InputError(
             f"{table.source} must have the columns of SWAG, RACE or CommonsenseQA, or "
-            "those of --text_columns=CONTEXT,QUESTION,CHOICES, and has "
+            "those of --text_columns=CONTEXT,QUESTION --choice_columns=A,B, and has "
             f"{format_list(table.columns, 30)}"
         )
-    return names
+    count = 1 if len(names) == 2 else 2
+    names, choices = names[:count], names[count:]
+    if _follows(choices[0], names[-1]):
+        both = ",".join([*names[1:], *choices])
+        raise InputError(
+            "--text_columns must name context and question before choices, and "
+            f"{names[-1]!r} looks like a choice. Received: "
+            f"--text_columns={names[0]},{both}. Pass --text_columns={names[0]} "
+            f"--choice_columns={both}"
+        )
+    return names, choices
 
 
-def _item(cells: Sequence[Any], has_context: bool) -> Choices | str:
+def _follows(name: str, earlier: str) -> bool:
+    """Return whether names differ in a last letter or digit that is the next one."""
+    ends = ord(name[-1:] or "\0"), ord(earlier[-1:] or "\0")
+    return name[:-1] == earlier[:-1] and ends[0] == ends[1] + 1
+
+
+def _item(texts: Sequence[Any], cells: Sequence[Any]) -> Choices | str:
     """Return the item of a row, or why there is none."""
-    choices = cells[-1]
-    if isinstance(choices, dict):  # CommonsenseQA: {"label": [...], "text": [...]}
-        choices = choices.get("text")
-    if isinstance(choices, list):
-        first = cells[:-1]
+    choices = cells
+    if len(cells) == 1:
+        [choices] = cells
+        if isinstance(choices, dict):  # CommonsenseQA: {"label": [...], "text": [...]}
+            choices = choices.get("text")
+        if not isinstance(choices, list):
+            return f"{cells[0]!r:.60} must be a list; or name --choice_columns=A,B,..."
         choices = [c.get("text") if isinstance(c, dict) else c for c in choices]
-    else:
-        first, choices = cells[: 1 + has_context], cells[1 + has_context :]
-    cells = [*first, *choices]
+    cells = [*texts, *choices]
     if any(isinstance(cell, list | dict) or cell is None for cell in cells):
         return f"{cells!r:.60} must be texts"
     if len(choices) < 2:
         return f"{choices!r:.60} must be two choices or more"
-    texts = list(map(cell_text, first))
-    return Choices(texts[0], tuple(map(cell_text, choices)), " ".join(texts[1:]))
+    text, *question = map(cell_text, texts)
+    return Choices(text, tuple(map(cell_text, choices)), "".join(question))
 
 
 def _target(value: Any, choices: Sequence[str], cell: Any) -> _Readings | None:

@@ -68,7 +68,51 @@ LAYOUTS = {
         {"text_columns": ("c", "q", "x", "y"), "label_column": "right"},
         [Choices("the", ("is", "can"), "of"), Choices("in", ("b", "c"), "a")], [1, 0],
     ),
+    "a text and its choices, as in COPA": (
+        "train.csv", "premise,choice1,choice2,label\nthe,is,can,1\nin,b,c,0\n",
+        {"text_columns": ("premise",), "choice_columns": ("choice1", "choice2")},
+        [Choices("the", ("is", "can")), Choices("in", ("b", "c"))], [1, 0],
+    ),
+    "choices in any place": (
+        "train.csv", "x,q,y,c,label\nis,of,can,the,1\nb,a,c,in,0\n",
+        {"text_columns": ("c", "q"), "choice_columns": ("x", "y")},
+        [Choices("the", ("is", "can"), "of"), Choices("in", ("b", "c"), "a")], [1, 0],
+    ),
+    "a text and a column of lists": (
+        "train.jsonl", json.dumps({"t": "of", "list": ["in", "a"], "label": 1}),
+        {"text_columns": ("t",), "choice_columns": ("list",)},
+        [Choices("of", ("in", "a"))], [1],
+    ),
 }  # fmt: skip
+
+
+STORY = "sent,ending0,ending1,ending2,ending3,label\nthe,a,b,c,d,3\n"
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (
+            {"text_columns": ("sent", "ending0", "ending1", "ending2", "ending3")},
+            "'ending0' .*--text_columns=sent --choice_columns=ending0,ending1,ending2,",
+        ),
+        (
+            {"text_columns": ("sent", "ending0")},
+            "--text_columns=sent --choice_columns=ending0,ending1,ending2,ending3",
+        ),
+        ({"text_columns": ("label", "sent", "ending3")}, "--choice_columns=A,B"),
+        ({"choice_columns": ("ending0", "ending1")}, "one or two .*--text_columns"),
+        (
+            {"text_columns": ("sent", "ending0"), "choice_columns": ("ending0",)},
+            "one or two other --text_columns",
+        ),
+        ({"text_columns": ("sent",), "choice_columns": ("x", "y")}, "'x', 'y'"),
+    ],
+)
+def test_columns_that_may_be_a_question_or_a_choice_are_errors(write, columns, words):
+    path = write("data/train.csv", STORY)
+    with pytest.raises(InputError, match=words):
+        tiny.read_task("choice", path, DataConfig(**columns))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
