@@ -80,9 +80,13 @@ def to_values(values: "pyarrow.Array", name: str) -> list[Any]:
     from pyarrow import types
 
     kind = values.type
-    with contextlib.suppress(pyarrow.ArrowException):
-        if types.is_binary(kind) or types.is_large_binary(kind):
-            return values.cast(pyarrow.large_string()).to_pylist()
+    inner = kind.value_type if types.is_list(kind) else kind
+    if types.is_binary(inner) or types.is_large_binary(inner):
+        text = pyarrow.large_string()
+        with contextlib.suppress(pyarrow.ArrowException):
+            return values.cast(
+                text if inner is kind else pyarrow.list_(text)
+            ).to_pylist()
     try:
         return values.to_pylist()
     except (ValueError, OverflowError):  # nanoseconds, far years, unknown time zones

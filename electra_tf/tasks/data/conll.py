@@ -21,8 +21,11 @@ COLUMN_SUFFIXES = (".conll", ".conllu", ".bio", ".iob", ".iob2")
 _NO_COLUMNS = (".csv", ".parquet", ".xlsx", ".xls", ".ods", ".xml", ".html")
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t"
-# `# sent_id = 1` of CoNLL-U, and `#begin document` of CoNLL-2012.
-_COMMENT = re.compile(r"# +(?:[\w.:]+ *=|new(?:doc|par)\b)|#(?:begin|end) document\b")
+# `# sent_id = 1` of CoNLL-U, `#begin document` of CoNLL-2012, `#Text=` of WebAnno.
+_COMMENT = re.compile(
+    r"# +(?:[\w.:]+ *=|new(?:doc|par)\b)|#(?:begin|end) document\b"
+    "|#(?:FORMAT|T_SP|T_CH|T_RL|Text|Sentence[.]id)="
+)
 _HASH = "#"
 _SURFACE = re.compile(r"\d+[-.]\d+\t")  # of several words, or of a word left out
 _RANGE = re.compile(r"\d+-\d+")

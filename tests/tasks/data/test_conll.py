@@ -73,6 +73,10 @@ COMMENTS = {  # content, column of the tag, words of the sentences
     "a document of CoNLL-2012": (
         "#begin document (a/b); part 000\na O\n\n#end document\n", -1, ["a"],
     ),
+    "a file of WebAnno": (
+        "#FORMAT=WebAnno TSV 3.2\n#T_SP=NER|value\n\n#Text=a b\na\tO\nb\tO\n", -1,
+        [("a", "b")],
+    ),
     "words alone": ("# id 1 x\na\n#\n\n#\nb\n", None, [("a", "#"), ("#", "b")]),
     "a hash with a tag of its own": ("# #\n5 CD\n\na DT\n", -1, [("#", "5"), "a"]),
     "a rare hash": ("# hash SYM\na b C\n\na b C\n\na b C\n", -1, ["a", "a", "a"]),

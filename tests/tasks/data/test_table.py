@@ -425,6 +425,9 @@ ODD_COLUMNS = {  # type, values, texts
     ),
     "a long duration": (pyarrow.duration("s"), [7, FAR], ["7"]),
     "binary": (pyarrow.binary(), ["é".encode(), b"a"], ["é"]),
+    "lists of binary": (
+        pyarrow.list_(pyarrow.binary()), [["é".encode()], [b"a"]], ['["é"]'],
+    ),
     "bytes": (pyarrow.large_binary(), [b"\xff", b"a"], ["\\xff"]),
 }  # fmt: skip
 
