@@ -96,7 +96,7 @@ def write_tutorials(folder, pretrained):
     rows = list(zip(texts, labels, strict=True))
     for name, header in (
         ("functions.csv", ("sentence", "package")),
-        ("model/trial_1/dev.csv", ("text", "gold")),
+        ("model/trial_1/dev.csv", ("sentence", "package")),
     ):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

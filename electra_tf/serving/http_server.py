@@ -7,6 +7,7 @@ import json
 import logging
 import pathlib
 import re
+import shlex
 import socket
 import sys
 from collections.abc import Mapping
@@ -223,6 +224,22 @@ def bind(host: str, port: int) -> socket.socket:
         ) from error
 
 
+def _example_body(servable: Servable) -> str:
+    """Return the body of a request, with the columns of training if each is a text."""
+    signatures, columns = servable.signatures, servable.about.get("columns", {})
+    # A tagger's default signature takes words that spaces divide.
+    name = "entities" if "entities" in signatures else http_json.DEFAULT
+    is_default = name == http_json.DEFAULT
+    if not is_default or any(len(names) != 1 for names in columns.values()):
+        columns = {}
+    row = {
+        columns.get(key, [key])[0]: "A text." if len(spec.shape) == 1 else ["a", "b"]
+        for key, spec in signatures[name].inputs.items()
+    }
+    other = {} if is_default else {"signature_name": name}
+    return json.dumps(other | {"instances": [row]})
+
+
 def serve(servable: Servable, listener: socket.socket, limits: ServerLimits) -> None:
     """Serve a model until SIGTERM or SIGINT; requests that run are then answered."""
     address, port = listener.getsockname()[:2]
@@ -233,19 +250,13 @@ def serve(servable: Servable, listener: socket.socket, limits: ServerLimits) -> 
             "no encryption; use --host=127.0.0.1, or a proxy with both",
             file=sys.stderr,
         )
+    body = shlex.quote(_example_body(servable))
     url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
-    signatures = servable.signatures
-    # A tagger's default signature takes words that spaces divide.
-    name = "entities" if "entities" in signatures else http_json.DEFAULT
-    inputs = signatures[name].inputs
-    row = {n: "A text." if len(s.shape) == 1 else ["a", "b"] for n, s in inputs.items()}
-    other = {} if name == http_json.DEFAULT else {"signature_name": name}
-    body = json.dumps(other | {"instances": [row]})
     print(
         f"Serving {servable.name}, version {servable.version}, for one machine; for "
         "more, export the model for TF Serving, Triton or KServe.\n"
         f"  page     {url}/\n"
-        f"  predict  curl {url}/v1/models/{servable.name}:predict -d '{body}'\n"
+        f"  predict  curl {url}/v1/models/{servable.name}:predict -d {body}\n"
         "Ctrl-C or SIGTERM stops it.",
         flush=True,
     )

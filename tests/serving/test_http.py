@@ -413,7 +413,7 @@ def test_a_client_that_does_not_read_is_closed(monkeypatch):
 
 @pytest.mark.runs
 def test_the_command_serves_until_sigterm(here, tmp_path):
-    model("classifier").save(tmp_path / "model.keras")
+    model("pairs").save(tmp_path / "model.keras")
     arguments = [f"--model={tmp_path}", "--name=sst2", "--host=0.0.0.0", "--port=0"]
     process = subprocess.Popen(
         [sys.executable, "-m", "electra_tf", "serve", *arguments],
@@ -425,8 +425,9 @@ def test_the_command_serves_until_sigterm(here, tmp_path):
         port = int(lines[1].split(":")[2].split("/")[0])
         client = Client(port, "sst2")
         (curl,) = (line for line in lines if "curl" in line)
-        body = curl.split(" -d ")[1].strip().strip("'")
-        status, answer = client.predict(json.loads(body))
+        body = json.loads(curl.split(" -d ")[1].strip().strip("'"))
+        assert body["instances"][0].keys() == {"Subject", "body"}
+        status, answer = client.predict(body)
         assert (status, len(answer["predictions"])) == (200, 1)
         used = here("serve", *arguments[:-1], f"--port={port}")
         assert f"--port={port}" in failure(used)
