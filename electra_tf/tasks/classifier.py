@@ -3,7 +3,6 @@
 import math
 import numbers
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.examples import EncodedExamples, IdRows, check_num_targets
+from electra_tf.tasks.input_warnings import warn
 from electra_tf.tasks.labels import (
     THRESHOLD,
     label_sets,
@@ -171,6 +171,16 @@ class TextClassifier(PooledTextModel):
             y = multi_hot(y, self.labels) if self.multi_label else self._class_ids(y)
         return encode_texts(self.tokenizer, x, self.settings.data.max_length, y)
 
+    def check_training(self, examples: EncodedExamples) -> None:
+        """Warn of texts that are all of one class."""
+        ids = set() if self.multi_label else set(examples.targets or ())
+        if len(ids) == 1 < len(examples):
+            warn(
+                f"all {len(examples):,} texts are of the class "
+                f"{self.labels[ids.pop()]!r:.80}, one of {len(self.labels)}: the model "
+                "learns to predict it for any text"
+            )
+
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
         """Return targets, logits and weights of texts."""
         if self.multi_label:
@@ -325,16 +335,23 @@ class TextRegressor(PooledTextModel):
         return encode_texts(self.tokenizer, x, self.settings.data.max_length, y)
 
     def check_training(self, examples: EncodedExamples) -> None:
-        """Warn of scores beyond `low` and `high`: a new head learns them slowly."""
+        """Warn of scores that are equal, or beyond `low` and `high`."""
         scaled = np.asarray(examples.targets, np.float64)
-        if scaled.size and (scaled.min() < -_ROUNDING or scaled.max() > 1 + _ROUNDING):
-            ends = np.array([scaled.min(), scaled.max()])
-            least, most = self.low + ends * (self.high - self.low)
-            warnings.warn(
+        if not scaled.size:
+            return
+        ends = np.array([scaled.min(), scaled.max()])
+        least, most = self.low + ends * (self.high - self.low)
+        if least == most and scaled.size > 1:
+            warn(
+                f"all {scaled.size:,} scores are {least:.6g}: the model learns to "
+                "predict it for any text; check the column of the scores"
+            )
+        # A new head learns scores far from 0...1 slowly.
+        elif scaled.min() < -_ROUNDING or scaled.max() > 1 + _ROUNDING:
+            warn(
                 f"the scores are from {least:.6g} to {most:.6g}, and low={self.low:g}, "
-                f"high={self.high:g}: pass their range as low and high, unless the "
-                "head is trained, or it learns little",
-                stacklevel=4,
+                f"high={self.high:g}: pass low and high that include them, unless the "
+                "head is trained, or it learns little"
             )
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:

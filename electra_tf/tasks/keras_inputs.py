@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.tasks import examples as batches
-from electra_tf.tasks import text_inputs
+from electra_tf.tasks import input_warnings, text_inputs
 from electra_tf.tasks.data.duplicates import first_equal_items
 from electra_tf.tasks.data.missing import REMEDY, complete_rows, fill_missing
 from electra_tf.tasks.examples import EncodedExamples, IdRows
@@ -47,8 +47,12 @@ def prepare(
     sample_weight: Any = None,
     class_weight: Any = None,
     pairs: bool | None = None,
+    warns: bool = True,
 ) -> Prepared:
-    """Encode texts, which must be `pairs` or not, or are either; validate ids."""
+    """Encode texts, which must be `pairs` or not, or are either; validate ids.
+
+    `warns`: whether texts that are cut or empty are a warning.
+    """
     x = text_inputs.check_input(x)
     if isinstance(x, tf.data.Dataset) and text_inputs.is_text_dataset(x):
         if sample_weight is not None:
@@ -63,6 +67,8 @@ def prepare(
     if text_inputs.is_texts(x):
         rows = to_rows(x, model.input_form != "words")
         x = _encode(model, rows, y, sample_weight, class_weight)
+        if warns:
+            input_warnings.check_examples(model, x)
         y = sample_weight = class_weight = None
     if class_weight is not None:
         model.class_weights([], class_weight)  # raises an error where it is not valid
@@ -105,7 +111,7 @@ def prepare_batch(
         raise InputError(
             "x of a single batch must be a list of texts, or ids, not a data set"
         )
-    prepared = prepare(model, x, *targets, **options)
+    prepared = prepare(model, x, *targets, **options, warns=False)
     if not isinstance(prepared.x, EncodedExamples):
         return prepared
     return Prepared(*batches.single_batch(prepared.x), pairs=prepared.pairs)
@@ -126,11 +132,10 @@ def prepare_fit(
         # A file would keep every state of a bar.
         shows_bars = sys.stdout.isatty() or "ipykernel" in sys.modules
         arguments["verbose"] = 1 if shows_bars else 2
+    share, y = 0.0 if validation_data is not None else validation_split, targets[0]
     sides = ()
-    if validation_data is None and validation_split and not isinstance(x, Mapping):
-        (x, *targets), validation_data = _split_texts(
-            model, x, *targets, validation_split
-        )
+    if share and not isinstance(x, Mapping):
+        (x, *targets), validation_data = _split_texts(model, x, *targets, share)
         sides = x, validation_data[0]
     train = prepare(model, x, *targets)
     if isinstance(train.x, EncodedExamples):
@@ -142,6 +147,7 @@ def prepare_fit(
     )
     if sides:  # valid, as all were encoded
         _warn_of_equal_texts(model, *sides)
+    _check_order(model, y, arguments.get("shuffle", True), share)
     x = train.x
     if isinstance(x, EncodedExamples):
         if (steps := arguments.get("steps_per_epoch")) is not None:
@@ -162,10 +168,17 @@ def prepare_fit(
         arguments["shuffle"] = False  # Keras warns that it ignores True
     if isinstance(x, Mapping):
         arguments["batch_size"] = batch_size
-        if validation_split and validation_data is None:
-            arguments["validation_split"] = validation_split
+        if share:
+            arguments["validation_split"] = share
     arguments |= {"x": x, "y": train.y, "sample_weight": train.sample_weight}
     return arguments | {"class_weight": train.class_weight}, train.pairs
+
+
+def _check_order(model: TaskMethods, y: Any, shuffle: Any, share: float) -> None:
+    """Warn of targets in the order of labels, if rows keep it."""
+    if y is not None and (share or not shuffle):
+        y = to_targets(y, _takes_columns(model))
+        input_warnings.check_order(model, y, shuffle, share)
 
 
 def check_pairs(found: bool | None, expected: bool | None) -> bool | None:

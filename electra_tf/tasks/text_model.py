@@ -25,7 +25,13 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.serving.export import export
 from electra_tf.serving.export_options import check_export
 from electra_tf.sources import PretrainedEncoder
-from electra_tf.tasks import defaults, inference, keras_inputs, saved_models
+from electra_tf.tasks import (
+    defaults,
+    inference,
+    input_warnings,
+    keras_inputs,
+    saved_models,
+)
 from electra_tf.tasks import optimizer as optimizers
 from electra_tf.tasks.compiled_metrics import CompiledMetrics
 from electra_tf.tasks.data.missing import fill_missing
@@ -190,13 +196,14 @@ class TextModel(keras.Model, TaskMethods):
             epochs: Passes over the texts; None: the settings' value, or 3, or with few
                 rows enough for about 1,000 updates, 30 at most.
             validation_data: (x, y) or (x, y, weights), or x alone.
-            validation_split: Share of the texts, the last ones, to validate on;
-                ignored if `validation_data` is set, as in Keras.
+            validation_split: Share of the texts, the last ones, to validate on, which
+                are taken before the others are shuffled; ignored if
+                `validation_data` is set, as in Keras.
             sample_weight: A weight for each text, sentence or question.
             class_weight: Weights by class, written as in `y`, for classifiers; other
                 classes have the weight 1. They do not apply to validation.
-            arguments: Other arguments of Keras's `fit`; `shuffle=False` keeps the
-                order of the texts.
+            arguments: Other arguments of Keras's `fit`. Texts are shuffled before each
+                epoch; `shuffle=False` keeps their order.
 
         Returns:
             Loss and metric of each epoch.
@@ -248,6 +255,7 @@ class TextModel(keras.Model, TaskMethods):
                 texts = fill_missing(texts, self.settings.data.missing_text)
             examples = self.examples(texts)
             keras_inputs.check_pairs(examples.pairs, self.pairs)
+            input_warnings.check_examples(self, examples)
             return self.decode(texts, examples, self.outputs_of(examples, size))
         if isinstance(x, Mapping):
             keras_inputs.check_ids(x, self.shape.max_positions)
