@@ -29,8 +29,8 @@ from electra_tf.interop.huggingface import CONFIG
 from electra_tf.interop.keras_hub import WEIGHTS as HUB_WEIGHTS
 from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
+from electra_tf.interop.tensor_files import SHARD, find_weights
 from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
-from electra_tf.interop.tensor_files import find_weights
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.model_names import check_exists, is_config, no_model, split_pair
@@ -311,6 +311,14 @@ def _known_defect(path: str) -> str:
         )
     if inner := glob.glob(f"{glob.escape(path)}/*_Transformer/{CONFIG}"):
         return f"has its encoder in {os.path.dirname(inner[0])}; pass that"
+    if shards := sorted(filter(SHARD.fullmatch, os.listdir(path))):
+        kind, suffix = SHARD.fullmatch(shards[0]).groups()
+        return (
+            f"has {len(shards)} shards of weights without their index, {kind}.{suffix}"
+            ".index.json; copy it beside them"
+        )
+    if os.path.isfile(os.path.join(path, CONFIG)):
+        return f"has {CONFIG} without weights, {' or '.join(LIBRARY_WEIGHTS)}"
     return ""
 
 

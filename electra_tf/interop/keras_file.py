@@ -20,7 +20,7 @@ import pydantic
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.model import EncoderConfig
-from electra_tf.errors import report_damage
+from electra_tf.errors import InputError, report_damage
 from electra_tf.interop.hdf5_file import is_stored_in
 from electra_tf.interop.network import COUNTS, Network
 from electra_tf.interop.pretrained import PretrainedModel
@@ -86,14 +86,19 @@ def checked_config(path: str) -> dict[str, Any]:
     return config
 
 
-def report_damaged_model(path: str) -> contextlib.AbstractContextManager[None]:
-    """Return a context that raises an InputError where a .keras file is damaged."""
-    # Keras raises errors of many classes.
-    return report_damage(
-        f"{path} cannot be loaded: if it has classes of your own, import their module "
-        "first; otherwise it",
-        Exception,
-    )
+@contextlib.contextmanager
+def report_damaged_model(path: str) -> Iterator[None]:
+    """Raise an InputError where a .keras file is damaged, or of unknown classes."""
+    with report_damage(path, Exception):  # Keras raises errors of many classes
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            if "Could not locate" not in str(error):
+                raise
+            raise InputError(
+                f"{path} has a class that is not known; if it is your own, import its "
+                f"module first: {error!s:.300}"
+            ) from error
 
 
 def read(path: str, _vocab: str | None = None) -> PretrainedModel:
