@@ -146,6 +146,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
         """Scores of each epoch so far."""
         self.losses: list[tuple[int, float]] = []
         """Steps, and the mean loss since the one before."""
+        self._lines: list[str] = []
 
     def resume(self, model: keras.Model) -> int:
         """Restore an interrupted trial, and return its number of finished epochs."""
@@ -171,6 +172,17 @@ class TrialCheckpoint(keras.callbacks.Callback):
     ) -> None:
         """Begin a new mean of the loss."""
         self._sums = 0.0, 0.0
+        self._log_lines()
+
+    def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
+        """Log the lines of the last epoch."""
+        self._log_lines()
+
+    def _log_lines(self) -> None:
+        """Log the lines of an epoch, after Keras ended the line of its progress bar."""
+        for line in self._lines:
+            self._log(line)
+        self._lines.clear()
 
     def on_train_batch_end(
         self, batch: int, logs: Mapping[str, float] | None = None
@@ -202,7 +214,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
             logs.update(scores)
         values = {**({"loss": logs["loss"]} if logs else {}), **scores}
         shown = (f"{name} {values[name]:.4g}" for name in shown_scores(values))
-        self._log(f"  epoch {epoch + 1}: {'  '.join(shown)}")
+        self._lines.append(f"  epoch {epoch + 1}: {'  '.join(shown)}")
         weights, slots = training_state(self.model)
         step = int_value(self.model.optimizer.iterations)
         metadata = {"history": self.history, "losses": self.losses}
@@ -214,9 +226,9 @@ class TrialCheckpoint(keras.callbacks.Callback):
             best, last = self._best_epoch() + 1, epoch + 1
             text = f"  epoch {best} is the best; the weights of epoch "
             if self._keeps_best:
-                self._log(f"{text}{best} are kept")
+                self._lines.append(f"{text}{best} are kept")
             else:
-                self._log(f"{text}{last} are kept: --keep=best keeps the best")
+                self._lines.append(f"{text}{last} are kept: --keep=best keeps the best")
 
     def finish(self, model: keras.Model) -> None:
         """Load the selected weights into the model."""

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import os
 import shutil
 
 import keras
@@ -166,6 +167,16 @@ def test_finished_trials_are_not_repeated(uninterrupted):
     with pytest.raises(InputError, match=r"--trials=2 must be 3 or more"):
         make_trials(folder, lines).run(2)
     assert (folder / "trials.jsonl").read_bytes() == before
+
+
+def test_lines_and_progress_bars_are_apart(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(os, "isatty", lambda file: True)
+    settings, start = tiny.settings(training_epochs=2), pretrained_start()
+    Trials(sorting(), start, settings, str(tmp_path), one_device()).run(1)
+    lines = capsys.readouterr().out.splitlines()
+    assert any("/step" in line for line in lines)
+    starts = [line[:10] for line in lines if "  epoch " in line]
+    assert starts == ["  epoch 1:", "  epoch 2:"]
 
 
 class NanScorer(Scorer):
