@@ -151,7 +151,8 @@ def in_order_of(labels: Sequence[str], y: Any) -> Any:
 
     Other targets, and frames whose columns are not named, are returned unchanged.
     """
-    columns = [str(column) for column in getattr(y, "columns", ())]
+    given = getattr(y, "column_names", getattr(y, "columns", ()))  # pyarrow, pandas
+    columns = [str(column) for column in given]
     if not labels or len(columns) < 2:
         return y
     is_numbered = columns == [str(number) for number in range(len(labels))]
@@ -164,7 +165,8 @@ def in_order_of(labels: Sequence[str], y: Any) -> Any:
             f" {format_list(columns)}; pass y.to_numpy() if its columns are in the "
             "order of the classes"
         )
-    return y.to_numpy()[:, [columns.index(label) for label in labels]]
+    ordered = (y[given[columns.index(label)]] for label in labels)
+    return np.column_stack([np.asarray(column) for column in ordered])
 
 
 def values_of(labels: Sequence[str]) -> dict[float, int | None]:

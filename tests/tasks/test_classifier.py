@@ -5,6 +5,7 @@ import itertools
 import keras
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import tiny
 from conftest import GOLDEN
@@ -198,6 +199,10 @@ def test_columns_of_a_frame_are_classes_by_name():
             np.testing.assert_allclose(
                 model.evaluate(x, frame, verbose=0), expected, rtol=1e-5
             )
+        table = pa.table({"neg": [0, 0, 0, 1], "pos": [1, 1, 1, 0]})
+        np.testing.assert_allclose(
+            model.evaluate(x, table, verbose=0), expected, rtol=1e-5
+        )
         with pytest.raises(InputError, match="'is_neg', 'is_pos'"):
             model.evaluate(x, one_hot.add_prefix("is_"))
     numbered = TextClassifier(tiny.start(), ["1", "0"], tiny.settings())
