@@ -19,7 +19,7 @@ class KilledError(Exception):
 
 @pytest.fixture(scope="module")
 def model():
-    classifier = TextClassifier(tiny.start(), "ab", tiny.settings())
+    classifier = TextClassifier(tiny.start(), ["a", "b"], tiny.settings())
     return tiny.compiled(classifier, 2 * EPOCHS)
 
 

@@ -85,9 +85,9 @@ def make_model(name, classes=2):
     if name == "scores":
         model = TextRegressor(tiny.start(depth=2), 1, 5, settings)
     elif name == "tags":
-        model = TokenClassifier(tiny.start(), "ABC"[:classes], settings)
+        model = TokenClassifier(tiny.start(), [*"ABC"][:classes], settings)
     else:
-        model = TextClassifier(tiny.start(), "abc"[:classes], settings)
+        model = TextClassifier(tiny.start(), [*"abc"][:classes], settings)
     kernel, bias = model.head.trainable_variables[-2:]
     inputs, *_ = model.examples(to_x(name)).batch(range(ROWS), ROWS)
     outputs_XC = model(inputs).numpy().reshape(-1, bias.shape[-1])
@@ -424,7 +424,9 @@ COMPILED = {  # model, metrics of `compile`, names that the model has beside the
         "mse pearson spearman",
     ),
     "label sets": (
-        lambda: TextClassifier(tiny.start(), "ab", tiny.settings(), multi_label=True),
+        lambda: TextClassifier(
+            tiny.start(), ["a", "b"], tiny.settings(), multi_label=True
+        ),
         [], "subset_accuracy",
     ),
 }  # fmt: skip

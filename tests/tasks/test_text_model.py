@@ -131,7 +131,7 @@ def test_lower_layers_have_lower_learning_rates():
     changes = {"optimizer_layer_decay": 0.5, "optimizer_weight_decay": 0.0}
     changes |= {"optimizer_warmup_share": 0.0, "optimizer_epsilon": 1e-12}
     settings = tiny.settings(**tiny.NO_DROPOUT, **changes)
-    model = tiny.compiled(TextClassifier(tiny.start(depth=2), "ab", settings))
+    model = tiny.compiled(TextClassifier(tiny.start(depth=2), ["a", "b"], settings))
     before = tiny.weights(model)
     model.train_on_batch(*batch(model))
     after = tiny.weights(model)
@@ -231,7 +231,9 @@ def test_inputs_longer_than_the_positions_are_errors(no_dropout):
     words = r"data.max_length=65.*64 positions.*in Python max_length=64"
     with pytest.raises(InputError, match=words):
         classifier(data_max_length=65)
-    longer = TextClassifier(tiny.start(128), "ab", tiny.settings(data_max_length=128))
+    longer = TextClassifier(
+        tiny.start(128), ["a", "b"], tiny.settings(data_max_length=128)
+    )
     many = longer.examples(["the " * 80] * 4, [0, 1, 0, 1])
     with pytest.raises(InputError, match=r"82 positions.* 64"):
         no_dropout.fit(many)
