@@ -53,10 +53,10 @@ def test_cut_texts_are_counted():
 
 
 def test_texts_that_are_mostly_empty_are_counted(model):
-    texts = ["", " ", "\u200b"] * 3 + TEXTS[:3]
+    invisible, empty = ([text] * 9 + TEXTS[:3] for text in ("\u200b", ""))
     for found in (
-        messages(model.predict, texts),
-        messages(model.evaluate, texts, MIXED, verbose=0),
+        messages(model.predict, empty),
+        messages(model.evaluate, invisible, MIXED, verbose=0),
     ):
         assert len(found) == 1
         assert found[0].startswith("9 of 12 texts are empty")
