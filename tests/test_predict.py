@@ -32,6 +32,15 @@ def test_each_line_gets_a_label(here, model, tmp_path):
     assert output.read_text() == piped.stdout
 
 
+def test_a_flag_decides_about_missing_texts(here, model, tmp_path):
+    (tmp_path / "a.csv").write_text("text\nthe file\nNaN\n")
+    command = "predict", f"--model={model}", f"--input={tmp_path}/a.csv"
+    assert "--missing_text" in failure(here(*command))
+    for rule, count in (("skip", 1), ("keep", 2)):
+        predicted = here(*command, f"--missing_text={rule}")
+        assert len(predicted.stdout.splitlines()) == count, predicted.stderr
+
+
 def test_invalid_input_is_an_error(here, model, tmp_path):
     assert "--model" in failure(here("predict"))
     message = failure(here("predict", f"--model={tmp_path}", input="a\n"))

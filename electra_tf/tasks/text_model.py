@@ -187,7 +187,7 @@ class TextModel(keras.Model, TaskMethods):
         applies to each of its words, the weight of a question to each of its windows.
 
         Args:
-            x: A list, array or Series of texts or pairs, a tuple of two for pairs, a
+            x: Any sequence of texts or pairs, a tuple of two for pairs, a
                 data set of (texts, targets) or (texts, targets, weights) batches,
                 `EncodedExamples`, or ids.
             y: The target of each text; for classes also one-hot rows [N, C]; with

@@ -198,6 +198,12 @@ ERRORS = {
     "splits of tags": (
         "tagger", "a.txt", TAGS, {"split_column": "a"}, "a TokenClassifier",
     ),
+    "missing texts of tags": (
+        "tagger", "a.txt", TAGS, {"missing_text": "skip"}, "a TokenClassifier",
+    ),
+    "a missing text": (
+        "classifier", "a.csv", "text,label\na,a\nNaN,b\n", {}, r"csv:3: .*1 of 'NaN'",
+    ),
     "no answers": (
         "answerer", "a.json", [{k: v for k, v in q.items() if k != "answers"}
                                for q in QUESTIONS], {}, "gold answers",
