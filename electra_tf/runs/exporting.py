@@ -53,7 +53,7 @@ def load_exportable(
                 "fine-tuned one"
             )
     model = load(source)
-    columns = registry.of(model).stored_columns(source.task, model).text_columns
+    columns = registry.of(model).stored_columns(source.task, model)
     return task_export(model, target, limits, columns)
 
 

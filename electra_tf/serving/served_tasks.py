@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.serving.export_options import LIMITS, TARGETS, RequestLimits
@@ -228,21 +229,19 @@ def task_export(
     model: Any,
     target: str = TARGETS[0],
     limits: RequestLimits = LIMITS,
-    columns: Sequence[str] | None = None,
+    columns: DataConfig | None = None,
 ) -> ExportSpec:
     """Return the functions of a fine-tuned model, in float32, the type of its weights.
 
-    Few CPUs and neither LiteRT nor ONNX compute in bfloat16. `columns`: those of the
-    texts in training, by default as in the model's settings.
+    Few CPUs and neither LiteRT nor ONNX compute in bfloat16. `columns`: settings
+    with those of the training data, by default the model's.
     """
     if not model.kind:
         raise InputError(f"a {type(model).__name__} has no kind, so it has no export")
     served = _FORMS[model.input_form](to_float32(model), target, limits)
-    if columns is None:
-        columns = served.data.text_columns
     metadata = limits.metadata(served.data.max_length) | model.served_metadata()
     texts, constants = served.texts(), {}
-    if by_input := model.served_columns(columns):
+    if by_input := model.served_columns(columns or served.data):
         metadata["columns"] = by_input
         texts |= _with_columns(texts["serving_default"], by_input)
     if model.output_names:

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
@@ -131,19 +132,18 @@ class ChoiceClassifier(PooledTextModel):
         {"text": 1, "question": 1, "choices": 2}
     )
 
-    def served_columns(self, names: Sequence[str]) -> dict[str, list[str]]:
+    def served_columns(self, data: DataConfig) -> dict[str, list[str]]:
         """Return columns: of the text, none or one of the question, of the choices."""
-        if len(names) < 2:
+        texts, choices = list(data.text_columns), list(data.choice_columns)
+        if not choices:
+            if texts and texts[-1].endswith("0"):  # ending0, ending1, ...
+                stem = texts.pop().removesuffix("0")
+                texts += [f"{stem}{number}" for number in range(self.num_choices)]
+            count = 1 if len(texts) == 2 else 2
+            texts, choices = texts[:count], texts[count:]
+        if not choices:
             return {}
-        names, texts = list(names), min(2, len(names) - 1)
-        if names[-1].endswith("0"):  # ending0, ending1, ...
-            stem = names.pop().removesuffix("0")
-            names += [f"{stem}{number}" for number in range(self.num_choices)]
-        return {
-            "text": names[:1],
-            "question": names[1:texts],
-            "choices": names[texts:],
-        }
+        return {"text": texts[:1], "question": texts[1:], "choices": choices}
 
     def row_texts(self, *texts_R: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the text of each row, and its question with a choice."""

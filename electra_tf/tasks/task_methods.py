@@ -7,7 +7,7 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
-from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.finetuning import DataConfig, FinetuningConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
@@ -70,9 +70,9 @@ class TaskMethods(abc.ABC):
         """Names of a served request's strings; each has 1 axis, or 2: several rows."""
         return {"text": 1, "text_b": 1} if self.pairs else {"text": 1}
 
-    def served_columns(self, names: Sequence[str]) -> dict[str, list[str]]:
+    def served_columns(self, data: DataConfig) -> dict[str, list[str]]:
         """Return the columns of the texts in training by input of `served_inputs`."""
-        inputs = self.served_inputs
+        inputs, names = self.served_inputs, data.text_columns
         pairs = zip(inputs, names, strict=False)
         return {key: [n] for key, n in pairs} if len(names) == len(inputs) else {}
 

@@ -41,7 +41,9 @@ MODELS = {
         tiny.start(), LABELS, settings(), multi_label=True
     ),
     "choices": lambda: ChoiceClassifier(
-        tiny.start(), 2, settings(data_text_columns=("start", "ending0"))
+        tiny.start(),
+        2,
+        settings(data_text_columns=("start",), data_choice_columns=("a", "b")),
     ),
     "pooled_pairs": lambda: TextClassifier(
         tiny.start(), LABELS, settings(model_pooling="pair"), pairs=True

@@ -195,7 +195,7 @@ def test_other_kinds_are_answered_by_name():
     assert len(two["words"]) == 4
     (row,) = predict("answerer", {"question": "who?", "context": "the film"})
     assert {"answer", "start", "end", "score"} <= row.keys()
-    choices = [{"start": "Anna", "ending0": "sings", "ending1": "is blue"}]
+    choices = [{"start": "Anna", "a": "sings", "b": "is blue"}]
     texts = [{"text": "Anna", "question": "", "choices": ["sings", "is blue"]}]
     first, second = predict("choices", *choices), predict("choices", *texts)
     assert first == second
