@@ -69,6 +69,7 @@ class PretrainedEncoder:
     identity: str = ""  # checksum of the weights
     trained_length: int | None = None  # positions of its records; None: not known
     trained_positions: int | None = None  # of all its batches; None: not known
+    format: str = "electra_tf"  # the library whose files the source has
 
     def untrained(self) -> "PretrainedEncoder":
         """Return the same shape and tokenizer without weights."""
@@ -176,7 +177,8 @@ class Source:
                 digest.update(weights[name].tobytes())
             identity = digest.hexdigest()
         return PretrainedEncoder(
-            model.main.shape, tokenizer, weights, model.path, identity, *trained
+            *(model.main.shape, tokenizer, weights, model.path, identity, *trained),
+            format=self.format,
         )
 
     @functools.cached_property

@@ -22,6 +22,7 @@ from electra_tf.interop.names import (
 
 MODEL = "model.keras"  # in the output folder of finetune
 _SPAN_HIDDEN = 512  # width of a question answerer's hidden layers, as the original's
+_WITH_HEADS = "huggingface"  # the other library whose files have heads of tasks
 _ARGUMENTS = ("settings", "name", "trainable")  # of every model
 
 
@@ -193,6 +194,31 @@ class TaskHead:
         """Return whether a library has the same head."""
         return self.pooling == "cls" and self.form.exists_in(format)
 
+    def options_for(self, format: str) -> dict[str, Any]:
+        """Return settings below `model` with which a library has the head.
+
+        Empty: it has the head as it is, or none of this kind.
+        """
+        forms = [form.options for form in self.kind.forms if form.exists_in(format)]
+        if not forms or self.exists_in(format):
+            return {}
+        options = {} if self.form.exists_in(format) else forms[0]
+        pooling = {"pooling": "cls"} if self.pooling != "cls" else {}
+        return {**pooling, **options}
+
+    def lacking_in(self, format: str) -> str:
+        """Return what a library lacks for the head; empty: nothing."""
+        if self.exists_in(format):
+            return ""
+        if not (options := self.options_for(format)):
+            return f"any head of a {self.role}"
+        values = {"pooling": self.pooling, **self.form.options}
+        return ", ".join(
+            f"{name}={str(values[name]).lower()}"
+            for name, value in options.items()
+            if values[name] != value
+        )
+
     @property
     def model_settings(self) -> dict[str, Any]:
         """Settings below `model` that the head decides."""
@@ -204,6 +230,29 @@ class TaskHead:
     def arguments(self) -> dict[str, Any]:
         """Arguments of this package's model, as far as they are stored."""
         return _selected(self.settings, self.kind)
+
+
+def describe_way_back(head: TaskHead, format: str) -> str:
+    """Return a line on a head that `convert` cannot write; empty: it can.
+
+    `format` is that of the encoder's source.
+    """
+    if head.exists_in(format):
+        return ""
+    known = format if head.options_for(format) else _WITH_HEADS
+    sets = ", ".join(
+        f"model.{name}={str(value).lower()}"
+        for name, value in head.options_for(known).items()
+    )
+    if known == format:
+        return (
+            f"note: `convert` cannot write this head to {format}, which lacks "
+            f"{head.lacking_in(format)}; set {sets} to convert the model back"
+        )
+    return (
+        f"note: `convert` writes no head of a {head.role} to {format}; to {known} it "
+        "does" + f" if you set {sets}" * bool(sets)
+    )
 
 
 def _selected(arguments: Mapping[str, Any], kind: HeadKind) -> dict[str, Any]:

@@ -167,16 +167,12 @@ def _reject_lost_heads(model: PretrainedModel, format: str) -> None:
             raise InputError(f"{model.path!r} has {other}; {drop}, and fine-tune again")
         return
     if format != "electra_tf" and not head.exists_in(format):
-        fitting = [form.options for form in head.kind.forms if form.exists_in(format)]
-        options = fitting[0] if fitting else {}
-        if fitting and head.pooling != "cls":
-            also = {} if head.form.exists_in(format) else options
-            options = {"pooling": "cls", **also}
+        options = head.options_for(format)
         sets = (f"--set=model.{n}={str(v).lower()}" for n, v in options.items())
         tune = f"fine-tune with {' '.join(sets)}, or " if options else ""
         raise InputError(
-            f"{format} has no head like that of {model.path!r}, a {head.role}; "
-            f"{tune}{drop}"
+            f"{format} has no head like that of {model.path!r}, a {head.role}: it "
+            f"lacks {head.lacking_in(format)}; {tune}{drop}"
         )
 
 

@@ -135,7 +135,8 @@ def run_task(
     if is_published(pretrained) and "epochs" in published:
         defaults["training.epochs"] = published["epochs"]
     settings = make_config(defaults)
-    print(f"{name}: {describe_settings(pretrained, settings, defaults)}")
+    kind = declaration.models[0].kind
+    print(f"{name}: {describe_settings(pretrained, settings, defaults, kind)}")
     for line in precision_hints(settings.training.precision):
         print(line)
     length, trained = settings.data.max_length, pretrained.trained_length

@@ -12,6 +12,7 @@ from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig, TaskModelConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
+from electra_tf.interop.task_heads import TASK_HEADS, TaskHead, describe_way_back
 from electra_tf.sources import PretrainedEncoder
 
 # Learning rate and layer decay by depth and width (paper, appendix B, table 7).
@@ -104,11 +105,15 @@ def complete_settings(
 
 
 def describe_settings(
-    start: PretrainedEncoder, settings: FinetuningConfig, defaults: Mapping[str, Any]
+    start: PretrainedEncoder,
+    settings: FinetuningConfig,
+    defaults: Mapping[str, Any],
+    kind: str = "",
 ) -> str:
     """Return a line with an encoder's defaults, and all settings that differ.
 
-    Those of data are named only where the encoder has a default.
+    Those of data are named only where the encoder has a default. Another line names
+    what the encoder's library lacks for the head of this kind.
     """
     both = map(dataclasses.asdict, (FinetuningConfig(), settings))
     fixed, values = map(loader.flatten, both)
@@ -123,9 +128,13 @@ def describe_settings(
             chosen.append(shown)
     shape = f"{start.shape.depth} x {start.shape.width}"
     page = "see the page Defaults of fine-tuning"
-    kind = "as published" if is_published(start) else page
-    line = f"defaults of a {shape} encoder ({kind}): {', '.join(chosen)}"
-    return f"{line}; set otherwise: {', '.join(changed)}" if changed else line
+    reason = "as published" if is_published(start) else page
+    line = f"defaults of a {shape} encoder ({reason}): {', '.join(chosen)}"
+    line += f"; set otherwise: {', '.join(changed)}" if changed else ""
+    if kind in TASK_HEADS and start.format != "electra_tf":
+        head = TaskHead.of_model(kind, {"settings": dataclasses.asdict(settings)})
+        line = "\n".join(filter(None, [line, describe_way_back(head, start.format)]))
+    return line
 
 
 def checked_settings(

@@ -225,5 +225,5 @@ def _new_model(
     options = {**options, "seed": options["seed"] or 0}
     model = kind(start, settings=chosen, **own, **options)
     defaults = default_settings(start, scale)
-    model.settings_note = describe_settings(start, chosen, defaults)
+    model.settings_note = describe_settings(start, chosen, defaults, kind.kind)
     return model

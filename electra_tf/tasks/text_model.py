@@ -93,7 +93,9 @@ class TextModel(keras.Model, TaskMethods):
             scale = self.rate_scale
             settings = defaults.complete_settings(settings, start, rate_scale=scale)
             chosen = defaults.default_settings(start, scale)
-            self.settings_note = defaults.describe_settings(start, settings, chosen)
+            self.settings_note = defaults.describe_settings(
+                start, settings, chosen, self.kind
+            )
         positions = start.shape.max_positions
         self.settings = defaults.checked_settings(settings, positions, dtype)
         self.tokenizer = Tokenizer.of(start.tokenizer)

@@ -297,22 +297,26 @@ def test_models_of_this_package_return_with_weights_and_settings(
 
 
 @pytest.mark.parametrize(
-    ("name", "format", "remedy"),
+    ("name", "format", "lacking", "remedy"),
     [
-        ("classifier", "huggingface", "model.pooler=gelu"),
-        ("mean", "huggingface", "model.pooling=cls --set=model.pooler=gelu"),
-        ("spans", "huggingface", "model.joint_prediction=false"),
-        ("regressor", "keras_hub", "--drop_head"),
+        ("classifier", "huggingface", "pooler=none", "model.pooler=gelu"),
+        (
+            *("mean", "huggingface", "pooling=mean, pooler=none"),
+            "model.pooling=cls --set=model.pooler=gelu",
+        ),
+        ("spans", "huggingface", "joint_prediction=", "model.joint_prediction=false"),
+        ("regressor", "keras_hub", "any head of a regressor", "--drop_head"),
     ],
 )
 def test_heads_that_a_library_lacks_are_refused_unless_dropped(
-    name, format, remedy, finished, tmp_path
+    name, format, lacking, remedy, finished, tmp_path
 ):
     file, target = finished / f"{name}.keras", tmp_path / "out"
     with pytest.raises(InputError, match="drop_head") as error:
         convert_checkpoint(file, target, format)
     assert not target.exists()
     assert remedy in str(error.value)
+    assert f"it lacks {lacking}" in str(error.value)
     for other in ("model.pooler", "model.joint_prediction"):
         assert (other in str(error.value)) == (other in remedy)
     if format == "huggingface":

@@ -168,6 +168,32 @@ def test_given_settings_win_and_are_named():
     assert named.optimizer.learning_rate == 1e-4
 
 
+@pytest.mark.parametrize(
+    ("format", "kind", "settings", "words"),
+    [
+        (
+            *("huggingface", electra_tf.TextClassifier, {"model.pooling": "pair"}),
+            "huggingface, which lacks pooling=pair, pooler=none; set model.pooling=cls,"
+            " model.pooler=gelu to",
+        ),
+        ("huggingface", electra_tf.TextClassifier, {"model.pooler": "gelu"}, ""),
+        ("huggingface", electra_tf.TokenClassifier, {}, ""),
+        (
+            *("tf1", electra_tf.TextClassifier, {}),
+            "to tf1; to huggingface it does if you set model.pooler=gelu",
+        ),
+        ("keras_hub", electra_tf.TokenClassifier, {}, "; to huggingface it does"),
+        ("electra_tf", electra_tf.TextClassifier, {"model.pooling": "pair"}, ""),
+    ],
+)
+def test_a_head_that_cannot_be_converted_back_is_named(format, kind, settings, words):
+    start = dataclasses.replace(tiny.start(), format=format)
+    settings = {"model.pooling": "cls"} | settings
+    lines = kind(start, ["O", "B-X"], settings).settings_note.splitlines()
+    assert len(lines) == 1 + bool(words)
+    assert words in lines[-1]
+
+
 def test_a_model_has_the_defaults_of_its_encoder_and_prints_them(capsys):
     model = electra_tf.TextClassifier(tiny.start(), ["no", "yes"])
     expected = loader.to_config(default_settings(tiny.start()), FinetuningConfig)
