@@ -32,6 +32,7 @@ from electra_tf.tasks.trials import (
     Trial,
     Trials,
     best_trial,
+    describe_better_epoch,
     format_score,
     format_summary,
     read_report,
@@ -159,6 +160,8 @@ def run_task(
         print(f"{name} {split}, trial {best.number} of {trials}:")
         print(format_class_report(report))
     print(format_summary(done, name))
+    if line := describe_better_epoch(best, settings.training.keep):
+        print(f"{name}: {line}")
     results = {  # JSON has no infinity and no NaN
         score: {
             n: v if math.isfinite(v) else None for n, v in summary(done, score).items()

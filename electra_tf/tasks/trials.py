@@ -483,6 +483,23 @@ class Trials:
         copy.save(self._output / MODEL)
 
 
+def describe_better_epoch(trial: Trial, keep: str) -> str:
+    """Return a line on an epoch that was better on dev than the last; empty: none."""
+    if keep == "best" or not trial.epochs:
+        return ""
+    name = next(iter(trial.scores))  # of the task's monitor
+    values = [epoch[name] for epoch in trial.epochs]
+    best = max(filter(math.isfinite, values), default=values[-1])
+    shown, last = (format_score(name, value) for value in (best, values[-1]))
+    if shown == last:
+        return ""
+    return (
+        f"epoch {values.index(best) + 1} of trial {trial.number} had {name} {shown}, "
+        f"better than {last} of the last epoch, whose weights are saved: --keep=best "
+        "keeps the best"
+    )
+
+
 def shown_scores(scores: Iterable[str]) -> list[str]:
     """Return the names of the scores to print, without thresholds."""
     return [name for name in scores if not name.endswith(("_total", "_thresh"))]

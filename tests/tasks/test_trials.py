@@ -20,7 +20,14 @@ from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.score import LabelScorer, TagScorer
 from electra_tf.tasks.task_data import TaskData
-from electra_tf.tasks.trials import Trial, Trials, best_trial, format_summary, summary
+from electra_tf.tasks.trials import (
+    Trial,
+    Trials,
+    best_trial,
+    describe_better_epoch,
+    format_summary,
+    summary,
+)
 from electra_tf.training.checkpoint import saved_steps
 
 # Data of a task.
@@ -322,6 +329,18 @@ def test_errors_are_printed_by_their_size():
     one = Trial(1, 0, {"dev_spearman": 71.234, "dev_mse": 0.00096251}, None, [], 1.0)
     assert format_summary([one], "csv") == (
         "csv dev_spearman: 71.23\ncsv dev_mse: 0.0009625"
+    )
+
+
+def test_an_epoch_that_was_better_than_the_last_is_named():
+    epochs = [{"dev_accuracy": value} for value in (80.0, 91.0, float("nan"), 85.0)]
+    one = dataclasses.replace(trial(2, 85.0), scores=epochs[-1], epochs=epochs)
+    line = describe_better_epoch(one, "last")
+    assert line.startswith("epoch 2 of trial 2 had dev_accuracy 91.00, better than 85.")
+    assert "--keep=best" in line
+    assert not describe_better_epoch(one, "best")
+    assert not describe_better_epoch(
+        dataclasses.replace(one, epochs=epochs[:2]), "last"
     )
 
 
