@@ -163,6 +163,9 @@ class FitConfig:
     keep: Literal["last", "best"] = "last"
     """Weights of a trial that are evaluated and saved: those of the last epoch, as in
     the paper, or those of the epoch with the best dev score."""
+    class_weight: Literal["balanced"] | None = None
+    """Single classes of texts: `balanced` weights each class by the inverse of its
+    share of the training data, as `fit(class_weight="balanced")` does."""
     early_stopping: Count = 0
     """Stop a trial after this number of epochs without a better dev score; 0: never."""
 

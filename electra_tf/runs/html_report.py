@@ -10,7 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf import durable_files
-from electra_tf.tasks.class_report import ClassReport, confused_pairs, has_matrix
+from electra_tf.tasks.class_report import (
+    ClassReport,
+    confused_pairs,
+    describe_baseline,
+    has_matrix,
+)
 from electra_tf.tasks.score import Mistake, ScoredSplit
 
 Points = Sequence[tuple[float, float]]
@@ -139,6 +144,8 @@ def _section(section: Section) -> Iterator[str]:
         if classes:
             yield f"<h3>Classes of {html.escape(name)}, in percent</h3>"
             yield _classes(classes)
+            if baseline := describe_baseline(classes):
+                yield f"<p>{html.escape(baseline)}</p>"
             yield from _confusion(classes)
         yield f"<h3>Worst mistakes on {html.escape(name)}</h3>"
         if not mistakes:

@@ -137,6 +137,16 @@ def has_matrix(confusion: Mapping[str, Any]) -> bool:
     return len(confusion) <= _MAX_MATRIX
 
 
+def describe_baseline(report: ClassReport) -> str:
+    """Return a line on the accuracy of the largest class; empty: no accuracy."""
+    supports = {name: row["support"] for name, row in report["classes"].items()}
+    if "accuracy" not in report or not sum(supports.values()):
+        return ""
+    largest = max(supports, key=supports.__getitem__)
+    share = 100 * supports[largest] / sum(supports.values())
+    return f"Always answering {largest!r:.40} would score {share:.1f}% accuracy."
+
+
 def format_class_report(report: ClassReport) -> str:
     """Format the table of classes and the confusion matrix, or its largest errors."""
     classes, note = list(report["classes"].items()), []
@@ -152,6 +162,7 @@ def format_class_report(report: ClassReport) -> str:
     if report["confusion"]:
         of = "" if "accuracy" in report else " of words"
         lines += _confusion_lines(report["confusion"], of)
+    lines += filter(None, [describe_baseline(report)])
     return "\n".join(lines)
 
 

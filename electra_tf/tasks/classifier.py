@@ -30,6 +30,7 @@ from electra_tf.tasks.losses import (
     label_set_targets,
     score_loss,
 )
+from electra_tf.tasks.task_methods import BALANCED
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.encoding import encode_rows
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -224,16 +225,23 @@ class TextClassifier(PooledTextModel):
             return label_sets(probabilities_NC, self.labels)
         return [self.labels[number] for number in np.argmax(probabilities_NC, -1)]
 
-    def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
-        """Return the weight of each target's class."""
+    def class_weights(
+        self, y: Sequence[Any], of: Mapping[Any, float] | str
+    ) -> list[float]:
+        """Return the weight of each target's class; `balanced`: by its share of y."""
         if self.multi_label:
             raise InputError(
                 f"class_weight={of!r:.60} does not apply with multi_label, as a text "
                 "has any number of classes; pass sample_weight"
             )
+        if of == BALANCED:
+            ids = np.asarray(self._class_ids(y), np.int64)
+            counts = np.bincount(ids, minlength=len(self.labels))
+            return (len(ids) / np.count_nonzero(counts) / counts[ids]).tolist()
         if not isinstance(of, Mapping):
             raise InputError(
-                f"class_weight must be a dictionary of weights by class, not {of!r:.60}"
+                "class_weight must be a dictionary of weights by class, or "
+                f"{BALANCED!r}, not {of!r:.60}"
             )
         weights = dict(zip(self._class_ids(list(of)), of.values(), strict=True))
         if len(weights) < len(of):

@@ -24,7 +24,7 @@ from electra_tf.tasks.examples import EncodedExamples, IdRows
 from electra_tf.tasks.labels import check_rows, in_order_of
 from electra_tf.tasks.losses import squeeze_column
 from electra_tf.tasks.optimizer import int_value
-from electra_tf.tasks.task_methods import TaskMethods
+from electra_tf.tasks.task_methods import BALANCED, TaskMethods
 from electra_tf.text.encoding import to_array, to_rows
 
 INPUT_NAMES = ("token_ids", "segment_ids", "padding_mask")
@@ -54,6 +54,7 @@ def prepare(
     `warns`: whether texts that are cut or empty are a warning.
     """
     x = text_inputs.check_input(x)
+    _check_balanced(x, class_weight)
     if isinstance(x, tf.data.Dataset) and text_inputs.is_text_dataset(x):
         if sample_weight is not None:
             raise InputError(
@@ -86,6 +87,15 @@ def prepare(
         y = _targets_of_ids(model, y)
         sample_weight = to_weights(sample_weight, x["token_ids"].shape[0])
     return Prepared(x, y, sample_weight, class_weight)
+
+
+def _check_balanced(x: Any, class_weight: Any) -> None:
+    """Raise an error for balanced weights of classes that cannot be counted."""
+    if class_weight == BALANCED and not text_inputs.is_texts(x):
+        raise InputError(
+            f"class_weight={BALANCED!r} must be used with a list of texts and y, whose "
+            "classes are counted; pass a dictionary of weights by class"
+        )
 
 
 def _takes_columns(model: TaskMethods) -> bool:

@@ -101,7 +101,10 @@ class TaskData(Labelled):
         if self.unordered and model.settings.data.double_unordered:
             items += [tuple(reversed(pair)) for pair in items]
             targets *= 2
-        return model.examples(items, targets)
+        examples = model.examples(items, targets)
+        if rule := model.settings.training.class_weight:
+            return examples.weighted(model.class_weights(targets, rule))
+        return examples
 
 
 def _without_source(value: Any) -> Any:

@@ -15,6 +15,9 @@ from electra_tf.tasks.examples import EncodedExamples, IdRows
 from electra_tf.tasks.losses import Loss
 from electra_tf.tasks.tokenizer import Tokenizer
 
+BALANCED = "balanced"
+"""Value of `class_weight`: weights by the inverse of the classes' shares."""
+
 
 class TaskMethods(abc.ABC):
     """Methods of a task, with defaults for one row of ids per text or pair of texts."""
@@ -124,7 +127,9 @@ class TaskMethods(abc.ABC):
         """Return metrics of targets and outputs that are always reported."""
         return []
 
-    def class_weights(self, y: Sequence[Any], of: Mapping[Any, float]) -> list[float]:
+    def class_weights(
+        self, y: Sequence[Any], of: Mapping[Any, float] | str
+    ) -> list[float]:
         """Return the weight of each target's class, 1 by default."""
         raise InputError(
             f"class_weight={of!r:.60} does not apply to a {type(self).__name__}, whose "

@@ -177,7 +177,7 @@ class TextModel(keras.Model, TaskMethods):
         validation_data: Any = None,
         validation_split: float = 0.0,
         sample_weight: Any = None,
-        class_weight: Mapping[Any, float] | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         **arguments: Any,
     ) -> keras.callbacks.History:
         """Train on texts, or on any input of Keras's `fit`.
@@ -203,7 +203,9 @@ class TextModel(keras.Model, TaskMethods):
                 `validation_data` is set, as in Keras.
             sample_weight: A weight for each text, sentence or question.
             class_weight: Weights by class, written as in `y`, for classifiers; other
-                classes have the weight 1. They do not apply to validation.
+                classes have the weight 1. `balanced`: the inverse of a class's share
+                of `y`. None: `training.class_weight` of the settings. They do not apply
+                to validation.
             arguments: Other arguments of Keras's `fit`. Texts are shuffled before each
                 epoch; `shuffle=False` keeps their order.
 
@@ -213,6 +215,8 @@ class TextModel(keras.Model, TaskMethods):
         size = self._batch_size(batch_size)
         default = self.settings.training.epochs
         epochs = keras_inputs.positive_or_default("epochs", epochs, default)
+        if class_weight is None and not isinstance(x, EncodedExamples):
+            class_weight = self.settings.training.class_weight
         targets = y, sample_weight, class_weight
         arguments, pairs = keras_inputs.prepare_fit(
             self, size, validation_data, validation_split, arguments, x, *targets

@@ -1,5 +1,6 @@
 """The HTML report: what it shows, in a browser, and what it must not do."""
 
+import html
 import math
 import os
 import pathlib
@@ -51,6 +52,7 @@ def test_a_report_loads_and_runs_nothing(report):
     assert not {"script", "img", "link", "iframe", "a", "base"} & set(tags)
     assert "default-src 'none'" in text
     assert "url(" not in text
+    assert "Always answering 'bad' would score 50.0% accuracy." in html.unescape(text)
     assert re.search(r"x{2000} … \(5,000 characters\)", text)
 
 

@@ -107,7 +107,8 @@ def test_a_printed_table_and_matrix():
     assert cells[1] == ["a", "50.00", "100.00", "66.67", "1"]
     assert ["accuracy", "50.00", "4"] in cells
     start = next(n for n, line in enumerate(lines) if line.startswith("confusion"))
-    assert cells[start + 1 :] == [
+    assert lines[-1] == "Always answering 'b' would score 50.0% accuracy."
+    assert cells[start + 1 : -1] == [
         ["a", "b", "差评"],
         ["a", "1", "0", "0"],
         ["b", "1", "1", "0"],
@@ -121,7 +122,7 @@ def test_the_most_frequent_errors_are_printed_for_many_classes():
     predicted = names * 2 + ["c01", "c01", "c01", "c02"]
     lines = format_class_report(class_report(gold, predicted, names)).splitlines()
     start = lines.index("most confused classes (gold -> predicted):")
-    assert [line.split() for line in lines[start + 1 :]] == [
+    assert [line.split() for line in lines[start + 1 : -1]] == [
         ["3", "c00", "->", "c01", "(50%", "of", "c00)"],
         ["1", "c00", "->", "c02", "(17%", "of", "c00)"],
     ]

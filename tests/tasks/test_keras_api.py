@@ -15,8 +15,10 @@ from conftest import RUN
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.tasks.question_answerer import QuestionAnswerer
+from electra_tf.tasks.task_data import TaskData
 from electra_tf.tasks.token_classifier import TokenClassifier
 
 TEXTS, LABELS = tiny.texts(24, longest=11, shortest=10)
@@ -193,6 +195,43 @@ def test_labels_as_one_hot_rows_and_columns(model):
     batches = tf.data.Dataset.from_tensor_slices((TEXTS, one_hot)).batch(8)
     results.append(model.evaluate(batches, return_dict=True, verbose=0))
     assert all(other == pytest.approx(results[0], rel=1e-5) for other in results[1:])
+
+
+UNEVEN = TEXTS + TEXTS[:6] * 2, [*LABELS, *LABELS[:6] * 2]
+
+
+def test_balanced_weights_are_the_inverse_of_the_classes_shares(model):
+    texts, labels = UNEVEN
+    counts = {label: list(labels).count(label) for label in set(labels)}
+    weights = {label: len(labels) / 2 / count for label, count in counts.items()}
+    assert len(set(weights.values())) == 2
+    trained = []
+    balanced = tiny.settings(**tiny.NO_DROPOUT, training_class_weight="balanced")
+    for settings, weight in (
+        (model.settings, weights),
+        (model.settings, "balanced"),
+        (balanced, None),
+    ):
+        other = TextClassifier(tiny.start(), ["bad", "good"], settings)
+        other.compile(keras.optimizers.SGD(0.5))
+        other.fit(texts, labels, class_weight=weight, epochs=2, verbose=0)
+        trained.append(other.get_weights())
+    task = TaskData("csv", dict.fromkeys(["train", "dev"], Split(*UNEVEN)), None, None)
+    other = TextClassifier(tiny.start(), ["bad", "good"], balanced)
+    other.compile(keras.optimizers.SGD(0.5))
+    other.fit(task.training_examples(other), epochs=2, verbose=0)  # as the command does
+    trained.append(other.get_weights())
+    for values in trained[1:]:
+        for expected, value in zip(trained[0], values, strict=True):
+            np.testing.assert_array_equal(value, expected)
+
+
+def test_balanced_weights_need_single_classes_that_are_counted(model, models):
+    data = tf.data.Dataset.from_tensors((TEXTS, LABELS))
+    with pytest.raises(InputError, match="'balanced' must be used with a list"):
+        model.fit(data, class_weight="balanced")
+    with pytest.raises(InputError, match="'balanced' does not apply to a TextRegr"):
+        models["scores"].fit(TEXTS, SCORES, class_weight="balanced")
 
 
 @pytest.mark.parametrize("name", TASKS)
