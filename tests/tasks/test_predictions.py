@@ -170,8 +170,8 @@ def test_a_csv_has_texts_labels_and_all_probabilities(models, write):
 @pytest.mark.parametrize("values", [[True, False], [1.0, 2.0], [0.5, 7]])
 def test_copied_labels_are_written_as_they_are_learnt(values, write):
     """A table with predictions can be scored against the labels in it."""
-    rows = [{"text": text, "kind": values[n]} for n, text in enumerate(["a", "user"])]
-    path = write("all.jsonl", "\n".join(map(json.dumps, rows * 10)))
+    rows = [{"text": "user " * n, "kind": values[n % 2]} for n in range(1, 21)]
+    path = write("all.jsonl", "\n".join(map(json.dumps, rows)))
     columns = {"text_columns": ("text",), "label_column": "kind"}
     task = tiny.read_task("csv", path, DataConfig(**columns))
     model = task.model(tiny.start(), settings=tiny.settings())

@@ -30,7 +30,7 @@ SPANS = [
 ]
 CONTEXT = "in the user and of to"
 ASKED = [
-    {"id": str(n), "title": f"t{n}", "context": CONTEXT, "question": "who?",
+    {"id": str(n), "title": f"t{n}", "context": CONTEXT, "question": f"who {n}?",
      "answers": {"text": ["the user", "user"], "answer_start": [3, 7]}}
     for n in range(3)
 ]  # fmt: skip
