@@ -71,7 +71,8 @@ class Pretrainer(keras.Model):
         self.core = self.objective.model
         self.core.build((None, None))
         self.built = True
-        self.begin(0)
+        self.compiles_gradients = uses_jit(config.training.xla)
+        """Whether XLA compiles forward and backward pass."""
 
     @classmethod
     def from_vocabulary(
@@ -143,23 +144,18 @@ class Pretrainer(keras.Model):
         return self.objective.stage
 
     @property
-    def restart(self) -> int | None:
-        """Return the step before which `begin` must be called again, if any."""
-        return self.config.restart
+    def stages(self) -> list[int]:
+        """Return the last step of each stage; `begin` must be called between two."""
+        steps = self.config.training.steps
+        return [steps] if self.config.restart is None else [self.config.restart, steps]
 
     def begin(self, step: int) -> None:
         """Prepare for the update that follows `step` completed ones."""
         self.objective.begin(step)
-        # The functions that contain the steps are traced anew in each stage.
-        self.compute_gradients = self.loss_and_gradients
-        if uses_jit(self.config.training.xla):
-            self.compute_gradients = tf.function(
-                self.loss_and_gradients, jit_compile=True
-            )
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Train with Keras's loop; the objective must have one stage."""
-        if self.restart is not None:
+        if len(self.stages) > 1:
             raise InputError(
                 "Keras's fit must train an objective of one stage, not objective.name: "
                 f"{self.config.objective.name}; run electra-tf pretrain"
@@ -252,9 +248,14 @@ class Pretrainer(keras.Model):
         Each micro-batch draws the random numbers of its rows of the global batch, so
         the sums equal those of one pass over all rows.
         """
-        count = self.config.training.accumulation
+        count, compute_gradients = (
+            self.config.training.accumulation,
+            self.loss_and_gradients,
+        )
+        if self.compiles_gradients:
+            compute_gradients = tf.function(compute_gradients, jit_compile=True)
         if count == 1:
-            return self.compute_gradients(masked, counts, rng, progress)
+            return compute_gradients(masked, counts, rng, progress)
         rows = masked.input_ids_BL.shape[0] // count
         micro_batches = tf.nest.map_structure(
             lambda t: tf.reshape(t, [count, rows, *t.shape[1:]]), masked
@@ -263,7 +264,7 @@ class Pretrainer(keras.Model):
         def compute(index):
             micro_batch = tf.nest.map_structure(lambda t: t[index], micro_batches)
             micro_rng = RngStream(rng.seed, rng.first_row + index * rows)
-            loss, gradients, metrics = self.compute_gradients(
+            loss, gradients, metrics = compute_gradients(
                 micro_batch, counts, micro_rng, progress
             )
             # Weights that are not trained have no gradient, which cannot be summed.

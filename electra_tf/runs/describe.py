@@ -14,7 +14,7 @@ from electra_tf.text.pipeline import training_batches
 from electra_tf.text.record_set import RecordSet
 from electra_tf.training.bfloat16 import precision_hints
 from electra_tf.training.checkpoint import steps_at_shares
-from electra_tf.training.loop import train_runner
+from electra_tf.training.steps import iterate, train_runner
 from electra_tf.training.strategy import runs_on_cpu
 
 
@@ -81,10 +81,11 @@ def measure_steps(
     for start, share in shares.items():
         pretrainer.begin(start)
         runner = train_runner(strategy, pretrainer)
-        batches = runner.iterate(
+        batches = iterate(
+            strategy,
             lambda host, hosts: training_batches(
                 record_set, config.input, host=host, hosts=hosts
-            )
+            ),
         )
         runner(batches, 1)  # compiles
         begin = time.perf_counter()

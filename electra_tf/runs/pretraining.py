@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import os
 import shutil
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ from electra_tf.training.checkpoint import (
     restore,
     steps_at_shares,
 )
-from electra_tf.training.loop import ChiefOutputs, Evaluation, TrainingLoop
+from electra_tf.training.loop import ChiefOutputs, TrainingLoop
 from electra_tf.training.metric_logger import TRAIN, MetricLogger, read_metrics
 from electra_tf.training.optimizer import create_optimizer
 from electra_tf.training.run_directory import (
@@ -41,8 +40,9 @@ from electra_tf.training.run_directory import (
     permanent_steps,
     run_lock,
 )
+from electra_tf.training.steps import Evaluation
 from electra_tf.training.strategy import is_chief
-from electra_tf.training.watchdog import Watchdog, no_limit
+from electra_tf.training.watchdog import Watchdog
 from electra_tf.training.workers import WorkerSync, reraise_worker_errors
 
 
@@ -134,8 +134,7 @@ class Run:
         return newest_path(os.path.join(folder, CHECKPOINTS)) if folder else None
 
     def _train(self) -> tuple[int, str]:
-        experiment, chief = self.experiment, is_chief(self.devices)
-        settings, record_set = experiment.config.training, self.record_set
+        experiment, records = self.experiment, self.record_set
         with contextlib.ExitStack() as stack:
             stack.enter_context(reraise_worker_errors())
             workers = WorkerSync(self.devices)
@@ -143,44 +142,49 @@ class Run:
             newest = self._open_newest()
             metadata, source = self.check(newest)
             notes += backup.update() if backup else []
-            for parent in sorted({os.path.dirname(path) for path in record_set.paths}):
+            for parent in sorted({os.path.dirname(path) for path in records.paths}):
                 stack.enter_context(records_lock(parent))
             pretrainer = experiment.pretrainer(self.devices)
-            if chief:
-                _check_space(pretrainer, self.model_dir)
-            expect = no_limit
-            if isinstance(self.devices, tf.distribute.MultiWorkerMirroredStrategy):
-                watchdog = stack.enter_context(Watchdog(settings.worker_timeout))
-                expect = watchdog.expect
+            expect = stack.enter_context(self._watchdog()).expect
             first_step = newest.step if newest else 0
             with expect():
                 workers.check(first_step, lock_token(self.model_dir))
-            stack.enter_context(reraise_bad_records(record_set))
-            notes.append(self._load_weights(pretrainer, newest, source, record_set))
+            stack.enter_context(reraise_bad_records(records))
+            notes.append(self._load_weights(pretrainer, newest, source, records))
             outputs = None
-            if chief:
+            if is_chief(self.devices):
+                _check_space(pretrainer, self.model_dir)
                 notes += self._explain_changed_steps(newest)
                 notes += experiment.config_warnings()
                 notes += precision_hints(settings.precision)
                 logger = stack.enter_context(self._open_logger(first_step, notes))
-                health = self._health_check().check
-                files = experiment.files()
+                health, files = self._health_check().check, experiment.files()
                 outputs = ChiefOutputs(checkpoints, logger, health, metadata, files)
-            evaluate = self._evaluation(pretrainer, stack)
-            config = experiment.config
-            loop = TrainingLoop(
+            stop_signal = TrainingLoop(
                 pretrainer,
                 self.devices,
-                config,
-                functools.partial(training_batches, record_set, config.input),
+                experiment.config,
+                self._batches,
                 metrics.compute_metrics,
                 experiment.step_flops,
-                evaluate,
+                self._evaluation(pretrainer, stack),
                 outputs,
                 expect,
-            )
-            stop_signal = loop.run()
+            ).run()
         return stop_signal, newest_path(checkpoints.folder)
+
+    def _batches(self, first: int, host: int, hosts: int) -> tf.data.Dataset:
+        """Return this host's rows of the batches from the first one on."""
+        settings = self.experiment.config.input
+        return training_batches(
+            self.record_set, settings, first_batch=first, host=host, hosts=hosts
+        )
+
+    def _watchdog(self) -> Watchdog:
+        """Return a thread that answers signals, with limits if there are workers."""
+        strategy = tf.distribute.MultiWorkerMirroredStrategy
+        limit = self.experiment.config.training.worker_timeout
+        return Watchdog(limit if isinstance(self.devices, strategy) else None)
 
     def _open_checkpoints(
         self, workers: WorkerSync

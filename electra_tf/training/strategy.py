@@ -77,6 +77,17 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     )
 
 
+def host_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
+    """Return the number of this process, which reads its rows, and of all such."""
+    resolver = strategy.cluster_resolver
+    is_one = not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    if is_one or not resolver.task_type:
+        return 0, 1
+    jobs = resolver.cluster_spec().as_dict()
+    workers = [*jobs.get("chief", []), *jobs.get("worker", [])]
+    return workers.index(jobs[resolver.task_type][resolver.task_id]), len(workers)
+
+
 def _workers() -> list[str]:
     """Return the addresses of all workers in TF_CONFIG, the chief's first."""
     try:

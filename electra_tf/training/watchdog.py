@@ -1,11 +1,13 @@
-"""End a process whose collective operation does not return.
+"""Answer signals at once, and end a process whose operation does not return.
 
-A worker that sleeps or lost its network holds all others in an operation of C++, where
-neither Python's signal handlers nor exceptions work. A thread of each worker ends it.
+A step is an operation of C++, in which neither Python's signal handlers nor exceptions
+work. A worker that sleeps or lost its network holds all others in it. So a thread reads
+signals and times.
 """
 
 import contextlib
 import dataclasses
+import math
 import os
 import select
 import signal
@@ -20,11 +22,15 @@ _WAKE = 0  # a byte in the pipe that is no signal
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
-def end_process(message: str) -> None:
-    """Print a message and end the process at once, with the exit status 1."""
+def end_process(message: str, status: int = 1) -> None:
+    """Print a message and end the process at once."""
+    _print(message)
+    os._exit(status)
+
+
+def _print(message: str) -> None:
     # Buffers of the main thread may be locked, so they are not flushed.
     os.write(sys.stderr.fileno(), f"{message}\n".encode())
-    os._exit(1)
 
 
 @dataclasses.dataclass
@@ -37,11 +43,14 @@ class Watchdog:
     """Thread that ends this process when an operation takes too long.
 
     An operation may take `timeout` seconds beyond ten times its usual time, and
-    `timeout` seconds after SIGTERM or SIGINT. `end` is called with a message.
+    `timeout` seconds after SIGTERM or SIGINT; None: as long as it takes. In an
+    operation the first of these signals is answered by a line, and a second one ends
+    the process. `end` is called with a message and for a signal with the exit status.
     """
 
-    def __init__(self, timeout: float, end: Callable[[str], None] = end_process):
-        self._timeout, self._end = timeout, end
+    def __init__(self, timeout: float | None, end: Callable[..., None] = end_process):
+        self._timeout = math.inf if timeout is None else timeout
+        self._end, self._is_stopping = end, False
         self._deadline: _Deadline | None = None
         self._is_running = False
 
@@ -68,6 +77,8 @@ class Watchdog:
     def expect(self, usual: float | None = None) -> Iterator[None]:
         """Limit the duration of a block, by its usual one or else to half an hour."""
         seconds = _UNKNOWN if usual is None else self._timeout + _USUAL * usual
+        if self._timeout == math.inf:
+            seconds = math.inf
         self._deadline = _Deadline(seconds, time.monotonic() + seconds)
         self._wake()
         try:
@@ -82,11 +93,18 @@ class Watchdog:
     def _watch(self) -> None:
         while self._is_running:
             deadline = self._deadline
-            left = deadline and max(0.0, deadline.end - time.monotonic())
+            left = None
+            if deadline and deadline.end < math.inf:
+                left = max(0.0, deadline.end - time.monotonic())
             if select.select([self._reader], [], [], left)[0]:
                 numbers = set(os.read(self._reader, 4096))
                 # The operation may have begun while this thread waited.
-                if (deadline := self._deadline) and numbers.intersection(_STOPPING):
+                stopping = numbers.intersection(_STOPPING)
+                if (deadline := self._deadline) and stopping:
+                    if self._is_stopping:
+                        return self._stop(stopping.pop())
+                    self._is_stopping = True
+                    _print("stopping after this step; press again to stop now")
                     end = time.monotonic() + self._timeout
                     if end < deadline.end:
                         deadline.seconds, deadline.end = self._timeout, end
@@ -98,6 +116,13 @@ class Watchdog:
                     "to resume from the newest checkpoint."
                 )
                 return
+
+    def _stop(self, number: int) -> None:
+        self._end(
+            f"stopped by {signal.Signals(number).name}; run the same command again to "
+            "resume from the newest checkpoint, if any",
+            128 + number,
+        )
 
 
 def no_limit(usual: float | None = None) -> contextlib.AbstractContextManager:

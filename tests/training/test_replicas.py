@@ -30,10 +30,10 @@ from electra_tf.runs.pretraining import Run
 from electra_tf.text.pipeline import training_batches
 from electra_tf.training import strategy
 from electra_tf.training.checkpoint import open_checkpoint
-from electra_tf.training.loop import BatchStacks
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.optimizer import Optimizer, create_optimizer
 from electra_tf.training.schedule import WarmupPolynomialDecay
+from electra_tf.training.steps import StepRunner, iterate
 from training.toy import one_device
 from training.worker_commands import SETS as SMALL
 from training.worker_commands import worker_configs
@@ -301,10 +301,10 @@ def as_mirrored_run(name, data, output):
 def as_mirrored(data, output):
     devices = as_mirrored_run("paper", data, output)
     numbers = tf.data.Dataset.range(8).batch(4, drop_remainder=True)
-    stacks = BatchStacks(devices, lambda *_: tf.data.Dataset.zip((numbers,)))
-    (stack,), *_ = stacks.take(2)
-    parts = [part.numpy() for part in stack.values]
-    rows = [[part[n].tolist() for part in parts] for n in range(2)]
+    runner = StepRunner(devices, rows_of_each_replica)
+    iterator = iterate(devices, lambda *_: numbers)
+    calls = [runner(iterator, 1)[0]["rows"][0] for _ in range(2)]
+    rows = [call.astype(int).tolist() for call in calls]
     return {
         "replicas": devices.num_replicas_in_sync,
         "rows": rows,
@@ -313,6 +313,12 @@ def as_mirrored(data, output):
         ),
         **compare_optimizers(devices),
     }
+
+
+def rows_of_each_replica(batch_B, _):
+    """Return the sum over replicas of their rows, each in a place of its own."""
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    return {"rows": (tf.one_hot(replica, 2)[:, None] * tf.cast(batch_B, "float32"), 1)}
 
 
 def make_optimizer(**changes):

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.training.loop import Evaluation, MultiStepRunner
 from electra_tf.training.speed import add_metrics
+from electra_tf.training.steps import Evaluation, StepRunner, iterate
 from training.toy import Toy, batches, one_device
 
-compiled = functools.partial(MultiStepRunner, jit_compile=True)
-each_runner = pytest.mark.parametrize("runner", [MultiStepRunner, compiled])
+compiled = functools.partial(StepRunner, jit_compile=True)
+each_runner = pytest.mark.parametrize("runner", [StepRunner, compiled])
 
 
 def numbers(host, hosts):
@@ -20,7 +20,7 @@ def numbers(host, hosts):
     return batches(0, host, hosts)
 
 
-def count_up(batch_B):
+def count_up(batch_B, number):
     mean = tf.reduce_mean(batch_B)
     return {
         "mean": (mean, 1),
@@ -31,7 +31,7 @@ def count_up(batch_B):
 @each_runner
 def test_metrics_are_summed_over_the_steps_of_a_call(runner):
     run_steps = runner(one_device(), count_up)
-    iterator = run_steps.iterate(numbers)
+    iterator = iterate(one_device(), numbers)
     metrics, waited = run_steps(iterator, 4)
     assert list(metrics) == ["mean", "powers"]
     assert metrics["mean"] == (0 + 1 + 2 + 3, 4)
@@ -44,7 +44,6 @@ def test_metrics_are_summed_over_the_steps_of_a_call(runner):
     assert run_steps(iterator, 2)[0]["mean"] == (4 + 5, 2)
     assert run_steps(iterator, 0)[0]["mean"] == (0, 0)
     assert run_steps(iterator, 1)[0]["mean"] == (6, 1)
-    # Past the end of any stack of batches.
     assert run_steps(iterator, 93)[0]["mean"] == (sum(range(7, 100)), 93)
 
 
@@ -53,8 +52,10 @@ def test_the_division_into_calls_does_not_change_the_result(runner):
     results = []
     for calls in ((70,), (1,) * 70, (5, 65), (1, 3, 29, 37)):
         toy = Toy(steps=100)
-        run_steps = runner(one_device(), toy.train_step)
-        iterator, sums = run_steps.iterate(numbers), {}
+        run_steps = runner(
+            one_device(), lambda batch, _, toy=toy: toy.train_step(batch)
+        )
+        iterator, sums = iterate(one_device(), numbers), {}
         for count in calls:
             sums = add_metrics(sums, run_steps(iterator, count)[0])
         assert toy.traced == 1
@@ -70,13 +71,13 @@ def test_steps_of_a_new_stage_and_of_new_batches_are_traced(runner):
     stage = 1
     run_steps = runner(
         one_device(),
-        lambda batch: {"sum": (stage * tf.reduce_sum(batch), 1)},
+        lambda batch, _: {"sum": (stage * tf.reduce_sum(batch), 1)},
         stage=lambda: stage,
     )
-    assert run_steps(run_steps.iterate(ten_and_more(1)), 3)[0]["sum"] == (30, 3)
+    assert run_steps(iterate(one_device(), ten_and_more(1)), 3)[0]["sum"] == (30, 3)
     stage = 2
-    assert run_steps(run_steps.iterate(ten_and_more(1)), 3)[0]["sum"] == (60, 3)
-    pairs = run_steps.iterate(lambda *_: ten_and_more(2)(0, 1).batch(2))
+    assert run_steps(iterate(one_device(), ten_and_more(1)), 3)[0]["sum"] == (60, 3)
+    pairs = iterate(one_device(), lambda *_: ten_and_more(2)(0, 1).batch(2))
     assert run_steps(pairs, 3)[0]["sum"] == (126, 3)
 
 
@@ -124,8 +125,8 @@ def test_input_waiting_time_is_measured(runner):
             lambda n: tf.ensure_shape(tf.numpy_function(sleep, [n], tf.float32), [])
         )
 
-    run_steps = runner(one_device(), lambda n: {"n": (n, 1.0)})
-    iterator = run_steps.iterate(slow)
+    run_steps = runner(one_device(), lambda n, _: {"n": (n, 1.0)})
+    iterator = iterate(one_device(), slow)
     run_steps(iterator, 1)
     begin = time.perf_counter()
     _, waited = run_steps(iterator, 71)

@@ -15,10 +15,10 @@ def ended():
     """Return a function that stores a message, and the event that it came."""
 
     class Ended:
-        message, event = "", threading.Event()
+        message, status, event = "", None, threading.Event()
 
-        def __call__(self, message):
-            self.message = message
+        def __call__(self, message, status=1):
+            self.message, self.status = message, status
             self.event.set()
 
     return Ended()
@@ -39,6 +39,29 @@ def test_an_operation_that_does_not_return_ends_the_process(ended):
 def test_a_slow_operation_has_ten_times_its_usual_time(ended):
     with Watchdog(0.1, ended) as watchdog, watchdog.expect(100.0):
         assert not ended.event.wait(1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_answered_at_once_and_a_second_one_ends_the_process(
+    number, ended, capfd
+):
+    old = signal.signal(number, lambda *_: None)
+    try:
+        with Watchdog(None, ended) as watchdog:
+            os.kill(os.getpid(), number)  # between operations Python answers it
+            time.sleep(0.2)
+            with watchdog.expect(0.01):
+                os.kill(os.getpid(), number)
+                while not (text := capfd.readouterr().err):
+                    time.sleep(0.01)
+                assert "stopping after this step" in text
+                assert not ended.event.wait(0.5)
+                os.kill(os.getpid(), number)
+                assert ended.event.wait(10)
+    finally:
+        signal.signal(number, old)
+    assert ended.status == 128 + number
+    assert signal.Signals(number).name in ended.message
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

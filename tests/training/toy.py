@@ -34,7 +34,7 @@ class Toy:
         self.optimizer.build(self.trainable_variables)
         self.traced = 0
 
-    stage, restart, jit_compile = 1, None, False
+    stage, stages, jit_compile = 1, (), False
 
     def begin(self, step):
         pass

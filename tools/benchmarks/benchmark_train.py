@@ -53,8 +53,8 @@ def electra_tf(options: argparse.Namespace) -> Callable[[int], None]:
     from electra_tf.batch import Batch
     from electra_tf.pretraining.masking import SpecialTokens
     from electra_tf.pretraining.pretrainer import Pretrainer
-    from electra_tf.training.loop import train_runner
     from electra_tf.training.optimizer import create_optimizer
+    from electra_tf.training.steps import iterate, train_runner
     from electra_tf.training.strategy import choose
 
     config, strategy = read_config(options), choose("one_device")
@@ -67,7 +67,7 @@ def electra_tf(options: argparse.Namespace) -> Callable[[int], None]:
     batch = Batch(ids_BL, tf.ones_like(ids_BL), tf.zeros_like(ids_BL))
     dataset = tf.data.Dataset.from_tensors(batch)
     runner = train_runner(strategy, pretrainer)
-    iterator = runner.iterate(lambda *_: dataset)
+    iterator = iterate(strategy, lambda *_: dataset)
     return lambda steps: runner(iterator, steps)
 
 

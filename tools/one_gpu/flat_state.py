@@ -167,15 +167,15 @@ class FlatState:
         )
         for path, variable in self._variables.items():
             self._tensors[path] = scope.get_current_value(variable)
-        compute = self._pretrainer.compute_gradients
-        self._pretrainer.compute_gradients = self._pretrainer.loss_and_gradients
+        compiles = self._pretrainer.compiles_gradients
+        self._pretrainer.compiles_gradients = False
         self._optimizer.flat_state = self
         try:
             with scope, device_kernels(self):
                 yield
         finally:
             self._optimizer.flat_state = None
-            self._pretrainer.compute_gradients = compute
+            self._pretrainer.compiles_gradients = compiles
             self._tensors = {}
             self._sums = {}
 

@@ -37,7 +37,7 @@ def train(pretrainer, first, last):
     """Run eager steps; return the metrics of each."""
     metrics = []
     for step in range(first, last):
-        if step in (0, pretrainer.restart):
+        if step in (0, pretrainer.stages[0]):
             pretrainer.begin(step)
         metrics.append(pretrainer.train_step(batch([16, 12, 9, 16], seed=step)))
     return metrics
