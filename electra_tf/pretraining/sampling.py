@@ -1,11 +1,16 @@
 """Sample replacement tokens from the generator and write them into the text."""
 
+import itertools
 import math
+from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import CorruptedBatch, MaskedBatch
-from electra_tf.pretraining.masking import scatter_tokens
+from electra_tf.config.objectives import Objective
+from electra_tf.errors import InputError
+from electra_tf.pretraining.masking import SpecialTokens, scatter_tokens
 
 
 def sample_gumbel(
@@ -96,3 +101,37 @@ def corrupt(masked: MaskedBatch, sampled_BM: tf.Tensor) -> CorruptedBatch:
     )
     is_fake_BL = tf.cast(corrupted_BL != masked.input_ids_BL, tf.int32)
     return CorruptedBatch(corrupted_BL, is_fake_BL)
+
+
+def scheduled_factor(
+    points: Sequence[tuple[float, float]], progress: tf.Tensor | float
+) -> tf.Tensor:
+    """Return the factor of the temperature at a completed share of training.
+
+    Between points (share, factor) it is linear, outside constant.
+    """
+    factor = tf.constant(points[0][1])
+    for (start, first), (end, last) in itertools.pairwise(points):
+        passed = tf.clip_by_value((progress - start) / (end - start), 0.0, 1.0)
+        factor += (last - first) * passed
+    return factor
+
+
+def fixed_logits(settings: Objective, tokens: SpecialTokens) -> np.ndarray:
+    """Return the logits of a generator without a network, float32 [V].
+
+    All are 0 for `uniform_generator`, log counts for `unigram_generator`.
+    """
+    if not settings.unigram_generator:
+        return np.zeros(tokens.vocabulary_size, np.float32)
+    if tokens.counts_V is None:
+        raise InputError(
+            "objective.unigram_generator has no counts of tokens; run electra-tf "
+            "pretrain, which counts them, or pass token_counts of "
+            "electra_tf.text.pipeline.count_tokens to Pretrainer.from_vocabulary"
+        )
+    counts_V = np.array(tokens.counts_V, np.float64)
+    counts_V[[0, tokens.cls, tokens.sep, tokens.mask]] = 0
+    # A token that never occurs gets a logit that no sample reaches, not -inf, which
+    # would make its cross-entropy infinite.
+    return np.log(np.maximum(counts_V, 1e-9)).astype(np.float32)

@@ -1,15 +1,11 @@
 """Replaced-token detection with a masked-LM generator (ELECTRA paper, section 2)."""
 
-import itertools
 from typing import ClassVar
 
-import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import CorruptedBatch, MaskedBatch
-from electra_tf.config import objectives
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.errors import InputError
 from electra_tf.kernels.rng import SAMPLES, RngStream
 from electra_tf.pretraining.losses import (
     MLMPredictions,
@@ -31,7 +27,13 @@ from electra_tf.pretraining.objectives.common import (
     StepContext,
     encoder_inputs,
 )
-from electra_tf.pretraining.sampling import corrupt, sample_gumbel, sample_inverse_cdf
+from electra_tf.pretraining.sampling import (
+    corrupt,
+    fixed_logits,
+    sample_gumbel,
+    sample_inverse_cdf,
+    scheduled_factor,
+)
 
 
 class ElectraObjective(Objective):
@@ -47,7 +49,7 @@ class ElectraObjective(Objective):
 
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         super().__init__(config, tokens)
-        self._fixed_logits_V = _fixed_logits(config.objective, tokens)
+        self._fixed_logits_V = fixed_logits(config.objective, tokens)
 
     def losses(self, masked: MaskedBatch, context: StepContext) -> Losses:
         """Compute the losses, as sums over these rows."""
@@ -135,19 +137,10 @@ class ElectraObjective(Objective):
         return self.settings.freeze_generator
 
     def _temperature(self, context: StepContext) -> tf.Tensor | float:
-        """Return the sampling temperature at this share of training.
-
-        Between its schedule's points the factor is linear, outside constant.
-        """
-        value, points = self.settings.temperature, self.settings.temperature_schedule
-        if not points:
-            return value
-        factor = tf.constant(points[0][1])
-        for (start, first), (end, last) in itertools.pairwise(points):
-            share = (context.progress - start) / (end - start)
-            passed = tf.clip_by_value(share, 0.0, 1.0)
-            factor += (last - first) * passed
-        return value * factor
+        """Return the sampling temperature at this share of training."""
+        points = self.settings.temperature_schedule
+        factor = scheduled_factor(points, context.progress) if points else 1.0
+        return self.settings.temperature * factor
 
     def _scheduled(self, context: StepContext) -> dict[str, WeightedSum]:
         """Return the temperature as a metric, if it has a schedule."""
@@ -196,23 +189,3 @@ class ElectraObjective(Objective):
             positions=masked.positions_BM,
             layer_ops=context.layer_ops,
         )
-
-
-def _fixed_logits(settings: objectives.Objective, tokens: SpecialTokens) -> np.ndarray:
-    """Return the logits of a generator without a network, float32 [V].
-
-    All are 0 for `uniform_generator`, log counts for `unigram_generator`.
-    """
-    if not settings.unigram_generator:
-        return np.zeros(tokens.vocabulary_size, np.float32)
-    if tokens.counts_V is None:
-        raise InputError(
-            "objective.unigram_generator has no counts of tokens; run electra-tf "
-            "pretrain, which counts them, or pass token_counts of "
-            "electra_tf.text.pipeline.count_tokens to Pretrainer.from_vocabulary"
-        )
-    counts_V = np.array(tokens.counts_V, np.float64)
-    counts_V[[0, tokens.cls, tokens.sep, tokens.mask]] = 0
-    # A token that never occurs gets a logit that no sample reaches, not -inf, which
-    # would make its cross-entropy infinite.
-    return np.log(np.maximum(counts_V, 1e-9)).astype(np.float32)
