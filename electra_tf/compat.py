@@ -7,7 +7,7 @@ need neither.
 """
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 RAISED_AS_IT_IS = "_keras_call_info_injected"
@@ -60,22 +60,6 @@ def dtype_name(dtype: Any) -> str:
 def python_unpickler() -> Any:
     """Return the unpickler in Python, with its `dispatch` (`pickle._Unpickler`)."""
     return pickle._Unpickler
-
-
-def custom_call(
-    operands: Sequence[Any], name: str, settings: str, dtypes: Any, shapes: Any
-) -> list[Any]:
-    """Call a function of another library by name, in a program that XLA compiles."""
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
-    return gen_xla_ops.xla_custom_call_v2(
-        operands=operands,
-        call_target_name=name,
-        backend_config=settings,
-        has_side_effect=False,
-        result_dtypes=dtypes,
-        result_shapes=shapes,
-    )
 
 
 def optimization_barrier(tensor: Any) -> Any:

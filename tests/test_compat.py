@@ -90,20 +90,6 @@ def test_the_unpickler_in_python_has_a_table_of_operations():
         assert callable(getattr(unpickler, name))
 
 
-def test_a_call_names_a_function_and_its_results():
-    @tf.function(jit_compile=True, autograph=False)
-    def call(x):
-        results = [(tf.float32, [2, 3]), (tf.int32, [4])]
-        dtypes, shapes = zip(*results, strict=True)
-        y, z = compat.custom_call([x, x], "a.b", '{"c": 1}', dtypes, shapes)
-        return y, z
-
-    program = call.experimental_get_compiler_ir(tf.zeros([5]))(stage="hlo")
-    assert "(f32[2,3]{1,0}, s32[4]{0}) custom-call(f32[5]{0}" in program
-    assert 'custom_call_target="a.b"' in program
-    assert 'backend_config={"c": 1}' in program
-
-
 def test_a_barrier_returns_its_tensor():
     call = tf.function(compat.optimization_barrier, jit_compile=True)
     assert call(tf.constant([1.0, 2.0])).numpy().tolist() == [1, 2]

@@ -137,8 +137,6 @@ class Optimizer(keras.optimizers.Optimizer):
         super().__init__(learning_rate=schedule, name=name or settings.name)
         self.schedule, self.settings = schedule, settings
         self.multipliers = multipliers
-        self.flat_state: Any = None
-        """A `FlatState` of the tools, which `update` then updates instead."""
         self._strategy = tf.distribute.get_strategy()
 
     @property
@@ -196,10 +194,6 @@ class Optimizer(keras.optimizers.Optimizer):
         """
         return {"m": list(self._means), "v": list(self._squares)}
 
-    def scale_of(self, index: int) -> tuple[bool, float]:
-        """Return whether a variable of `build` decays, and the factor of its rate."""
-        return self._decays[index], self._factors[index]
-
     def apply(
         self, grads: Sequence[Gradient], trainable_variables: Sequence[Variable]
     ) -> None:
@@ -217,10 +211,6 @@ class Optimizer(keras.optimizers.Optimizer):
             Global norm of the summed gradients before clipping, a float32 scalar. If it
             is not finite and `clip_norm` is set, all updated weights become NaN.
         """
-        if self.flat_state is not None:
-            norm = self.flat_state.update(gradients)
-            _native(self.iterations).assign_add(1)
-            return norm
         pairs = zip(gradients, variables, strict=True)
         pairs = [(g, v) for g, v in pairs if g is not None]
         if not pairs:

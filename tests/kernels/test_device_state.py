@@ -11,17 +11,13 @@ from tiny import TOKENS, batch, config, rng
 
 from electra_tf.config.pretraining import OptimizerConfig
 from electra_tf.errors import InputError
-from electra_tf.kernels.device_layer_ops import (
-    DeviceLayerOps,
-    device_kernels,
-    make_layer_ops,
-)
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(ROOT / "tools" / "one_gpu"))
+    from device_layer_ops import DeviceLayerOps
     from flat_state import FlatState, pack, unpack
 
 
@@ -76,15 +72,18 @@ def test_the_update_of_buffers_equals_that_of_each_variable():
     assert all(v.path in updated for v in variables)
 
 
-def test_one_place_selects_the_operations():
-    pretrainer = make()
-    dropout = rng().dropout()
-    assert type(make_layer_ops(dropout, on_cpu=False)) is FusedLayerOps
-    with device_kernels(FlatState(pretrainer)):
-        assert type(make_layer_ops(dropout, on_cpu=False)) is DeviceLayerOps
+def test_a_state_in_use_selects_the_operations():
+    objective = (pretrainer := make()).objective
+
+    def type_of_operations(training):
+        return type(objective.context(rng(), training).layer_ops)
+
+    assert type_of_operations(training=True) is FusedLayerOps
+    with FlatState(pretrainer).used():
+        assert type_of_operations(training=True) is DeviceLayerOps
         # Evaluation has no dropout, and no gradients.
-        assert type(make_layer_ops(None, on_cpu=False)) is FusedLayerOps
-    assert type(make_layer_ops(dropout, on_cpu=True)) is FusedLayerOps
+        assert type_of_operations(training=False) is FusedLayerOps
+    assert type_of_operations(training=True) is FusedLayerOps
 
 
 def calls_of(pretrainer, rows):
@@ -126,6 +125,7 @@ def test_other_optimizers_and_weights_without_gradient_are_errors():
     with pytest.raises(InputError, match="must be adam or adamw"):
         FlatState(make("lamb"))
     pretrainer = make()
-    flat = FlatState(pretrainer)
-    with flat.used(), pytest.raises(InputError, match="must have a gradient"):
-        flat.update([None] * len(pretrainer.trainable_variables))
+    variables = pretrainer.trainable_variables
+    none = [None] * len(variables)
+    with FlatState(pretrainer).used(), pytest.raises(InputError, match="gradient"):
+        pretrainer.optimizer.update(none, variables)

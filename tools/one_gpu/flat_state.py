@@ -1,8 +1,8 @@
 """Weights and slots of Adam as one buffer of a kind, for a step that is exported.
 
 A GPU needs longer to start the updates of hundreds of small tensors than to compute
-them. A buffer holds the weights with equal decay and equal factor of the learning rate;
-checkpoints keep one tensor for each weight.
+them. A buffer holds the weights with equal decay; checkpoints keep one tensor for each
+weight.
 """
 
 import contextlib
@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
+from device_layer_ops import DeviceLayerOps
 
 from electra_tf import compat
 from electra_tf.errors import InputError
-from electra_tf.kernels.device_layer_ops import device_kernels
+from electra_tf.kernels.fused_layer_ops import FusedLayerOps
+from electra_tf.kernels.rng import DropoutSeeds
 from electra_tf.pretraining.pretrainer import Pretrainer
 
 _ALIGNED = 64  # places are multiples of it
@@ -61,7 +63,7 @@ class FlatState:
         self.low_dtype = tf.as_dtype(policy.compute_dtype)
         """Type in which the encoders compute."""
         self._low_paths = _low_paths(pretrainer, self.low_dtype)
-        self._scales: dict[str, tuple[bool, float]] = {}
+        self._decays: dict[str, bool] = {}
         self.regions, sizes = self._layout()
         self.buffers = {
             f"{group}/{kind}": tf.Variable(tf.zeros(size), name=f"{group}/{kind}")
@@ -89,11 +91,11 @@ class FlatState:
         return regions, sizes
 
     def _group(self, paths: list[str]) -> str:
-        index = compat.variable_index(self._optimizer, self._variables[paths[0]])
-        scale = self._optimizer.scale_of(index)
-        names = {value: name for name, value in self._scales.items()}
-        name = names.get(scale, f"flat_{len(names)}")
-        self._scales[name] = scale
+        patterns = self._optimizer.settings.no_decay
+        decays = not any(re.search(pattern, paths[0]) for pattern in patterns)
+        names = {value: name for name, value in self._decays.items()}
+        name = names.get(decays, f"flat_{len(names)}")
+        self._decays[name] = decays
         return name
 
     def layout(self) -> dict[str, Any]:
@@ -153,7 +155,7 @@ class FlatState:
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
         """Let the pretrainer's step read and update the buffers, with GPU kernels."""
-        groups = self._scales
+        groups = self._decays
         self._flat = {g: self.buffers[f"{g}/weights"].read_value() for g in groups}
         self._low = {g: tf.cast(x, self.low_dtype) for g, x in self._flat.items()}
         for path, region in self._regions.items():
@@ -169,17 +171,26 @@ class FlatState:
             self._tensors[path] = scope.get_current_value(variable)
         compiles = self._pretrainer.compiles_gradients
         self._pretrainer.compiles_gradients = False
-        self._optimizer.flat_state = self
+        self._pretrainer.objective.make_layer_ops = self._make_layer_ops
+        self._optimizer.update = self._update
         try:
-            with scope, device_kernels(self):
+            with scope:
                 yield
         finally:
-            self._optimizer.flat_state = None
+            del self._pretrainer.objective.make_layer_ops, self._optimizer.update
             self._pretrainer.compiles_gradients = compiles
             self._tensors = {}
             self._sums = {}
 
-    def update(self, gradients: Sequence[tf.Tensor | None]) -> tf.Tensor:
+    def _make_layer_ops(
+        self, dropout: DropoutSeeds | None, on_cpu: bool
+    ) -> FusedLayerOps:
+        # Without dropout there are no gradients.
+        if dropout is None:
+            return FusedLayerOps(None, on_cpu)
+        return DeviceLayerOps(dropout, self)
+
+    def _update(self, gradients: Sequence[tf.Tensor | None], _: Any) -> tf.Tensor:
         """Clip the gradients and update the buffers; return the gradients' norm."""
         by_path = dict(zip(self._variables, gradients, strict=True))
         if missing := [path for path, g in by_path.items() if g is None]:
@@ -191,11 +202,12 @@ class FlatState:
             for sums in self._sums.values():
                 for first in range(0, len(sums), _FUSED):
                     _add_sums(sums[first : first + _FUSED], by_path)
-            flat = {g: self._flat_gradient(g, by_path) for g in self._scales}
+            flat = {g: self._flat_gradient(g, by_path) for g in self._decays}
             norm = tf.linalg.global_norm(list(flat.values()))
             scalars = self._optimizer.scalars(norm)
             for group, gradient in flat.items():
                 self._update_group(group, gradient, scalars)
+        self._optimizer.iterations.value.assign_add(1)
         return norm
 
     def _flat_gradient(self, group: str, by_path: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -212,16 +224,16 @@ class FlatState:
         return compat.optimization_barrier(tf.concat(parts, 0))
 
     def _update_group(self, group: str, gradient: tf.Tensor, scalars: Any) -> None:
-        settings, (decays, factor) = self._optimizer.settings, self._scales[group]
+        settings = self._optimizer.settings
         weights, mean, square = (self.buffers[f"{group}/{kind}"] for kind in _KINDS)
         if scalars.clip is not None:
             gradient *= scalars.clip
         m = mean + (gradient - mean) * (1 - scalars.beta_1)
         v = square + (tf.square(gradient) - square) * (1 - scalars.beta_2)
-        step = scalars.adam_rate * factor * m / (tf.sqrt(v) + scalars.adam_epsilon)
+        step = scalars.adam_rate * m / (tf.sqrt(v) + scalars.adam_epsilon)
         old = self._flat[group]
-        if decays and settings.weight_decay:
-            old -= scalars.decay * factor * old
+        if self._decays[group] and settings.weight_decay:
+            old -= scalars.decay * old
         for variable, value in ((weights, old - step), (mean, m), (square, v)):
             variable.assign(value)
 

@@ -1,6 +1,6 @@
 """Kernels of a Transformer layer for GPUs, written in JAX's Pallas for Triton.
 
-`electra_tf/kernels/device_layer_ops.py` calls them by name from a step that is
+`device_layer_ops.py` calls them by name from a step that is
 exported; `program.py` puts them into its program. Each takes a buffer of all weights
 without decay and the places of its vectors there, which saves a copy of each vector.
 

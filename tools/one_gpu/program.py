@@ -13,7 +13,7 @@ from jax._src.lib import _jax
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-# A call by `electra_tf/kernels/device_layer_ops.py`.
+# A call by `device_layer_ops.py`.
 _CALL = re.compile(
     r"(?P<result>%\w+) = stablehlo\.custom_call @electra_tf\.(?P<name>\w+)"
     r"\((?P<operands>[^)]*)\) \{.*?backend_config = \"(?P<settings>[^\"]*)\".*?\} : "

@@ -1,7 +1,7 @@
 """Types and functions that all objectives share."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
 import tensorflow as tf
@@ -9,9 +9,8 @@ import tensorflow as tf
 from electra_tf import compat
 from electra_tf.batch import MaskedBatch
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.kernels.device_layer_ops import make_layer_ops
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
-from electra_tf.kernels.rng import RngStream
+from electra_tf.kernels.rng import DropoutSeeds, RngStream
 from electra_tf.model.electra import pretraining_model
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.pretraining.losses import WeightedSum, masked_lm_loss, mlm_predictions
@@ -56,6 +55,8 @@ class Objective:
     """Number of the current stage. `losses` depends on it."""
     denominators: ClassVar[tuple[str, ...]] = ("masked",)
     """Names of the tokens over which the losses are means."""
+    make_layer_ops: Callable[[DropoutSeeds | None, bool], FusedLayerOps] = FusedLayerOps
+    """Function or class that creates the operations of the layers of one step."""
 
     def __init__(self, config: PretrainingConfig, tokens: SpecialTokens):
         training = config.training
@@ -77,7 +78,7 @@ class Objective:
     ) -> StepContext:
         """Return the context of one forward pass."""
         on_cpu = has_only_cpus() and not uses_jit(self._xla)
-        layer_ops = make_layer_ops(rng.dropout() if training else None, on_cpu)
+        layer_ops = self.make_layer_ops(rng.dropout() if training else None, on_cpu)
         return StepContext(rng, training, progress, layer_ops)
 
     def tokens(self, name: str, masked: MaskedBatch) -> tf.Tensor:

@@ -1,21 +1,18 @@
 """Layer operations as calls of GPU kernels, for a step that is exported as a program.
 
-TensorFlow cannot run the calls. `tools/one_gpu/gpu_kernels.py` has the kernels, and
-`program.py` there puts them into the program. `make_layer_ops` selects these operations
-where a step is traced within `device_kernels`.
+TensorFlow cannot run the calls. `gpu_kernels.py` has the kernels, and `program.py` puts
+them into the program. A `FlatState` makes an objective use these operations.
 """
 
-import contextlib
-import contextvars
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from electra_tf import compat
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import DropoutSeeds
 from electra_tf.kernels.weak_functions import custom_gradient
@@ -26,27 +23,6 @@ _SHORTEST = 16  # rows and columns of a matmul within a kernel
 _MOST_SUMS = 128  # partial sums of a kernel for norms
 _BLOCK_VALUES = 4096  # of a program at a time, for norms
 _ATTENTION_BLOCK = 64  # queries or keys at a time
-
-# The `FlatState` of `tools/one_gpu/flat_state.py`: weights in flat buffers.
-_weights = contextvars.ContextVar("weights", default=None)
-
-
-@contextlib.contextmanager
-def device_kernels(weights: Any) -> Iterator[None]:
-    """Use kernels for GPUs in the steps that are traced meanwhile."""
-    token = _weights.set(weights)
-    try:
-        yield
-    finally:
-        _weights.reset(token)
-
-
-def make_layer_ops(dropout: DropoutSeeds | None, on_cpu: bool) -> FusedLayerOps:
-    """Return the operations of a step: those for GPUs within `device_kernels`."""
-    weights = _weights.get()
-    if weights is None or dropout is None:
-        return FusedLayerOps(dropout, on_cpu)
-    return DeviceLayerOps(dropout, weights)
 
 
 class DeviceLayerOps(FusedLayerOps):
@@ -240,8 +216,14 @@ def _call(
 ) -> list[tf.Tensor]:
     """Call a kernel, whose results have the given types and shapes."""
     dtypes, shapes = zip(*results, strict=True)
-    text = json.dumps(settings)
-    return compat.custom_call(operands, PREFIX + name, text, dtypes, shapes)
+    return gen_xla_ops.xla_custom_call_v2(
+        operands=operands,
+        call_target_name=PREFIX + name,
+        backend_config=json.dumps(settings),
+        has_side_effect=False,
+        result_dtypes=dtypes,
+        result_shapes=shapes,
+    )
 
 
 def _attention(
