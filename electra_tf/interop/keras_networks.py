@@ -1,9 +1,9 @@
 """Create the networks of a pre-trained model as Keras layers."""
 
-import dataclasses
 from typing import NamedTuple
 
 from electra_tf.config.model import ModelConfig
+from electra_tf.config.objectives import Electra
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.checkpoint import TrainedRun
@@ -43,7 +43,7 @@ def load_networks(run: TrainedRun, path: str) -> KerasNetworks:
         generator in name for name in weights for generator in generators
     ):
         # Another library's discriminator alone, or one without generator network.
-        objective = dataclasses.replace(objective, uniform_generator=True)
+        objective = Electra(uniform_generator=True)
     with weights_of_zeros():
         model = electra.pretraining_model(shapes, objective)
     model.build()

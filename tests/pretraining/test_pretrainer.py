@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import MASK, TOKENS, batch, config
+from tiny import MASK, TOKENS, batch, config, objective_settings
 
 from electra_tf.config.data import InputConfig
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
@@ -74,7 +74,8 @@ CONFIG = dataclasses.replace(
 
 def make_pretrainer(**changes):
     """Return a compiled pretrainer; `changes` are settings by section."""
-    new = CONFIG
+    objective = objective_settings(**changes.pop("objective", {}))
+    new = dataclasses.replace(CONFIG, objective=objective)
     for section, settings in changes.items():
         settings = dataclasses.replace(getattr(new, section), **settings)
         new = dataclasses.replace(new, **{section: settings})
