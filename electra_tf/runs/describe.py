@@ -14,8 +14,8 @@ from electra_tf.text.pipeline import training_batches
 from electra_tf.text.record_set import RecordSet
 from electra_tf.training.bfloat16 import precision_hints
 from electra_tf.training.checkpoint import steps_at_shares
-from electra_tf.training.steps import iterate, train_runner
-from electra_tf.training.strategy import runs_on_cpu
+from electra_tf.training.loop import train_runner
+from electra_tf.training.strategy import iterate, runs_on_cpu
 
 
 def describe(

@@ -34,8 +34,8 @@ from electra_tf.training.checkpoint import (
     saved_steps,
     training_state,
 )
+from electra_tf.training.evaluation import Evaluation
 from electra_tf.training.optimizer import create_optimizer
-from electra_tf.training.steps import Evaluation
 from electra_tf.training.strategy import check_batch
 
 _COUNTS = "token_counts.npy"  # in a checkpoint, of a unigram generator

@@ -31,16 +31,17 @@ from electra_tf.training.checkpoint import (
     restore,
     steps_at_shares,
 )
-from electra_tf.training.loop import ChiefOutputs, TrainingLoop
+from electra_tf.training.evaluation import Evaluation
+from electra_tf.training.loop import TrainingLoop
 from electra_tf.training.metric_logger import TRAIN, MetricLogger, read_metrics
 from electra_tf.training.optimizer import create_optimizer
+from electra_tf.training.outputs import ChiefOutputs, Outputs
 from electra_tf.training.run_directory import (
     check_resumable,
     lock_token,
     permanent_steps,
     run_lock,
 )
-from electra_tf.training.steps import Evaluation
 from electra_tf.training.strategy import is_chief
 from electra_tf.training.watchdog import Watchdog
 from electra_tf.training.workers import WorkerSync, reraise_worker_errors
@@ -151,7 +152,7 @@ class Run:
                 workers.check(first_step, lock_token(self.model_dir))
             stack.enter_context(reraise_bad_records(records))
             notes.append(self._load_weights(pretrainer, newest, source, records))
-            outputs = None
+            chief = None
             if is_chief(self.devices):
                 _check_space(pretrainer, self.model_dir)
                 notes += self._explain_changed_steps(newest)
@@ -159,16 +160,16 @@ class Run:
                 notes += precision_hints(settings.precision)
                 logger = stack.enter_context(self._open_logger(first_step, notes))
                 health, files = self._health_check().check, experiment.files()
-                outputs = ChiefOutputs(checkpoints, logger, health, metadata, files)
+                chief = ChiefOutputs(checkpoints, logger, health, metadata, files)
             stop_signal = TrainingLoop(
                 pretrainer,
                 self.devices,
                 experiment.config,
                 self._batches,
-                metrics.compute_metrics,
-                experiment.step_flops,
                 self._evaluation(pretrainer, stack),
-                outputs,
+                Outputs(
+                    pretrainer, metrics.compute_metrics, experiment.step_flops, chief
+                ),
                 expect,
             ).run()
         return stop_signal, newest_path(checkpoints.folder)

@@ -1,52 +1,31 @@
-"""Run training steps, log metrics, evaluate, save checkpoints and stop on signals.
+"""Run training steps; log, evaluate, save and stop between two calls of some steps.
 
-A trainer has `trainable_variables`, an `optimizer`
-and `train_step(batch, as_ratios=False)`, which returns metrics as pairs of (total,
-weight). `stages` are the last steps of its stages. `begin(step)` is called before the
-first step and between two stages; it changes `stage`, and with it the train step.
+A trainer has `optimizer` and `train_step(batch, as_ratios=False)`, which returns pairs
+of (total, weight). `stages` are the last steps of its stages; `begin(step)`, called at
+the start and between two, changes `stage`, and with it the train step.
 """
 
 import contextlib
 import dataclasses
 import functools
-import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.errors import InputError
-from electra_tf.training.checkpoint import (
-    CheckpointManager,
-    newest_path,
-    steps_at_shares,
-    training_state,
-)
-from electra_tf.training.metric_logger import MetricLogger
-from electra_tf.training.speed import Metrics, MetricWindow
-from electra_tf.training.steps import iterate, train_runner
-from electra_tf.training.watchdog import no_limit
+from electra_tf.training.checkpoint import steps_at_shares
+from electra_tf.training.outputs import Outputs
+from electra_tf.training.speed import Metrics, MetricWindow, malloc_trim
+from electra_tf.training.strategy import host_of, iterate, timed_batch
+from electra_tf.training.watchdog import StopSignal, no_limit
 from electra_tf.training.workers import WorkerSync
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_MUST_BE_FINITE = ("loss", "gradient_norm")
+_COMPILING = "compiling the train step: a minute or more for large models"
 
-
-@dataclasses.dataclass(frozen=True)
-class ChiefOutputs:
-    """Outputs of the chief, the only process that writes."""
-
-    checkpoints: CheckpointManager
-    metric_logger: MetricLogger
-    health: Callable[[int, Mapping[str, float]], Iterable[str]]
-    """Function of (step, metrics) that returns warnings."""
-    metadata: Mapping[str, Any]
-    """Metadata of every checkpoint."""
-    files: Mapping[str, bytes]
-    """Additional files of every checkpoint, by name."""
+Step = Callable[[Any, tf.Tensor], Metrics]
+"""Function of a replica's rows of a batch and of the number of the step in the call."""
 
 
 @dataclasses.dataclass
@@ -58,19 +37,10 @@ class TrainingLoop:
     config: PretrainingConfig
     make_batches: Callable[..., tf.data.Dataset]
     """Function of the first batch, the host and the number of hosts."""
-    compute_metrics: Callable[[Metrics], dict[str, float]]
-    step_flops: float
     evaluate: Callable[[], Metrics] | None
-    outputs: ChiefOutputs | None
+    outputs: Outputs
     expect: Callable[..., contextlib.AbstractContextManager] = no_limit
     """Limit of the duration of a block: `Watchdog.expect`."""
-
-    def __post_init__(self):
-        settings = self.config.training
-        self._keep_steps = steps_at_shares(settings.keep_at, settings.steps)
-        self._workers = WorkerSync(self.strategy)
-        self._signal = self._stop_signal = 0
-        self._window = MetricWindow()
 
     def run(self) -> int:
         """Train until the last step or a signal, then save a checkpoint.
@@ -79,123 +49,152 @@ class TrainingLoop:
         """
         step = int(self.trainer.optimizer.iterations.numpy())
         self.trainer.begin(step)
-        old_handlers = {s: signal.signal(s, self._store_signal) for s in _SIGNALS}
-        try:
+        self._workers, self._window = WorkerSync(self.strategy), MetricWindow()
+        with StopSignal() as self._signal:
             self._train(step)
             # No worker exits before the chief has written the last checkpoint.
             with self.expect():
                 self._workers.all_gather(0)
-            return self._stop_signal
-        finally:
-            for number, handler in old_handlers.items():
-                signal.signal(number, handler)
+        return self._stop
 
     def _train(self, first: int) -> None:
-        settings = self.config.training
-        for step, count in self._steps(first, settings.steps):
-            is_last = step == settings.steps
-            is_boundary = is_last or step in self.trainer.stages
+        settings, last = self.config.training, self.config.training.steps
+        kept = steps_at_shares(settings.keep_at, last)
+        for step, count in self._steps(first, last, {*kept, *self.trainer.stages}):
+            is_boundary = step == last or step in self.trainer.stages
             if step % settings.log_every == 0 or is_boundary:
-                self._log_metrics(step)
-            if is_boundary and not is_last:
+                self.outputs.log_training(step, self._window, last - step)
+                self._window = self._window.next_window()
+            if is_boundary and step != last:
                 self.trainer.begin(step)
                 self._window = MetricWindow()  # the next call compiles
-            if self.evaluate and (step % settings.evaluate_every == 0 or is_last):
-                self._run_evaluation(step)
-            is_save = step % settings.save_every == 0 or step in self._keep_steps
-            if is_save or is_boundary or self._stop_signal:
-                self._save_checkpoint(step, count)
+            if self.evaluate and (step % settings.evaluate_every == 0 or step == last):
+                self.outputs.set_status("evaluating on held-out records")
+                with self.expect():
+                    metrics = self.evaluate()
+                self.outputs.log_evaluation(step, metrics)
+            is_save = step % settings.save_every == 0 or step in kept
+            if is_save or is_boundary or self._stop:
+                self.outputs.save(step, count)
                 self._window.is_after_save = True
 
-    def _steps(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+    def _steps(self, first: int, last: int, ends: set[int]) -> Iterator[tuple]:
         """Run steps in calls; yield the last step of each and the number of its steps.
 
-        It ends after the call in which a worker has got a signal.
+        A call ends at the steps in `ends` and where a line, an evaluation or a
+        checkpoint is due. The last call is that in which a worker gets a signal.
         """
+        settings, step, self._stop = self.config.training, first, 0
+        periods = settings.log_every, settings.save_every, settings.evaluate_every
         run_steps = train_runner(self.strategy, self.trainer)
-        make_batches = functools.partial(self.make_batches, first)
-        iterator, step = iterate(self.strategy, make_batches), first
-        while step < last and not self._stop_signal:
-            if self._window.is_new:
-                self._set_status("compiling the train step: minutes for large models")
-            count = min(self._window.steps_per_call, self._next_boundary(step) - step)
-            with self.expect(self._window.usual_seconds(count)):
+        iterator = iterate(self.strategy, functools.partial(self.make_batches, first))
+        while step < last and not self._stop:
+            window, is_new = self._window, self._window.is_new
+            if is_new:
+                self.outputs.set_status(_COMPILING)
+            due = [(step // period + 1) * period for period in periods]
+            end = min(last, *due, *(end for end in ends if end > step))
+            count = min(window.steps_per_call, end - step)
+            with self.expect(window.usual_seconds(count)):
                 begin = time.perf_counter()
                 metrics, waited = run_steps(iterator, count)
                 seconds = time.perf_counter() - begin
-                totals = {name: metrics[name][0] for name in _MUST_BE_FINITE}
-                self._check_finite(totals, step, step + count)
+                totals = {n: metrics[n][0] for n in ("loss", "gradient_norm")}
+                self.outputs.check_finite(totals, step, step + count)
                 step += count
-                signals, times = self._workers.all_gather(self._signal, seconds)
-            self._stop_signal = int(max(signals))
-            if self._window.is_new:
-                self._set_status("training")
-            self._window.add(metrics, count, max(times), waited)
+                numbers = self._workers.all_gather(self._signal.number, seconds)
+            self._stop, seconds = int(max(numbers[0])), max(numbers[1])
+            if is_new:
+                self.outputs.set_status("training")
+            window.add(metrics, count, seconds, waited)
             yield step, count
 
-    def _next_boundary(self, step: int) -> int:
-        """Return the next step at which to log, evaluate or save."""
-        settings = self.config.training
-        periods = (settings.log_every, settings.save_every, settings.evaluate_every)
-        boundaries = [(step // period + 1) * period for period in periods]
-        single = {*self._keep_steps, *self.trainer.stages}
-        boundaries += [number for number in single if number > step]
-        return min(*boundaries, settings.steps)
 
-    def _store_signal(self, number: int, _) -> None:
-        """Store a signal; raise KeyboardInterrupt at a second one."""
-        if self._signal:
-            raise KeyboardInterrupt
-        self._signal = number
+class StepRunner:
+    """Runner of any number of steps in one TensorFlow function, on every replica.
 
-    def _check_finite(self, arrays: Mapping[str, Any], first: int, last: int) -> None:
-        """Raise an InputError if any value after step `first` is not finite."""
-        not_finite = [n for n, array in arrays.items() if not np.isfinite(array).all()]
-        if not not_finite:
-            return
-        path = self.outputs and newest_path(self.outputs.checkpoints.folder)
-        begin = f" from --init_checkpoint={path}" if path else ""
-        raise InputError(
-            f"NaN or infinity in {', '.join(not_finite[:3])}, in steps {first + 1:,} "
-            f"to {last:,}; the last good checkpoint: {path or 'none yet'}; start a "
-            f"new run (--model_dir){begin} with a lower optimizer.learning_rate, more "
-            "optimizer.warmup_steps or a smaller optimizer.clip_norm, unless a rerun "
-            "of this command does not reproduce it, which points to faulty hardware"
+    It is traced once for each value of `stage()`; XLA may compile each step.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        step: Step,
+        stage: Callable[[], int] = lambda: 1,
+        jit_compile: bool = False,
+    ):
+        self._strategy, self._step, self._stage = strategy, step, stage
+        self._replicas = strategy.num_replicas_in_sync // host_of(strategy)[1]
+        self.jit_compile = jit_compile
+        self._run_step = tf.function(
+            self._on_replicas, autograph=False, jit_compile=jit_compile or None
         )
+        self._program = tf.function(self._many_steps, autograph=False)
+        self._optimized: set[int] = set()
 
-    def _log_metrics(self, step: int) -> None:
-        window, self._window = self._window, self._window.next_window()
-        if self.outputs is None:
-            return
-        values = self.compute_metrics(window.metrics)
-        # The rate of the update of this step; the others are means over the window.
-        values["learning_rate"] = float(self.trainer.optimizer.schedule(step - 1))
-        tokens = values.pop("tokens")
-        left = self.config.training.steps - step
-        values |= window.speed_metrics(tokens, left, self.step_flops)
-        self.outputs.metric_logger.train(step, values)
-        for warning in self.outputs.health(step, values):
-            self.outputs.metric_logger.log(f"health: {warning}")
+    def __call__(self, iterator: Any, count: int, first: int = 0) -> tuple:
+        """Run `count` steps on the next batches, the first of which has a number.
 
-    def _set_status(self, status: str) -> None:
-        if self.outputs is not None:
-            self.outputs.metric_logger.set_status(status)
+        Return the metrics summed over steps and replicas as pairs of float64 arrays,
+        and the seconds spent waiting for batches.
+        """
+        stage = self._stage()
+        steps, number = tf.constant(count, tf.int64), tf.constant(first, tf.int64)
+        if stage not in self._optimized:
+            # A call without steps optimizes the graph. Memory of the optimization is
+            # freed before the first step allocates its own.
+            self._program(iterator, tf.zeros_like(steps), number, stage)
+            malloc_trim()
+            self._optimized.add(stage)
+        metrics, waited = self._program(iterator, steps, number, stage)
+        return tf.nest.map_structure(lambda t: t.numpy(), metrics), float(waited)
 
-    def _run_evaluation(self, step: int) -> None:
-        self._set_status("evaluating on held-out records")
-        with self.expect():
-            metrics = self.evaluate()
-        if self.outputs is not None:
-            values = self.compute_metrics(metrics)
-            self.outputs.metric_logger.evaluation(step, values)
+    def _many_steps(
+        self, iterator: Any, count: tf.Tensor, first: tf.Tensor, stage: int
+    ) -> tuple[Metrics, tf.Tensor]:
+        def run(index: tf.Tensor, sums: Metrics, waited: tf.Tensor) -> tuple:
+            batch, seconds = timed_batch(iterator)
+            metrics = self._run_step(batch, first + index, stage)
+            sums = tf.nest.map_structure(tf.add, sums, metrics)
+            return index + 1, sums, waited + seconds
 
-    def _save_checkpoint(self, step: int, count: int) -> None:
-        weights, slots = training_state(self.trainer)
-        # The last update may overflow; its loss was computed before.
-        self._check_finite({**weights, **slots}, step - count, step)
-        if self.outputs is None:
-            return
-        # A run that resumes from this checkpoint does not log earlier steps again.
-        self.outputs.metric_logger.sync()
-        files, metadata = self.outputs.files, self.outputs.metadata
-        self.outputs.checkpoints.save(step, weights, slots, files, metadata)
+        spec = iterator.element_spec
+        traced = self._run_step.get_concrete_function(spec, first, stage)
+        zeros = tf.nest.map_structure(
+            lambda t: tf.zeros(t.shape, t.dtype), traced.structured_outputs
+        )
+        start = tf.zeros([], tf.int64), zeros, tf.zeros([], tf.float64)
+        return tf.while_loop(
+            lambda index, *_: index < count, run, start, parallel_iterations=1
+        )[1:]
+
+    def _on_replicas(self, batch: Any, number: tf.Tensor, stage: int) -> Metrics:
+        """Run a step; return its metrics, summed over all replicas."""
+
+        def step(batch: Any) -> Metrics:
+            context, count = tf.distribute.get_replica_context(), self._replicas
+            if count > 1:  # this replica's rows of those of the process
+                index = context.replica_id_in_sync_group % count
+                batch = tf.nest.map_structure(
+                    lambda t: tf.stack(tf.split(t, count))[index], batch
+                )
+            metrics = self._step(batch, number)
+            metrics = tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), metrics)
+            if context.num_replicas_in_sync == 1:
+                return metrics
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, metrics)
+
+        metrics = self._strategy.run(step, (batch,))
+        metrics = self._strategy.experimental_local_results(metrics)[0]
+        return tf.nest.map_structure(lambda x: tf.cast(x, tf.float64), metrics)
+
+
+def train_runner(strategy: tf.distribute.Strategy, trainer: Any) -> StepRunner:
+    """Return a runner of a trainer's steps; `jit_compile` compiles them with XLA."""
+    is_one_device = isinstance(strategy, tf.distribute.OneDeviceStrategy)
+    return StepRunner(
+        strategy,
+        lambda batch, _: trainer.train_step(batch, as_ratios=False),
+        lambda: trainer.stage,
+        bool(trainer.jit_compile) and is_one_device,
+    )

@@ -1,5 +1,6 @@
 """Measure the speed of training: steps and waiting since the last log."""
 
+import ctypes
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -79,3 +80,10 @@ def add_metrics(sums: Mapping[str, Any], metrics: Mapping[str, Any]) -> Metrics:
         name: (sums[name][0] + total, sums[name][1] + weight)
         for name, (total, weight) in metrics.items()
     }
+
+
+def malloc_trim() -> None:
+    """Return freed pages to the system; do nothing if the C library is not glibc."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

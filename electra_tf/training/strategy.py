@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -86,6 +88,32 @@ def host_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
     jobs = resolver.cluster_spec().as_dict()
     workers = [*jobs.get("chief", []), *jobs.get("worker", [])]
     return workers.index(jobs[resolver.task_type][resolver.task_id]), len(workers)
+
+
+def iterate(
+    strategy: tf.distribute.Strategy,
+    make_batches: Callable[[int, int], tf.data.Dataset],
+) -> Any:
+    """Return an endless iterator of this process's rows of each batch.
+
+    `make_batches` is a function of the host and the number of hosts.
+
+    A distributed iterator would wait at its end for up to a minute, for the autotuning
+    thread of a dataset of its own.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    batches = make_batches(*host_of(strategy)).repeat()
+    return iter(batches.with_options(options))
+
+
+def timed_batch(iterator: Any) -> tuple[Any, tf.Tensor]:
+    """Return the next batch and the seconds of waiting for it, within a function."""
+    begin = tf.timestamp()
+    with tf.control_dependencies([begin]):
+        batch = iterator.get_next()
+    with tf.control_dependencies(tf.nest.flatten(batch)):
+        return batch, tf.timestamp() - begin
 
 
 def _workers() -> list[str]:

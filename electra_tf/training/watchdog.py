@@ -125,6 +125,29 @@ class Watchdog:
         )
 
 
+class StopSignal:
+    """Handler of SIGTERM and SIGINT that stores the first one's number, 0 without one.
+
+    At a second one it raises KeyboardInterrupt.
+    """
+
+    def __init__(self):
+        self.number = 0
+
+    def __enter__(self) -> "StopSignal":
+        self._old = {number: signal.signal(number, self._store) for number in _STOPPING}
+        return self
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+    def _store(self, number: int, _) -> None:
+        if self.number:
+            raise KeyboardInterrupt
+        self.number = number
+
+
 def no_limit(usual: float | None = None) -> contextlib.AbstractContextManager:
     """Return a context without a limit, for a process without other workers."""
     return contextlib.nullcontext()

@@ -17,8 +17,9 @@ from electra_tf.pretraining import metrics
 from electra_tf.pretraining import pretrainer as pretrainer_lib
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.pretrainer import Pretrainer
+from electra_tf.training.loop import train_runner
 from electra_tf.training.optimizer import create_optimizer
-from electra_tf.training.steps import iterate, train_runner
+from electra_tf.training.strategy import iterate
 from pretraining.original import Fixture
 
 FILES = (

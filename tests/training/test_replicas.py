@@ -30,10 +30,10 @@ from electra_tf.runs.pretraining import Run
 from electra_tf.text.pipeline import training_batches
 from electra_tf.training import strategy
 from electra_tf.training.checkpoint import open_checkpoint
+from electra_tf.training.loop import StepRunner
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.optimizer import Optimizer, create_optimizer
 from electra_tf.training.schedule import WarmupPolynomialDecay
-from electra_tf.training.steps import StepRunner, iterate
 from training.toy import one_device
 from training.worker_commands import SETS as SMALL
 from training.worker_commands import worker_configs
@@ -302,7 +302,7 @@ def as_mirrored(data, output):
     devices = as_mirrored_run("paper", data, output)
     numbers = tf.data.Dataset.range(8).batch(4, drop_remainder=True)
     runner = StepRunner(devices, rows_of_each_replica)
-    iterator = iterate(devices, lambda *_: numbers)
+    iterator = strategy.iterate(devices, lambda *_: numbers)
     calls = [runner(iterator, 1)[0]["rows"][0] for _ in range(2)]
     rows = [call.astype(int).tolist() for call in calls]
     return {

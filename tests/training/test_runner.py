@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf.training.evaluation import Evaluation
+from electra_tf.training.loop import StepRunner
 from electra_tf.training.speed import add_metrics
-from electra_tf.training.steps import Evaluation, StepRunner, iterate
+from electra_tf.training.strategy import iterate
 from training.toy import Toy, batches, one_device
 
 compiled = functools.partial(StepRunner, jit_compile=True)

@@ -15,9 +15,10 @@ from electra_tf.config.pretraining import (
 from electra_tf.pretraining.health import HealthCheck
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.training.checkpoint import CheckpointManager, steps_at_shares
-from electra_tf.training.loop import ChiefOutputs, TrainingLoop
+from electra_tf.training.loop import TrainingLoop
 from electra_tf.training.metric_logger import MetricLogger
 from electra_tf.training.optimizer import create_optimizer
+from electra_tf.training.outputs import ChiefOutputs, Outputs
 
 
 class Toy:
@@ -76,7 +77,7 @@ def train(toy, folder, evaluate, writes=True, **changes):
     """Train a toy in a folder, from its current step on."""
     defaults = {"log_every": 5, "save_every": 7, "evaluate_every": 2, "keep_at": ()}
     settings = TrainingConfig(**{"steps": 20, **defaults, **changes})
-    step, outputs = int(toy.optimizer.iterations.numpy()), None
+    step, chief = int(toy.optimizer.iterations.numpy()), None
     with contextlib.ExitStack() as stack:
         if writes:
             metric_logger = MetricLogger(
@@ -87,7 +88,7 @@ def train(toy, folder, evaluate, writes=True, **changes):
                 settings.keep,
                 steps_at_shares(settings.keep_at, settings.steps),
             )
-            outputs = ChiefOutputs(
+            chief = ChiefOutputs(
                 checkpoints,
                 stack.enter_context(metric_logger),
                 HealthCheck(settings.steps, 0, 10).check,
@@ -99,8 +100,6 @@ def train(toy, folder, evaluate, writes=True, **changes):
             one_device(),
             PretrainingConfig(training=settings),
             batches,
-            scalar_metrics,
-            100,
             evaluate,
-            outputs,
+            Outputs(toy, scalar_metrics, 100, chief),
         ).run()

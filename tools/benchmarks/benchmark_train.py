@@ -53,9 +53,9 @@ def electra_tf(options: argparse.Namespace) -> Callable[[int], None]:
     from electra_tf.batch import Batch
     from electra_tf.pretraining.masking import SpecialTokens
     from electra_tf.pretraining.pretrainer import Pretrainer
+    from electra_tf.training.loop import train_runner
     from electra_tf.training.optimizer import create_optimizer
-    from electra_tf.training.steps import iterate, train_runner
-    from electra_tf.training.strategy import choose
+    from electra_tf.training.strategy import choose, iterate
 
     config, strategy = read_config(options), choose("one_device")
     size = config.model.vocabulary_size
