@@ -157,7 +157,7 @@ class Run:
                 _check_space(pretrainer, self.model_dir)
                 notes += self._explain_changed_steps(newest)
                 notes += experiment.config_warnings()
-                notes += precision_hints(settings.precision)
+                notes += precision_hints(experiment.config.training.precision)
                 logger = stack.enter_context(self._open_logger(first_step, notes))
                 health, files = self._health_check().check, experiment.files()
                 chief = ChiefOutputs(checkpoints, logger, health, metadata, files)
