@@ -149,7 +149,7 @@ def test_an_answerer_is_scored_on_tables_and_predicts_for_them(
     assert report["examples"] == {"data": 4}
     items = tiny.read_items(model, path)
     assert [(item.id, item.value) for item in items] == [
-        (row["id"], ("who?", CONTEXT)) for row in UNANSWERED
+        (row["id"], (row["question"], CONTEXT)) for row in UNANSWERED
     ]
 
 
