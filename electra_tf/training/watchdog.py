@@ -11,7 +11,6 @@ import math
 import os
 import select
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterator
 _USUAL = 10  # times the usual duration
 _UNKNOWN = 1800.0  # seconds for an operation of unknown duration
 _WAKE = 0  # a byte in the pipe that is no signal
+_STDERR = 2  # `sys.stderr` may have no file
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -29,8 +29,8 @@ def end_process(message: str, status: int = 1) -> None:
 
 
 def _print(message: str) -> None:
-    # Buffers of the main thread may be locked, so they are not flushed.
-    os.write(sys.stderr.fileno(), f"{message}\n".encode())
+    # Buffers of the main thread may be locked, so standard error's file is written.
+    os.write(_STDERR, f"{message}\n".encode())
 
 
 @dataclasses.dataclass
