@@ -49,7 +49,10 @@ FINETUNING = {
     "optimizer.layer_decay": 1.0,
     "training.epochs": 4,
 }
-WEIGHTS = "pretrained", "random"
+WEIGHTS = {
+    "pretrained": "It should score well above 50, which is chance.",
+    "random": "It should stay near 50: the difference is what pre-training was worth.",
+}
 METRICS = {
     "disc_auc": "discriminator: AUC of replaced tokens (chance: 0.5)",
     "disc_loss": "discriminator: loss",
@@ -169,7 +172,7 @@ def command_stages(
     ]  # fmt: skip
     title = "Measure both networks on all held-out text"
     yield Stage(title, "20 seconds", "evaluation.json", command)
-    for weights in WEIGHTS:
+    for weights, note in WEIGHTS.items():
         name = f"classifier_{weights}"
         command = [
             "finetune", "--task=csv", f"--data={path('text', texts.CLASSES)}",
@@ -178,7 +181,9 @@ def command_stages(
             *set_flags({"model.weights": weights, **seed, **FINETUNING}),
         ]  # fmt: skip
         title = f"Fine-tune a classifier from {weights} weights"
-        yield Stage(title, "a minute", f"{name}/results.json", command, QUESTION)
+        yield Stage(
+            title, "a minute", f"{name}/results.json", command, f"{QUESTION} {note}"
+        )
 
 
 def last_step(options: argparse.Namespace) -> str:
