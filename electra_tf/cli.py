@@ -27,7 +27,7 @@ from electra_tf import backend, durable_files
 from electra_tf.config import loader
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import check_new, local_path
-from electra_tf.storage.objects import is_url
+from electra_tf.storage.objects import ObjectFolder, is_url, split_url
 
 # TensorFlow reads the variable only when it is imported. Without an NVIDIA driver it
 # logs an error (level 2) about the missing driver, "failed call to cuInit", so errors
@@ -288,7 +288,7 @@ def check_output(
     if "overwrite" in flag_values:
         remedy = None if flag_values.overwrite else "pass another, or --overwrite"
     if is_url(path):
-        if remedy:
+        if remedy and not _is_report(path):
             check_new(path, f"--{flag}", remedy)
         return
     if not path or durable_files.is_stream(path):
@@ -357,7 +357,14 @@ def _why_not_writable(path: str) -> str | None:
 
 def _is_report(path: str) -> bool:
     """Return whether a file is a report of this package, which no command reads."""
-    with open(path, "rb") as file:
+    if not is_url(path):
+        with open(path, "rb") as file:
+            return _REPORT in file.read(1000)
+    parent, name = split_url(path)
+    folder = ObjectFolder(parent)
+    if folder.info(name) is None:
+        return False
+    with folder.open(name) as file:
         return _REPORT in file.read(1000)
 
 
