@@ -23,7 +23,7 @@ _PACKAGES = ("electra_tf", "keras")
 def warn(text: str) -> None:
     """Warn at the line of the user's code that called this package."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back and frame.f_globals["__name__"].startswith(_PACKAGES):
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(_PACKAGES):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, stacklevel=level)
 
