@@ -46,7 +46,7 @@ class ObjectiveFacts:
     """Parts of the training with losses of their own. With two, generator and
     discriminator have one shape."""
     has_baseline = False
-    """Whether the generator learns from rewards, with a baseline."""
+    """True if the generator learns from rewards, with a baseline."""
 
     disallow_correct = freeze_generator = False
     uniform_generator = unigram_generator = False

@@ -34,7 +34,7 @@ class TransformerEncoder(keras.layers.Layer):
         check_type("shape", shape, EncoderConfig, remedy)
         self.shape, self.seed = shape, seed
         self.remat = remat
-        """Whether the backward pass computes each Transformer layer again."""
+        """True if the backward pass computes each Transformer layer again."""
         seeds = InitializerFactory(seed, shape.initializer_range)
         names = [f"layer_{i}" for i in range(shape.depth)]
         self.embeddings = embeddings or Embeddings(shape, seeds, dtype)

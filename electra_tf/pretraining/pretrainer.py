@@ -72,7 +72,7 @@ class Pretrainer(keras.Model):
         self.core.build((None, None))
         self.built = True
         self.compiles_gradients = uses_jit(config.training.xla)
-        """Whether XLA compiles forward and backward pass."""
+        """True if XLA compiles forward and backward pass."""
 
     @classmethod
     def from_vocabulary(

@@ -32,7 +32,7 @@ class Call(NamedTuple):
     arrays: dict[str, np.ndarray]
     by_rows: bool
     by_name: bool
-    """Whether the answer has the names of classes in place of their order."""
+    """True if the answer has the names of classes in place of their order."""
 
 
 def decode(body: bytes, inputs_of: Mapping[str, Specs], columns: Columns) -> Call:

@@ -120,7 +120,7 @@ def _read_splits(files: Mapping[str, str], reading: Reading) -> dict[str, Split]
 
 
 class _Readings(NamedTuple):
-    """What a label may mean: None where it has no such meaning."""
+    """Meanings of a label; None where it has no such meaning."""
 
     position: int | None  # as a number from 0 or a letter
     text: int | None  # as the text of a choice

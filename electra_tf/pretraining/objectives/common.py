@@ -38,7 +38,7 @@ _TOKENS = {
 
 @dataclasses.dataclass(frozen=True)
 class StepContext:
-    """What a forward pass depends on besides the batch and the weights."""
+    """Inputs of a forward pass besides the batch and the weights."""
 
     rng: RngStream
     """Random numbers of the step, for samples and dropout."""
