@@ -89,7 +89,7 @@ def to_values(values: "pyarrow.Array", name: str) -> list[Any]:
             ).to_pylist()
     try:
         return values.to_pylist()
-    except (ValueError, OverflowError):  # nanoseconds, far years, unknown time zones
+    except (ValueError, OverflowError, KeyError):  # nanoseconds, far years, zones
         pass
     try:
         if types.is_timestamp(kind):
