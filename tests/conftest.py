@@ -77,7 +77,7 @@ def corpus_file(tmp_path_factory):
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory, corpus_file, vocabulary):
     """Return a folder of records of 32 positions in five shards."""
-    from tiny import build_records
+    from tests.tiny import build_records
 
     output = tmp_path_factory.mktemp("records") / "out"
     build_records(corpus_file, output, vocabulary, max_length=32, shards=5)
@@ -105,7 +105,7 @@ def command():
 
 def python(*arguments, **variables):
     """Run Python in a process that finds the modules of the tests."""
-    path = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
+    path = str(ROOT)
     return subprocess.run(
         [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": path, **variables},
@@ -118,10 +118,9 @@ def python(*arguments, **variables):
 @pytest.fixture(scope="session")
 def pretrained(folder, tmp_path_factory):
     """Return a run of three steps, evaluated on its training records."""
-    from tiny import resolve
-    from training.toy import one_device
-
     from electra_tf.runs.pretraining import Run
+    from tests.tiny import resolve
+    from tests.training.toy import one_device
 
     model_dir = tmp_path_factory.mktemp("pretrained") / "run"
     sets = ["training.steps=3", "training.evaluation_batches=null"]

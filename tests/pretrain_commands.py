@@ -6,10 +6,10 @@ import sys
 import time
 
 import pytest
-import tiny
-from conftest import ROOT
 
 from electra_tf.training.metric_logger import read_metrics
+from tests import tiny
+from tests.conftest import ROOT
 
 SETS = (
     *tiny.SETS,

@@ -6,9 +6,9 @@ import importlib
 import shlex
 
 import pytest
-from conftest import ROOT, python
 
 from electra_tf.__main__ import COMMANDS
+from tests.conftest import ROOT, python
 
 PACKAGE = ROOT / "electra_tf"
 

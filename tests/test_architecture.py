@@ -5,9 +5,9 @@ import graphlib
 import re
 
 import pytest
-from conftest import ROOT, python
 
 from electra_tf.__main__ import COMMANDS
+from tests.conftest import ROOT, python
 
 PACKAGE = ROOT / "electra_tf"
 FILES = sorted(PACKAGE.rglob("*.py"))

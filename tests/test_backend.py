@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from conftest import failure, python
+
+from tests.conftest import failure, python
 
 REMEDY = "unset KERAS_BACKEND"
 

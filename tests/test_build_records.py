@@ -12,12 +12,12 @@ import sys
 import time
 
 import pytest
-from conftest import GOLDEN, ROOT, failure, full_disk
 
 import electra_tf.text
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.record_set import open_records
+from tests.conftest import GOLDEN, ROOT, failure, full_disk
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from conftest import failure, full_disk
 
 from electra_tf.text.tokenizer import settings_path
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
+from tests.conftest import failure, full_disk
 
 TEXT = "The quick brown fox, the lazy dog. Números y café para todos.\n" * 50
 

@@ -7,12 +7,12 @@ import sys
 import threading
 
 import pytest
-from conftest import ROOT, python
 
 from electra_tf import cli
 from electra_tf.config import loader
 from electra_tf.errors import InputError
 from electra_tf.runs.html_report import write_page
+from tests.conftest import ROOT, python
 
 NAMES = {
     "max_length": "records.max_length",

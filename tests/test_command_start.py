@@ -4,9 +4,8 @@ import json
 import subprocess
 import sys
 
-from conftest import GOLDEN, ROOT
-
 from electra_tf.__main__ import COMMANDS
+from tests.conftest import GOLDEN, ROOT
 
 SAVED = GOLDEN / "saved"
 RUN, CLASSIFIER, RECORDS = SAVED / "run", SAVED / "classifier", SAVED / "records"

@@ -10,15 +10,15 @@ import re
 import shlex
 
 import pytest
-import tiny
-from conftest import ROOT, python
-from tiny import build_records
 
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.runs.exporting import export_saved_model
 from electra_tf.tasks.classifier import TextClassifier
+from tests import tiny
+from tests.conftest import ROOT, python
+from tests.tiny import build_records
 
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]

@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from conftest import GOLDEN, failure
+from tests.conftest import GOLDEN, failure
 
 
 def test_metrics_equal_those_of_training(here, pretrained, folder, tmp_path):

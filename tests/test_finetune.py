@@ -12,11 +12,11 @@ import time
 
 import numpy as np
 import pytest
-import tiny
-from conftest import ROOT, failure
 
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.training.checkpoint import saved_steps
+from tests import tiny
+from tests.conftest import ROOT, failure
 
 pytestmark = pytest.mark.runs
 

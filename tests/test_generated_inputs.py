@@ -17,10 +17,7 @@ from typing import Any, NamedTuple
 
 import hypothesis
 import pytest
-from conftest import GOLDEN
 from hypothesis import strategies as st
-from mutations import json_like, mutated_bytes, mutated_text, noise, safetensors
-from process_memory import PeakMemory, mapped
 
 from electra_tf import sources
 from electra_tf.config.data import CorpusConfig
@@ -28,6 +25,9 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
+from tests.conftest import GOLDEN
+from tests.mutations import json_like, mutated_bytes, mutated_text, noise, safetensors
+from tests.process_memory import PeakMemory, mapped
 
 pytestmark = pytest.mark.tools
 SAVED, INTEROP = GOLDEN / "saved", GOLDEN / "interop"

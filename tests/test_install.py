@@ -11,7 +11,8 @@ import venv
 import zipfile
 
 import pytest
-from conftest import ROOT, failure
+
+from tests.conftest import ROOT, failure
 
 PACKAGE = ROOT / "electra_tf"
 CONFIGS = sorted(

@@ -8,14 +8,14 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import GOLDEN, RUN, failure
-from object_servers import gcs_server, s3_server
-from pretrain_commands import arguments, file_contents, kill, metric_lines, start
-from training.worker_commands import worker_configs
 
 import electra_tf
 from electra_tf import sources
 from electra_tf.storage.objects import ObjectFolder
+from tests.conftest import GOLDEN, RUN, failure
+from tests.object_servers import gcs_server, s3_server
+from tests.pretrain_commands import arguments, file_contents, kill, metric_lines, start
+from tests.training.worker_commands import worker_configs
 
 SETS = (
     "objective.name=mlm",

@@ -6,9 +6,9 @@ import json
 import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401
-from tiny import SMALL
 
 from electra_tf.text.vocab import SPECIAL_TOKENS
+from tests.tiny import SMALL
 
 LINES = [
     "北京是中华人民共和国的首都。",

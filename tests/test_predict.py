@@ -1,10 +1,10 @@
 """The command: input and output as files and as standard streams."""
 
 import pytest
-import tiny
-from conftest import failure
 
 from electra_tf.tasks.classifier import TextClassifier
+from tests import tiny
+from tests.conftest import failure
 
 
 @pytest.fixture(scope="module")

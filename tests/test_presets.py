@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, RUN
 
 from electra_tf import model_names, preset_files
 from electra_tf.errors import InputError
@@ -14,6 +13,7 @@ from electra_tf.preset_files import preset_folder
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.training.checkpoint import open_checkpoint
+from tests.conftest import ROOT, RUN
 
 sys.path.insert(0, str(ROOT / "tools"))
 import write_preset

@@ -10,8 +10,14 @@ import time
 
 import numpy as np
 import pytest
-from conftest import failure
-from pretrain_commands import (
+
+from electra_tf import cli
+from electra_tf.runs.pretraining import Run
+from electra_tf.training.checkpoint import open_checkpoint, saved_steps
+from electra_tf.training.metric_logger import read_metrics
+from electra_tf.training.run_directory import run_lock
+from tests.conftest import failure
+from tests.pretrain_commands import (
     arguments,
     assert_equal_runs,
     file_contents,
@@ -21,13 +27,7 @@ from pretrain_commands import (
     start,
     wait_for,
 )
-from tiny import build_records
-
-from electra_tf import cli
-from electra_tf.runs.pretraining import Run
-from electra_tf.training.checkpoint import open_checkpoint, saved_steps
-from electra_tf.training.metric_logger import read_metrics
-from electra_tf.training.run_directory import run_lock
+from tests.tiny import build_records
 
 pytestmark = pytest.mark.runs
 

@@ -5,11 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import failure
-from pretrain_commands import arguments
 
 from electra_tf.training.checkpoint import open_checkpoint
 from electra_tf.training.metric_logger import read_metrics
+from tests.conftest import failure
+from tests.pretrain_commands import arguments
 
 BAD = {
     "a typo": (["training.stpes=3"], {}, "did you mean `training.steps`?"),

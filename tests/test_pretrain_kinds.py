@@ -4,12 +4,12 @@ import shutil
 
 import numpy as np
 import pytest
-import tiny
-from conftest import failure
-from pretrain_commands import arguments, assert_equal_runs, resume
 
 from electra_tf.training.checkpoint import open_checkpoint, saved_steps
 from electra_tf.training.metric_logger import read_metrics
+from tests import tiny
+from tests.conftest import failure
+from tests.pretrain_commands import arguments, assert_equal_runs, resume
 
 pytestmark = pytest.mark.runs
 

@@ -9,12 +9,12 @@ import textwrap
 import keras
 import numpy as np
 import pytest
-from conftest import GOLDEN, ROOT, RUN, python
 
 import electra_tf
 from electra_tf import sources
 from electra_tf.tasks.defaults import complete_settings
 from electra_tf.training.checkpoint import saved_steps
+from tests.conftest import GOLDEN, ROOT, RUN, python
 
 SAVED = GOLDEN / "saved"
 VOCABULARY = str(GOLDEN / "vocab.txt")

@@ -12,7 +12,8 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT
+
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.tools
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from conftest import GOLDEN
+
+from tests.conftest import GOLDEN
 
 SAVED = GOLDEN / "saved"
 MODELS = ("classifier", "regressor", "tagger", "answerer")

@@ -4,8 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-import tiny
-from conftest import GOLDEN
 
 from electra_tf import sources
 from electra_tf.errors import InputError
@@ -15,6 +13,8 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs import finetuning, pretraining
 from electra_tf.serving import export
 from electra_tf.sources import path_below_encoder
+from tests import tiny
+from tests.conftest import GOLDEN
 
 SAVED = GOLDEN / "saved"
 TOKENS = SpecialTokens.from_vocabulary(tiny.vocabulary())

@@ -5,7 +5,8 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import ROOT
+
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.tools
 

@@ -1,7 +1,8 @@
 """Test that the benchmarks run and print consistent numbers."""
 
 import pytest
-from conftest import ROOT, python
+
+from tests.conftest import ROOT, python
 
 pytestmark = pytest.mark.tools
 TINY = f"--config={ROOT / 'configs' / 'tiny.yaml'}"

@@ -7,7 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, python
+
+from tests.conftest import ROOT, python
 
 pytest.importorskip("jax", reason="needs the extra tpu-check or gpu-check")
 pytestmark = pytest.mark.tools
@@ -32,7 +33,7 @@ def run_without_tensorflow(folder):
 @pytest.fixture(scope="module")
 def half_run(folder, tmp_path_factory):
     """Return a run of 6 steps, and a copy that has completed 3 of them."""
-    from tiny import SETS
+    from tests.tiny import SETS
 
     whole = tmp_path_factory.mktemp("moved") / "whole"
     result = python(
@@ -49,7 +50,8 @@ def half_run(folder, tmp_path_factory):
 @pytest.mark.parametrize("first", [0, 3])
 def test_a_run_that_was_moved_equals_one_that_stayed(folder, half_run, tmp_path, first):
     from safetensors.numpy import load_file
-    from tiny import SETS
+
+    from tests.tiny import SETS
 
     whole, run, step = half_run[0], tmp_path / "run", tmp_path / "step"
     options = f"--run={run}", f"--folder={step}"

@@ -6,10 +6,10 @@ import runpy
 
 import pytest
 import yaml
-from conftest import ROOT, python
 from scipy import stats
 
 from electra_tf.errors import InputError
+from tests.conftest import ROOT, python
 
 PROGRAM = ROOT / "tools" / "reproduce_lib" / "reproduce.py"
 PAPER = PROGRAM.with_name("paper.yaml")

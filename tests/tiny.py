@@ -13,7 +13,6 @@ import keras
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
-from conftest import GOLDEN
 
 from electra_tf import sources
 from electra_tf.batch import Batch
@@ -40,6 +39,7 @@ from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CONFIG, CheckpointManager
 from electra_tf.training.optimizer import create_optimizer
+from tests.conftest import GOLDEN
 
 # Arguments `--set` of a small run of the commands; later ones replace earlier ones.
 SETS = (

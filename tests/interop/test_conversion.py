@@ -8,9 +8,6 @@ import re
 import numpy as np
 import pytest
 import safetensors.numpy
-import tiny
-from conftest import GOLDEN as ALL_GOLDEN
-from conftest import ROOT, full_disk
 
 import electra_tf
 from electra_tf import sources
@@ -28,7 +25,10 @@ from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import find_tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CONFIG, assign, open_checkpoint
-from interop.numpy_forward import hidden_states, logits, prove
+from tests import tiny
+from tests.conftest import GOLDEN as ALL_GOLDEN
+from tests.conftest import ROOT, full_disk
+from tests.interop.numpy_forward import hidden_states, logits, prove
 
 GOLDEN = ALL_GOLDEN / "interop"
 DISCRIMINATOR = str(GOLDEN / "huggingface_discriminator")

@@ -6,13 +6,13 @@ import pathlib
 import numpy as np
 import pytest
 import safetensors.numpy
-import tiny
-from conftest import GOLDEN
 
 import electra_tf
 from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.runs.conversion import convert_checkpoint
+from tests import tiny
+from tests.conftest import GOLDEN
 
 WIDTH, POSITIONS, PAD = 12, 10, 1
 # As klue's: [PAD] has the id that pad_token_id names.

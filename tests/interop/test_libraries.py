@@ -15,12 +15,12 @@ import subprocess
 
 import numpy as np
 import pytest
-import tiny
 
 import electra_tf
 from electra_tf.runs.conversion import convert_checkpoint
-from interop.numpy_forward import hidden_states
-from interop.test_conversion import every_layer, load_electra
+from tests import tiny
+from tests.interop.numpy_forward import hidden_states
+from tests.interop.test_conversion import every_layer, load_electra
 
 pytestmark = pytest.mark.tools
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-import tiny
-from conftest import GOLDEN as ALL_GOLDEN
-from conftest import failure
 
 import electra_tf
 from electra_tf import sources
@@ -25,6 +22,9 @@ from electra_tf.runs.evaluation import evaluate_checkpoint
 from electra_tf.runs.exporting import load_exportable
 from electra_tf.runs.scoring import TextScorer
 from electra_tf.training.checkpoint import CHECKPOINT_FILES
+from tests import tiny
+from tests.conftest import GOLDEN as ALL_GOLDEN
+from tests.conftest import failure
 
 GOLDEN = ALL_GOLDEN / "interop"
 DISCRIMINATOR = GOLDEN / "huggingface_discriminator"

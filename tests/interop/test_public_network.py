@@ -13,9 +13,9 @@ import zipfile
 
 import numpy as np
 import pytest
-from conftest import python
 
 import electra_tf
+from tests.conftest import python
 
 pytestmark = pytest.mark.tools
 # In a process of its own: PyTorch's compiler and TensorFlow do not share one.

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-import tiny
-from conftest import GOLDEN as ALL_GOLDEN
 from tokenizers import BertWordPieceTokenizer
 
 import electra_tf
@@ -21,8 +19,10 @@ from electra_tf.interop import formats
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import PAD, Vocabulary
-from interop.numpy_forward import prove
-from interop.test_conversion import MASK, REAL, SEGMENTS, TOKENS
+from tests import tiny
+from tests.conftest import GOLDEN as ALL_GOLDEN
+from tests.interop.numpy_forward import prove
+from tests.interop.test_conversion import MASK, REAL, SEGMENTS, TOKENS
 
 GOLDEN = ALL_GOLDEN / "interop"
 HALVES = ("discriminator", "generator")

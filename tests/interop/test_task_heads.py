@@ -6,9 +6,6 @@ import json
 import numpy as np
 import pytest
 import safetensors.numpy
-import tiny
-from conftest import GOLDEN as ALL_GOLDEN
-from conftest import failure
 
 import electra_tf
 from electra_tf import sources
@@ -19,8 +16,11 @@ from electra_tf.runs.exporting import load_exportable
 from electra_tf.serving.export_options import IDS
 from electra_tf.tasks.classifier import TextRegressor
 from electra_tf.tasks.data.schemes import learned_scheme
-from interop.numpy_forward import prove
-from interop.test_conversion import MASK, REAL, SEGMENTS, TOKENS
+from tests import tiny
+from tests.conftest import GOLDEN as ALL_GOLDEN
+from tests.conftest import failure
+from tests.interop.numpy_forward import prove
+from tests.interop.test_conversion import MASK, REAL, SEGMENTS, TOKENS
 
 GOLDEN = ALL_GOLDEN / "interop" / "huggingface_discriminator"
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")

@@ -8,7 +8,6 @@ import pathlib
 import numpy as np
 import pytest
 import safetensors.numpy
-from conftest import GOLDEN, failure
 
 import electra_tf
 from electra_tf import sources
@@ -18,6 +17,7 @@ from electra_tf.interop.names import LAYOUTS, Layout
 from electra_tf.interop.network import Network
 from electra_tf.interop.pretrained import PretrainedModel, choose_tokenizer
 from electra_tf.runs.conversion import convert_checkpoint
+from tests.conftest import GOLDEN, failure
 
 SOURCE = GOLDEN / "interop" / "huggingface_discriminator"
 FILE, SIZES = "toy.npz", "toy.json"

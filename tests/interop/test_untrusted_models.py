@@ -15,8 +15,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
-from conftest import GOLDEN as ALL_GOLDEN
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from electra_tf.errors import InputError
@@ -27,6 +25,8 @@ from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint
 from electra_tf.untrusted_files import read_json
+from tests import tiny
+from tests.conftest import GOLDEN as ALL_GOLDEN
 
 GOLDEN = ALL_GOLDEN / "interop"
 DISCRIMINATOR = GOLDEN / "huggingface_discriminator"

@@ -6,10 +6,10 @@ import struct
 import zipfile
 
 import pytest
-from conftest import GOLDEN as ALL_GOLDEN
 
 from electra_tf.interop.torch_file import read_torch_file
-from interop.test_untrusted_models import refused
+from tests.conftest import GOLDEN as ALL_GOLDEN
+from tests.interop.test_untrusted_models import refused
 
 GOLDEN = ALL_GOLDEN / "interop"
 BOMB = 256 * 2**20

@@ -5,8 +5,6 @@ import re
 
 import numpy as np
 import pytest
-import tiny
-from tiny import resolve
 
 from electra_tf import sources
 from electra_tf.config.data import TokenizationConfig
@@ -18,6 +16,8 @@ from electra_tf.runs.experiment import Experiment
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from electra_tf.training.checkpoint import open_checkpoint, training_state
+from tests import tiny
+from tests.tiny import resolve
 
 MAIN, GENERATOR = "electra/discriminator", "electra/generator"
 PROPOSAL = "--set objective.name=mlm"

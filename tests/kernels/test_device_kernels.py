@@ -7,9 +7,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT
 
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
+from tests.conftest import ROOT
 
 pytest.importorskip("jax", reason="needs the extra tpu-check or gpu-check")
 import jax

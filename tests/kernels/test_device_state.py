@@ -6,14 +6,14 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT
-from tiny import TOKENS, batch, config, rng
 
 from electra_tf.config.pretraining import OptimizerConfig
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
+from tests.conftest import ROOT
+from tests.tiny import TOKENS, batch, config, rng
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(ROOT / "tools" / "one_gpu"))

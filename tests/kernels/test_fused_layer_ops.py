@@ -6,13 +6,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import in_every_mode
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import TRAINING, apply_dropout, make_rng
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import Embeddings, InitializerFactory
+from tests.tiny import in_every_mode
 
 RANDOM = np.random.default_rng(0)
 OFF, ON = keras.layers.Dropout(0.0), keras.layers.Dropout(0.3)

@@ -3,7 +3,6 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import chi_square, in_every_mode
 
 from electra_tf.kernels.rng import (
     DROPOUT,
@@ -16,6 +15,7 @@ from electra_tf.kernels.rng import (
     apply_dropout,
     make_rng,
 )
+from tests.tiny import chi_square, in_every_mode
 
 
 def rng(seed=0, kind=TRAINING, step=0, first_row=0):

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import VOCABULARY, config, encoder_inputs
 
 from electra_tf.model.cost import recomputed_flops, step_flops
 from electra_tf.model.electra import ElectraPair, bert
+from tests.tiny import VOCABULARY, config, encoder_inputs
 
 ROWS, LENGTH, MASKED = 3, 12, 2  # 15% of 12 positions
 

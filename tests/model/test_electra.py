@@ -5,13 +5,13 @@ import re
 import keras
 import numpy as np
 import pytest
-from conftest import GOLDEN
-from pretraining.original import our_name
-from tiny import config, encoder_inputs
 
 from electra_tf.config.loader import load_config
 from electra_tf.config.model import ModelConfig
 from electra_tf.model.electra import ElectraPair, bert
+from tests.conftest import GOLDEN
+from tests.pretraining.original import our_name
+from tests.tiny import config, encoder_inputs
 
 VOCABULARY = 30522
 INPUTS = encoder_inputs()

@@ -8,8 +8,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN
-from pretraining.original import our_name
 from scipy import special
 
 from electra_tf.config.model import EncoderConfig, ModelConfig
@@ -24,6 +22,8 @@ from electra_tf.model.heads import (
 from electra_tf.model.transformer import InitializerFactory
 from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.tasks.losses import class_loss, score_loss, span_loss, tag_loss
+from tests.conftest import GOLDEN
+from tests.pretraining.original import our_name
 
 WIDTH, EMBEDDING, VOCABULARY, LENGTH = 16, 8, 50, 7
 RANDOM = np.random.default_rng(0)

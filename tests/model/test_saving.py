@@ -5,17 +5,17 @@ import json
 import keras
 import numpy as np
 import pytest
-from tiny import (
+
+from electra_tf.errors import InputError
+from electra_tf.tasks.encoder import Encoder
+from electra_tf.tasks.pretrained_heads import Electra, MaskedLanguageModel
+from tests.tiny import (
     ENCODER_INPUTS,
     config,
     encoder_inputs,
     functional_model,
     symbolic_inputs,
 )
-
-from electra_tf.errors import InputError
-from electra_tf.tasks.encoder import Encoder
-from electra_tf.tasks.pretrained_heads import Electra, MaskedLanguageModel
 
 SETTINGS = config(depth=2).model
 SHAPE = SETTINGS.encoder

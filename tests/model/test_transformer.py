@@ -4,19 +4,19 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import (
-    ENCODER_INPUTS,
-    config,
-    encoder_inputs,
-    functional_model,
-    symbolic_inputs,
-)
 
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.model.layer_ops import LayerOps, gelu
 from electra_tf.tasks.encoder import Encoder
+from tests.tiny import (
+    ENCODER_INPUTS,
+    config,
+    encoder_inputs,
+    functional_model,
+    symbolic_inputs,
+)
 
 
 def shape_of(**changes):

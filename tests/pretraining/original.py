@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import tensorflow as tf
-from conftest import GOLDEN
 
 from electra_tf.batch import Batch
 from electra_tf.config.data import RecordsConfig
@@ -18,6 +17,7 @@ from electra_tf.pretraining.masking import (
     written_by_original,
 )
 from electra_tf.pretraining.pretrainer import Pretrainer
+from tests.conftest import GOLDEN
 
 _PARTS = (  # of a name: the original's, this project's
     ("attention/self/", "attention/"),

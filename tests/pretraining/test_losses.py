@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import in_every_mode, log_softmax
 
 from electra_tf.pretraining import losses
 from electra_tf.pretraining.losses import mlm_predictions, replaced_token_loss
+from tests.tiny import in_every_mode, log_softmax
 
 RANDOM = np.random.default_rng(0)
 LOGITS_BMV = RANDOM.normal(scale=3, size=(4, 3, 11)).astype(np.float32)

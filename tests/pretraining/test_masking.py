@@ -7,7 +7,17 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import (
+
+from electra_tf.batch import Batch
+from electra_tf.config.pretraining import MaskingConfig
+from electra_tf.kernels.rng import TRAINING, make_rng
+from electra_tf.pretraining.masking import (
+    Masker,
+    maskable,
+    sample_whole_words,
+    word_starts,
+)
+from tests.tiny import (
     CLS,
     LENGTH,
     MASK,
@@ -19,16 +29,6 @@ from tiny import (
     in_every_mode,
     masked_positions,
     rng,
-)
-
-from electra_tf.batch import Batch
-from electra_tf.config.pretraining import MaskingConfig
-from electra_tf.kernels.rng import TRAINING, make_rng
-from electra_tf.pretraining.masking import (
-    Masker,
-    maskable,
-    sample_whole_words,
-    word_starts,
 )
 
 SCHEMES = ("paper", "whole_word", "original")

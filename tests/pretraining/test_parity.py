@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.pretraining.sampling import corrupt, sample_gumbel
-from pretraining.original import Fixture
+from tests.pretraining.original import Fixture
 
 FILES = ("pretraining.npz", "pretraining_tied.npz", "pretraining_untied_embeddings.npz")
 

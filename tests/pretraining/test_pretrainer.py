@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import MASK, TOKENS, batch, config, objective_settings
 
 from electra_tf.config.data import InputConfig
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
@@ -20,7 +19,8 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.loop import train_runner
 from electra_tf.training.optimizer import create_optimizer
 from electra_tf.training.strategy import iterate
-from pretraining.original import Fixture
+from tests.pretraining.original import Fixture
+from tests.tiny import MASK, TOKENS, batch, config, objective_settings
 
 FILES = (
     ("pretraining.npz", 5),

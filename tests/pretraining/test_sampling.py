@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import MASK, batch, chi_square, in_every_mode, log_softmax
 
 from electra_tf.kernels.rng import SAMPLES, TRAINING, make_rng
 from electra_tf.pretraining.masking import apply_mask
 from electra_tf.pretraining.sampling import corrupt, sample_gumbel, sample_inverse_cdf
+from tests.tiny import MASK, batch, chi_square, in_every_mode, log_softmax
 
 DRAWS = 20_000
 LOGITS = np.array([0.0, 1.0, -1.0, 2.0, 0.5, -4.0], np.float32)

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import log_softmax
 
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
+from tests.tiny import log_softmax
 
 POSITIONS, SIZE, WIDTH = 11, 23, 5
 

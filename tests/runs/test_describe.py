@@ -4,9 +4,9 @@ import math
 import re
 
 import tensorflow as tf
-from tiny import resolve
 
 from electra_tf.runs import describe
+from tests.tiny import resolve
 
 NO_WEIGHTS = lambda pretrainer: None  # noqa: E731
 

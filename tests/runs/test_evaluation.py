@@ -2,10 +2,10 @@
 
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN
 
 from electra_tf.errors import InputError
 from electra_tf.runs.evaluation import evaluate_checkpoint
+from tests.conftest import GOLDEN
 
 
 def test_a_discriminator_alone_is_not_evaluated():

@@ -3,14 +3,14 @@ import shutil
 
 import numpy as np
 import pytest
-import tiny
-from conftest import GOLDEN
-from tiny import resolve
 
 from electra_tf.errors import InputError
 from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.text.pipeline import training_batches
 from electra_tf.training.checkpoint import open_checkpoint
+from tests import tiny
+from tests.conftest import GOLDEN
+from tests.tiny import resolve
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from unittest import mock
 
 import pytest
 import tensorflow as tf
-from conftest import ROOT
 
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig
@@ -14,6 +13,7 @@ from electra_tf.errors import InputError
 from electra_tf.runs import finetuning
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.text.tokenizer import WordPieceTokenizer
+from tests.conftest import ROOT
 
 SHAPE = EncoderConfig(
     depth=1, width=8, embedding=8, heads=1, feed_forward=16, vocabulary_size=1000,

@@ -8,11 +8,11 @@ import re
 
 import numpy as np
 import pytest
-from serving.browser import chromium
 
 from electra_tf.runs.html_report import Section, write_report
 from electra_tf.tasks.class_report import class_report, label_set_report
 from electra_tf.tasks.score import Mistake
+from tests.serving.browser import chromium
 
 MARKUP = "<img src=http://x.test/a onerror=\"document.title='hacked'\"></td>&amp;"
 LABELS = ["bad", MARKUP, "جيد"]

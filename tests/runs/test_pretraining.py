@@ -4,10 +4,10 @@ import pathlib
 import traceback
 
 import pytest
-from tiny import SMALL
 
 from electra_tf.pretraining.objectives.electra import ElectraObjective
 from electra_tf.runs import pretraining
+from tests.tiny import SMALL
 
 
 def test_five_files_lie_between_the_command_and_the_losses(

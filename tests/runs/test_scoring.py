@@ -5,14 +5,14 @@ import lzma
 
 import numpy as np
 import pytest
-from conftest import failure
-from tiny import resolve
 
 from electra_tf.config.objectives import OBJECTIVES
 from electra_tf.errors import InputError
 from electra_tf.model.electra import ElectraPair
 from electra_tf.runs.scoring import TextScorer
 from electra_tf.text.vocab import CLS, MASK, SEP
+from tests.conftest import failure
+from tests.tiny import resolve
 
 TEXTS = ["the cat", "a", "the quick brown fox , and the other one", "b c d e f g h i"]
 RULE_OF = {

@@ -4,7 +4,6 @@ import functools
 import os
 
 import tensorflow as tf
-import tiny
 
 from electra_tf.serving.export import ASSETS_EXTRA, max_difference, write_metadata
 from electra_tf.serving.export_options import SIGNATURES
@@ -14,6 +13,7 @@ from electra_tf.tasks.choice_classifier import ChoiceClassifier
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.token_classifier import TokenClassifier
+from tests import tiny
 
 LABELS = ("bad", "good", "neither")
 

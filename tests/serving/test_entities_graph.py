@@ -5,7 +5,6 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
 
 from electra_tf.serving.text_graph import WordTags
 from electra_tf.tasks.data.schemes import SCHEMES, as_span_tags, to_scheme
@@ -13,6 +12,7 @@ from electra_tf.tasks.span_metric import GraphSpans
 from electra_tf.tasks.token_classifier import find_entities, split_text
 from electra_tf.text.graph_tokenizer import WordOffsets
 from electra_tf.text.tokenizer import WordPieceTokenizer
+from tests import tiny
 
 TAGS = ("O", *(f"{mark}-{kind}" for kind in ("B", "x-y", "é") for mark in "BIES"))
 

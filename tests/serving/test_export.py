@@ -11,7 +11,6 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import failure
 
 from electra_tf.errors import InputError
 from electra_tf.runs import exporting
@@ -20,7 +19,8 @@ from electra_tf.serving.export import ABOUT, ASSETS_EXTRA, WARMUP
 from electra_tf.serving.export_options import IDS
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
-from serving.exports import LABELS, exported, graph_operations, model
+from tests.conftest import failure
+from tests.serving.exports import LABELS, exported, graph_operations, model
 
 
 @pytest.fixture(scope="module")

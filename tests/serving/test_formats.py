@@ -15,7 +15,7 @@ from electra_tf.serving import export
 from electra_tf.serving.export import ASSETS_EXTRA, max_difference
 from electra_tf.serving.export_options import FORMATS_OF_IDS, IDS, check_arguments
 from electra_tf.serving.formats import litert, onnx
-from serving.exports import exported, model
+from tests.serving.exports import exported, model
 
 HEADS = ("tagger", "answerer", "separate_spans", "pooled_pairs", "regressor")
 SHAPES = [(1, 5), (3, 17), (1, 32), (3, 32), (0, 5), (1, 5)]

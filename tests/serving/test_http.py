@@ -12,17 +12,17 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, failure
-from generated_texts import random_texts
 
 from electra_tf.runs.exporting import open_servable
 from electra_tf.serving.export_options import IDS
 from electra_tf.serving.http_servable import Servable, ServableSignature, servable_of
-from serving.exports import LABELS, exported, model, write_version
+from tests.conftest import ROOT, failure
+from tests.generated_texts import random_texts
+from tests.serving.exports import LABELS, exported, model, write_version
 
 pytest.importorskip("aiohttp", reason="needs the extra `http`")
 
-from serving.http_client import Client, running
+from tests.serving.http_client import Client, running
 
 TEXTS = ["the film", "Café 🙂", ""]
 HEAD = b"POST /v1/models/sst2:predict HTTP/1.1\r\nHost: localhost\r\n"

@@ -8,12 +8,12 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.serving.http_servable import Servable, ServableSignature, servable_of
-from serving.browser import chromium
-from serving.exports import LABELS, exported
+from tests.serving.browser import chromium
+from tests.serving.exports import LABELS, exported
 
 pytest.importorskip("aiohttp", reason="needs the extra `http`")
 
-from serving.http_client import running
+from tests.serving.http_client import running
 
 pytestmark = pytest.mark.tools
 MARKUP = "<img src=x onerror=\"document.title='hacked'\">"

@@ -12,7 +12,7 @@ from electra_tf.serving.http_servable import Servable, ServableSignature
 
 pytest.importorskip("aiohttp", reason="needs the extra `http`")
 
-from serving.http_client import running
+from tests.serving.http_client import running
 
 NUMBERS = {"x": tf.TensorSpec([None], tf.int32, "x")}
 

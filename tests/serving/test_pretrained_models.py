@@ -5,7 +5,6 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import pretraining_settings, save_checkpoint
 
 from electra_tf import sources
 from electra_tf.config.objectives import OBJECTIVES
@@ -19,7 +18,8 @@ from electra_tf.serving.served_checkpoints import (
     top_proposals,
 )
 from electra_tf.text.vocab import MASK
-from serving.exports import assert_equals_keras, call, graph_operations
+from tests.serving.exports import assert_equals_keras, call, graph_operations
+from tests.tiny import pretraining_settings, save_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.serving.export_options import RequestLimits
@@ -12,6 +11,7 @@ from electra_tf.serving.signatures import (
     text_signature,
     token_signature,
 )
+from tests import tiny
 
 LIMITS = RequestLimits(rows=3, bytes=10, positions=640)
 

@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
 
 from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.serving.spans_graph import GraphWindows, graph_answers
@@ -14,7 +13,8 @@ from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.spans import decode_answers
 from electra_tf.tasks.windows import make_features
 from electra_tf.text.tokenizer import WordPieceTokenizer
-from serving.test_windows_graph import columns, pairs
+from tests import tiny
+from tests.serving.test_windows_graph import columns, pairs
 
 RULE = tiny.windows(16, 5, 4)
 DECODING = TaskModelConfig(n_best=4, max_answer_length=6)

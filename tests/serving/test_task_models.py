@@ -14,7 +14,7 @@ from electra_tf.serving.export_options import IDS
 from electra_tf.serving.served_tasks import task_export, to_float32
 from electra_tf.serving.signatures import encode_texts
 from electra_tf.tasks.text_model import TextModel
-from serving.exports import (
+from tests.serving.exports import (
     LABELS,
     MODELS,
     assert_equals_keras,

@@ -5,13 +5,13 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
 
 from electra_tf.serving.export_options import RequestLimits
 from electra_tf.serving.spans_graph import GraphWindows
 from electra_tf.tasks.data.squad_json import Question
 from electra_tf.tasks.windows import make_features, split_words
 from electra_tf.text.tokenizer import WordPieceTokenizer
+from tests import tiny
 
 WORDS = (
     *("the", "file,", "configuration", "(ΟΔΟΣ)", "中文", "cafe\u0301", "\u0301"),

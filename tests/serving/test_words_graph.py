@@ -5,13 +5,13 @@ import random
 
 import pytest
 import tensorflow as tf
-import tiny
 
 from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.text_graph import GraphWords, split_words
 from electra_tf.tasks.span_metric import GraphSpans
 from electra_tf.tasks.token_classifier import TokenClassifier
 from electra_tf.text.tokenizer import WordPieceTokenizer
+from tests import tiny
 
 TAGS = ("A", "B", "C", "D")
 WORDS = (

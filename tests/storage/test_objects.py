@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
 
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder, is_url, split_url
+from tests.conftest import ROOT
 
 
 def test_urls_are_recognised():

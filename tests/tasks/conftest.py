@@ -5,10 +5,10 @@ import json
 import lzma
 
 import pytest
-import tiny
-from conftest import GOLDEN
 
 from electra_tf.text.tokenizer import WordPieceTokenizer
+from tests import tiny
+from tests.conftest import GOLDEN
 
 
 @pytest.fixture

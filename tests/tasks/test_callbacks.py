@@ -1,13 +1,13 @@
 """TrialCheckpoint: selection of an epoch, early stopping, exact resuming."""
 
 import pytest
-import tiny
 
 from electra_tf.config.finetuning import FitConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.tasks.trials import TrialCheckpoint
 from electra_tf.training.checkpoint import saved_steps
+from tests import tiny
 
 TEXTS, LABELS = tiny.texts(16, longest=11, shortest=10)  # two steps an epoch
 EPOCHS = 5

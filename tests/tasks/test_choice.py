@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-import tiny
-from conftest import GOLDEN
-from serving.exports import assert_equals_keras, call
 
 import electra_tf
 from electra_tf.config.finetuning import DataConfig
@@ -21,6 +18,9 @@ from electra_tf.tasks.choice_classifier import ChoiceClassifier, Choices
 from electra_tf.tasks.classifier import encode_texts
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.predictions import predict_items
+from tests import tiny
+from tests.conftest import GOLDEN
+from tests.serving.exports import assert_equals_keras, call
 
 SWAG = (
     ",video-id,sent1,sent2,ending0,ending1,ending2,ending3,label\n"

@@ -7,8 +7,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import tiny
-from conftest import GOLDEN
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor, encode_texts
@@ -17,6 +15,8 @@ from electra_tf.text import encoding
 from electra_tf.text.encoding import encode_rows, truncate
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
+from tests import tiny
+from tests.conftest import GOLDEN
 
 TEXTS, LABELS = tiny.texts(8, longest=11, shortest=10)
 SCORES = [1.0, 2.5, 5.0, 4.0, 3.0, 1.5, 2.0, 5.0]

@@ -12,8 +12,6 @@ import pytest
 import scipy.stats
 import sklearn.metrics as sk
 import tensorflow as tf
-import tiny
-from conftest import python
 from keras import metrics as km
 
 from electra_tf.errors import InputError
@@ -24,6 +22,8 @@ from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.tasks.metrics import score_spans
 from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.token_classifier import TokenClassifier
+from tests import tiny
+from tests.conftest import python
 
 ROWS, BATCH = 96, 28  # the last batch has padding rows: all of those of a 2nd replica
 TEXTS, _ = tiny.texts(ROWS, longest=6, shortest=6)  # one shape to compile
@@ -467,7 +467,7 @@ def test_fit_sets_the_mode_of_its_metrics_alone():
 TWO_REPLICAS = """
 from electra_tf.training import strategy
 devices = strategy.choose("mirrored", cpu_replicas=2)
-from tasks import test_compiled_metrics as tests
+from tests.tasks import test_compiled_metrics as tests
 with devices.scope():
     tests.test_metrics_of_class_ids(2, run_eagerly=False)
     tests.test_metrics_of_scores(weighted=False)

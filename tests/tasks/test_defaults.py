@@ -5,7 +5,6 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-import tiny
 
 import electra_tf
 from electra_tf import sources
@@ -18,6 +17,7 @@ from electra_tf.tasks.defaults import (
     default_settings,
     describe_settings,
 )
+from tests import tiny
 
 WEIGHTS = {"kernel": np.zeros(1)}
 TEXTS, LABELS = ["a film", "a list"] * 8, ["no", "yes"] * 8

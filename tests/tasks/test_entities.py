@@ -6,8 +6,6 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
-from generated_texts import random_texts
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
@@ -23,6 +21,8 @@ from electra_tf.tasks.token_classifier import (
 from electra_tf.text.normalization import SPACES, UNIT, CharacterTable
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
+from tests import tiny
+from tests.generated_texts import random_texts
 
 SETTINGS = {
     "uncased": TokenizationConfig(),

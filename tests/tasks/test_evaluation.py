@@ -6,13 +6,13 @@ import shutil
 
 import numpy as np
 import pytest
-import tiny
-from conftest import GOLDEN
 
 from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.tasks import evaluation, registry
 from electra_tf.tasks.evaluation import evaluate_model
+from tests import tiny
+from tests.conftest import GOLDEN
 
 SAVED = GOLDEN / "saved"
 TEXTS = ["the file of the user", "with the file", "in and on", "of the", "for to"]

@@ -9,13 +9,13 @@ import weakref
 import keras
 import pytest
 import tensorflow as tf
-import tiny
-from conftest import python
 
 import electra_tf
 from electra_tf.batch import Batch
 from electra_tf.kernels.weak_functions import custom_gradient
-from tasks.test_keras_api import TASKS, TEXTS, make_model
+from tests import tiny
+from tests.conftest import python
+from tests.tasks.test_keras_api import TASKS, TEXTS, make_model
 
 _MIB = 2**20
 

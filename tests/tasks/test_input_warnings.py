@@ -5,9 +5,9 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-import tiny
 
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from tests import tiny
 
 TEXTS, _ = tiny.texts(12, longest=11, shortest=10)
 MIXED, SORTED = ["neg", "pos"] * 6, ["neg"] * 6 + ["pos"] * 6

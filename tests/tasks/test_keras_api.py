@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
-import tiny
-from conftest import RUN
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
@@ -20,6 +18,8 @@ from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.task_data import TaskData
 from electra_tf.tasks.token_classifier import TokenClassifier
+from tests import tiny
+from tests.conftest import RUN
 
 TEXTS, LABELS = tiny.texts(24, longest=11, shortest=10)
 WEIGHTS = np.random.default_rng(1).uniform(0, 3, 24).astype(np.float32)

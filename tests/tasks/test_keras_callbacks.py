@@ -2,10 +2,10 @@
 
 import keras
 import pytest
-import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier
+from tests import tiny
 
 TEXTS, LABELS = tiny.texts(24, longest=11, shortest=10)
 

@@ -8,7 +8,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextRegressor
@@ -21,6 +20,7 @@ from electra_tf.tasks.keras_inputs import (
 )
 from electra_tf.tasks.text_inputs import check_input, is_texts
 from electra_tf.text.encoding import to_rows
+from tests import tiny
 
 TEXTS = ["the user can change the file", "a list", "a", "the default value is used"]
 PAIRS = [["a", "b"], ["c", "d"], ["e", "f"]]

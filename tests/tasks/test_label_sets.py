@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
-import tiny
 from sklearn import metrics
 
 import electra_tf
@@ -19,6 +18,7 @@ from electra_tf.runs.exporting import load_exportable
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.score import LabelSetScorer
+from tests import tiny
 
 LABELS = ("good", "in", "long")
 TEXTS, _ = tiny.texts(30, seed=3)

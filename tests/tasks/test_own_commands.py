@@ -3,8 +3,9 @@
 import json
 
 import pytest
-import tiny
-from conftest import python
+
+from tests import tiny
+from tests.conftest import python
 
 FILE = """
 import keras

@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
 
 import electra_tf
 from electra_tf.errors import InputError
@@ -14,6 +13,7 @@ from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.losses import weighted_sums
 from electra_tf.tasks.predictions import predict_items
 from electra_tf.tasks.text_model import TextModel
+from tests import tiny
 
 
 @keras.saving.register_keras_serializable("tests")

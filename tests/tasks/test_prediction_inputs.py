@@ -4,10 +4,10 @@ import json
 
 import pyarrow.parquet
 import pytest
-import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.files import check_input_file
+from tests import tiny
 
 QUESTION = {"question": "who?", "context": "the user", "answers": {"text": ["x"]}}
 

@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
@@ -22,6 +21,7 @@ from electra_tf.tasks.token_classifier import (
     TokenClassifier,
     split_text,
 )
+from tests import tiny
 
 QUESTION = {"question": "who?", "context": "the user can change the file"}
 

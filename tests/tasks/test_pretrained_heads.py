@@ -4,11 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import GOLDEN, RUN
-from tiny import texts
 
 import electra_tf
 from electra_tf.errors import InputError
+from tests.conftest import GOLDEN, RUN
+from tests.tiny import texts
 
 VOCABULARY = str(GOLDEN / "vocab.txt")
 DISCRIMINATOR, GENERATOR = (

@@ -3,11 +3,11 @@
 import keras
 import numpy as np
 import pytest
-import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.spans import QAPrediction
+from tests import tiny
 
 
 def make_pairs(count=24, seed=0):

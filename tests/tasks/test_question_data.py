@@ -5,12 +5,12 @@ import pathlib
 import shutil
 
 import pytest
-import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.score import Answers, AnswerScorer
 from electra_tf.tasks.spans import QAPrediction
+from tests import tiny
 
 ANSWER = {"text": "the and", "answer_start": 3}
 

@@ -9,11 +9,11 @@ import zipfile
 import keras
 import numpy as np
 import pytest
-import tiny
-from conftest import full_disk
 
 import electra_tf
 from electra_tf.errors import InputError
+from tests import tiny
+from tests.conftest import full_disk
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,6 @@ import math
 
 import numpy as np
 import pytest
-import tiny
-from conftest import GOLDEN
 
 from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.tasks.data.splits import Split
@@ -18,6 +16,8 @@ from electra_tf.tasks.squad_metrics import normalize
 from electra_tf.tasks.windows import make_features
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
+from tests import tiny
+from tests.conftest import GOLDEN
 
 LONG = tiny.windows(512, 64, 128)
 CONTEXT = "The leader was  John Smith (1895-1943)."

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import tensorflow as tf
-import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.runs import finetuning
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.evaluation import evaluate_model
+from tests import tiny
 
 TAGGED = [
     {"id": "0", "tokens": ["The", "file", "1999"], "ner_tags": ["B-NP", "I-NP", "O"]},

@@ -4,13 +4,13 @@ import shutil
 
 import numpy as np
 import pytest
-import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.schemes import SCHEMES, Span, write_spans
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.score import TagScorer
+from tests import tiny
 
 GOOD = "the O\nfirst B-X\n\nof O\nall O\n\n" * 4
 SPANS = "The B-NP\ncat I-NP\nsat B-VP\n. O\n\n"

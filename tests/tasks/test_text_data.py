@@ -8,13 +8,13 @@ import pathlib
 
 import numpy as np
 import pytest
-import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextRegressor
 from electra_tf.tasks.data.held_out import hold_out
 from electra_tf.tasks.data.splits import Split
+from tests import tiny
 
 csv_task = functools.partial(tiny.read_task, "csv")
 TABLE = DataConfig(text_columns=("text",), label_column="label")

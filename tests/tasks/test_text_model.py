@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
 
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.classifier import TextClassifier
+from tests import tiny
 
 TEXTS, LABELS = tiny.texts()
 SHORT, SHORT_LABELS = tiny.texts(longest=11, shortest=10)  # all batches of one length

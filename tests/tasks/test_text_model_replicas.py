@@ -10,16 +10,16 @@ import sys
 import keras
 import numpy as np
 import pytest
-import tiny
-from conftest import python
-from training.toy import one_device
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.trials import read_report
 from electra_tf.training import strategy
-from tasks.test_trials import make_trials, pretrained_start, sorting
+from tests import tiny
+from tests.conftest import python
+from tests.tasks.test_trials import make_trials, pretrained_start, sorting
+from tests.training.toy import one_device
 
 pytestmark = pytest.mark.runs
 

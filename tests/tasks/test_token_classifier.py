@@ -6,7 +6,6 @@ import random
 import keras
 import numpy as np
 import pytest
-import tiny
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
@@ -21,6 +20,7 @@ from electra_tf.tasks.token_classifier import (
 )
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
+from tests import tiny
 
 TAGS = ("A", "B", "C")
 TAG_BY_WORD = {"the": "A", "of": "B"}

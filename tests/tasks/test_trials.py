@@ -10,8 +10,6 @@ import shutil
 import keras
 import numpy as np
 import pytest
-import tiny
-from training.toy import one_device
 
 from electra_tf.errors import InputError
 from electra_tf.sources import path_below_encoder
@@ -29,6 +27,8 @@ from electra_tf.tasks.trials import (
     summary,
 )
 from electra_tf.training.checkpoint import saved_steps
+from tests import tiny
+from tests.training.toy import one_device
 
 # Data of a task.
 

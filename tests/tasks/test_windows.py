@@ -2,14 +2,14 @@ import json
 
 import numpy as np
 import pytest
-import tiny
-from conftest import GOLDEN
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.squad_json import Answer, Question
 from electra_tf.tasks.windows import make_features, split_words
 from electra_tf.text.tokenizer import WordPieceTokenizer
+from tests import tiny
+from tests.conftest import GOLDEN
 
 SMALL, LONG = tiny.windows(48, 10, 16), tiny.windows(512, 64, 128)
 ASKED = (  # questions and answers of tests/golden/squad_train.npz

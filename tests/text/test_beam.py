@@ -11,7 +11,6 @@ import time
 
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, ROOT
 
 from electra_tf.config.data import CorpusConfig, RecordsConfig
 from electra_tf.config.pretraining import PretrainingConfig
@@ -19,6 +18,7 @@ from electra_tf.errors import InputError
 from electra_tf.text import builder, chunks, vocab_training
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.records import Manifest
+from tests.conftest import GOLDEN, ROOT
 
 pytest.importorskip("apache_beam", reason="needs the extra `beam`")
 

@@ -6,14 +6,14 @@ import re
 
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN
-from tiny import build_records
 
 from electra_tf.errors import InputError
 from electra_tf.text import builder, chunks
 from electra_tf.text.records import Manifest, shard_names
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
+from tests.conftest import GOLDEN
+from tests.tiny import build_records
 
 
 def content(folder):

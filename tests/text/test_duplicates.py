@@ -4,10 +4,9 @@ import json
 import random
 import unicodedata
 
-from tiny import build_records
-
 from electra_tf.text import chunks, duplicates
 from electra_tf.text.duplicates import DuplicateIndex
+from tests.tiny import build_records
 
 WORDS = [f"word{n}" for n in range(2000)]
 

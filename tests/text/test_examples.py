@@ -3,10 +3,10 @@ import json
 import random
 
 import pytest
-from conftest import GOLDEN
 
 from electra_tf.text.examples import document_order, original_order
 from electra_tf.text.tokenizer import WordPieceTokenizer
+from tests.conftest import GOLDEN
 
 GOLDEN_BUILDER = json.loads((GOLDEN / "dataset_builder.json").read_text())
 

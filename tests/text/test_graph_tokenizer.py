@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from generated_texts import random_texts
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
@@ -11,7 +10,8 @@ from electra_tf.text.graph_tokenizer import GraphTokenizer, compile_table
 from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
-from text.plain_tokenizer import tokenize
+from tests.generated_texts import random_texts
+from tests.text.plain_tokenizer import tokenize
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,10 @@
 
 import gzip
 
-from process_memory import PeakMemory
-
 from electra_tf.config.data import CorpusConfig
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
+from tests.process_memory import PeakMemory
 
 GIGABYTE = 1 << 30
 

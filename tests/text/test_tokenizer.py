@@ -11,8 +11,6 @@ import unicodedata
 import numpy as np
 import pytest
 import tokenizers
-from conftest import GOLDEN
-from generated_texts import PARTS, random_bytes, random_texts
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
@@ -20,7 +18,9 @@ from electra_tf.text import wordpieces
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
-from text.plain_tokenizer import tokenize
+from tests.conftest import GOLDEN
+from tests.generated_texts import PARTS, random_bytes, random_texts
+from tests.text.plain_tokenizer import tokenize
 
 ORIGINAL = [
     (TokenizationConfig(), (True, True)),

@@ -5,7 +5,6 @@ import shutil
 import uuid
 
 import pytest
-from conftest import GOLDEN
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as FastTokenizer
 
@@ -22,6 +21,7 @@ from electra_tf.text.tokenizer_files import (
     open_tokenizer,
 )
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
+from tests.conftest import GOLDEN
 
 WORDS = (*SPECIAL_TOKENS, "the", "The", "##s", "cafe", "café", "Café", "中", "n", "##n")
 TEXT = "The thes Café cafe\u0301 中中 " + "n" * 150

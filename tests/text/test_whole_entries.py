@@ -8,7 +8,7 @@ from electra_tf.errors import InputError
 from electra_tf.text.huggingface_tokenizer import STRIP_ACCENTS
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
-from text.test_tokenizer_files import library_tokenizer
+from tests.text.test_tokenizer_files import library_tokenizer
 
 WHOLE = ("[USER]", "[URL]", "[URL]s", "<é>", "COVID-19", "中心", "MacOS")
 LETTERS = "acdeiorsuvmлпσ0123456789中心éç"

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from conftest import GOLDEN, full_disk
 
 from electra_tf.errors import InputError
 from electra_tf.training import checkpoint as checkpoint_lib
@@ -26,7 +25,8 @@ from electra_tf.training.checkpoint import (
     training_state,
     write_safetensors,
 )
-from training.toy import Toy
+from tests.conftest import GOLDEN, full_disk
+from tests.training.toy import Toy
 
 FILES = {"config.yaml": b"training: {steps: 10}\n", "vocab.txt": b"[PAD]\n"}
 NAMES = ["weights.safetensors", "optimizer.safetensors", *FILES]

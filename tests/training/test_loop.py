@@ -8,11 +8,11 @@ import signal
 
 import numpy as np
 import pytest
-from pretrain_commands import assert_equal_lines, metric_lines
 
 from electra_tf.errors import InputError
 from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint, restore
-from training.toy import Toy, train
+from tests.pretrain_commands import assert_equal_lines, metric_lines
+from tests.training.toy import Toy, train
 
 
 def saved_steps(folder):

@@ -6,13 +6,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN
 
 from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError
 from electra_tf.training.muon import muon_group
 from electra_tf.training.optimizer import Optimizer, create_optimizer
 from electra_tf.training.schedule import LayerwiseMultipliers, WarmupPolynomialDecay
+from tests.conftest import GOLDEN
 
 # Schedule, clip_norm and multipliers of each case of the golden file.
 CASES = {

@@ -18,8 +18,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tiny
-from conftest import ROOT
 
 from electra_tf.batch import Batch
 from electra_tf.config.objectives import OBJECTIVES
@@ -34,9 +32,11 @@ from electra_tf.training.loop import StepRunner
 from electra_tf.training.metric_logger import read_metrics
 from electra_tf.training.optimizer import Optimizer, create_optimizer
 from electra_tf.training.schedule import WarmupPolynomialDecay
-from training.toy import one_device
-from training.worker_commands import SETS as SMALL
-from training.worker_commands import worker_configs
+from tests import tiny
+from tests.conftest import ROOT
+from tests.training.toy import one_device
+from tests.training.worker_commands import SETS as SMALL
+from tests.training.worker_commands import worker_configs
 
 pytestmark = pytest.mark.runs
 
@@ -93,7 +93,7 @@ def start(name, data, output, environment):
         [sys.executable, "-m", "training.test_replicas", name, str(data), str(output)],
         env={
             **os.environ,
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
+            "PYTHONPATH": str(ROOT),
             **environment,
         },
         stdout=subprocess.PIPE,

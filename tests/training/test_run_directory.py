@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
 
 from electra_tf.config import loader as config_lib
 from electra_tf.config.pretraining import PretrainingConfig
@@ -18,6 +17,7 @@ from electra_tf.training.run_directory import (
     permanent_steps,
     run_lock,
 )
+from tests.conftest import ROOT
 
 METADATA = {"vocabulary": "abc", "records": 7}
 

@@ -11,7 +11,7 @@ from electra_tf.training.evaluation import Evaluation
 from electra_tf.training.loop import StepRunner
 from electra_tf.training.speed import add_metrics
 from electra_tf.training.strategy import iterate
-from training.toy import Toy, batches, one_device
+from tests.training.toy import Toy, batches, one_device
 
 compiled = functools.partial(StepRunner, jit_compile=True)
 each_runner = pytest.mark.parametrize("runner", [StepRunner, compiled])

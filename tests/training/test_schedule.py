@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN
 
 from electra_tf.training.schedule import LayerwiseMultipliers, WarmupPolynomialDecay
+from tests.conftest import GOLDEN
 
 FLAT = {
     "pretrain_small_1M": WarmupPolynomialDecay(5e-4, 1_000_000, 10_000),

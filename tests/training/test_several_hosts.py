@@ -11,13 +11,13 @@ import time
 
 import pytest
 import yaml
-from conftest import ROOT
-from tiny import SETS
 
 from electra_tf.config import loader
 from electra_tf.storage.objects import ObjectFolder
 from electra_tf.training.checkpoint import saved_steps
-from training.worker_commands import free_addresses
+from tests.conftest import ROOT
+from tests.tiny import SETS
+from tests.training.worker_commands import free_addresses
 
 PAGE = ROOT / "docs" / "how_to" / "several_gpus_hosts_tpus.md"
 HOSTS = "host0:2222,host1:2222,host2:2222,host3:2222"

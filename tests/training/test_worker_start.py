@@ -16,8 +16,8 @@ from electra_tf.training.workers import (
     reraise_worker_errors,
     wait_for_workers,
 )
-from training.toy import one_device
-from training.worker_commands import free_addresses
+from tests.training.toy import one_device
+from tests.training.worker_commands import free_addresses
 
 
 def listen(address):

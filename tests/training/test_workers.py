@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from electra_tf.training.checkpoint import Checkpoint, open_checkpoint, saved_steps
-from training.worker_commands import pretrain_arguments, start_workers
+from tests.training.worker_commands import pretrain_arguments, start_workers
 
 COUNTS = [2, 4]
 SECONDS = 60  # from the loss of a worker to the messages of the others

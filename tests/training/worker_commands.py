@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-import tiny
+from tests import tiny
 
 ROOT = pathlib.Path(__file__).parents[2]
 SETS = (
@@ -49,7 +49,7 @@ def start_workers(
     logs.mkdir(parents=True, exist_ok=True)
     environment = {name: v for name, v in os.environ.items() if name != "TF_CONFIG"}
     environment |= {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "2"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    environment["PYTHONPATH"] = str(ROOT)
     processes = []
     for index, config in enumerate(worker_configs(count)):
         with (logs / f"{index}.log").open("w") as log:

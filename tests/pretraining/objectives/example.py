@@ -4,6 +4,6 @@ It is not in `tiny`, which programs import before they configure devices: a tens
 starts TensorFlow.
 """
 
-import tiny
+from tests import tiny
 
 TEXT = tiny.batch([16, 12, 9, 16])

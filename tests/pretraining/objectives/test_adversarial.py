@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import CLS, MASK, SEP, batch, log_softmax, objective, rng
 
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.metrics import compute_metrics
-from pretraining.objectives.example import TEXT
+from tests.pretraining.objectives.example import TEXT
+from tests.tiny import CLS, MASK, SEP, batch, log_softmax, objective, rng
 
 SIZE = 7
 SMALL_TOKENS = SpecialTokens(

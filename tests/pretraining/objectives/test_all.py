@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import (
+
+from electra_tf.config.objectives import OBJECTIVES as SETTINGS
+from electra_tf.kernels.rng import RngStream
+from electra_tf.pretraining.metrics import compute_metrics
+from electra_tf.pretraining.objectives import OBJECTIVES
+from electra_tf.pretraining.objectives.common import Loss, Losses
+from tests.pretraining.objectives.example import TEXT
+from tests.tiny import (
     LENGTH,
     TOKENS,
     VOCABULARY,
@@ -14,13 +21,6 @@ from tiny import (
     objective,
     rng,
 )
-
-from electra_tf.config.objectives import OBJECTIVES as SETTINGS
-from electra_tf.kernels.rng import RngStream
-from electra_tf.pretraining.metrics import compute_metrics
-from electra_tf.pretraining.objectives import OBJECTIVES
-from electra_tf.pretraining.objectives.common import Loss, Losses
-from pretraining.objectives.example import TEXT
 
 NAMES = pytest.mark.parametrize("name", SETTINGS)
 # The networks that each loss trains, by the start of their paths.

@@ -4,12 +4,12 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import TOKENS, VOCABULARY, chi_square, objective, rng
 
 from electra_tf.batch import Batch
 from electra_tf.errors import InputError
 from electra_tf.pretraining.metrics import compute_metrics
-from pretraining.objectives.example import TEXT
+from tests.pretraining.objectives.example import TEXT
+from tests.tiny import TOKENS, VOCABULARY, chi_square, objective, rng
 
 
 def loss_of(objective, masked):

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from tiny import losses_and_text, masked_positions, objective, rng
 
 from electra_tf.pretraining.metrics import compute_metrics
-from pretraining.objectives.example import TEXT
+from tests.pretraining.objectives.example import TEXT
+from tests.tiny import losses_and_text, masked_positions, objective, rng
 
 
 @pytest.mark.parametrize("scheme", ["paper", "original"])

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import batch, objective, rng
 
 from electra_tf.batch import MaskedBatch
 from electra_tf.pretraining.metrics import compute_metrics
-from pretraining.objectives.example import TEXT
-from pretraining.original import Fixture
+from tests.pretraining.objectives.example import TEXT
+from tests.pretraining.original import Fixture
+from tests.tiny import batch, objective, rng
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny import log_softmax, losses_and_text, masked_positions, objective, rng
 
 from electra_tf.pretraining.metrics import compute_metrics
-from pretraining.objectives.example import TEXT
+from tests.pretraining.objectives.example import TEXT
+from tests.tiny import log_softmax, losses_and_text, masked_positions, objective, rng
 
 # Weights of the losses by objective; the last loss is compared with NumPy.
 WEIGHTS = {

@@ -4,14 +4,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tiny import TOKENS, batch, config, model_of, rng
 
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.pretraining.objectives.two_stage import TwoStageObjective
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.training.optimizer import create_optimizer
-from pretraining.objectives.example import TEXT
+from tests.pretraining.objectives.example import TEXT
+from tests.tiny import TOKENS, batch, config, model_of, rng
 
 STEPS, HALF = 8, 4
 RATE = 1e-3

@@ -4,11 +4,11 @@ import collections
 import csv
 
 import pytest
-import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.splits import texts_of
+from tests import tiny
 
 TABLE = DataConfig(text_columns=("text",), label_column="label")
 

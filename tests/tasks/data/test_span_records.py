@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import tiny
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
@@ -13,6 +12,7 @@ from electra_tf.tasks.predictions import predict_items
 from electra_tf.tasks.tag_task import read_sentences
 from electra_tf.tasks.task_data import Reading
 from electra_tf.tasks.token_classifier import TokenClassifier
+from tests import tiny
 
 TEXTS = ("Zoë met  Ann Lee.", "no name", "In Oslo")
 SPANS = ([(0, 3, "PER"), (9, 16, "PER")], [], [(3, 7, "LOC")])
