@@ -9,7 +9,6 @@ import time
 
 from electra_tf import cli
 from electra_tf.text import builder, records, warnings
-from electra_tf.text.chunks import first_chunks
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import local_vocabulary, open_tokenizer
 
@@ -47,8 +46,9 @@ def main() -> None:
     settings = cli.resolve(FLAGS, _SETTINGS, stored.base)
     stored.check(settings.tokenization)
     if not cli.is_given(FLAGS, "strip_accents", _SETTINGS, stored.base):
-        beginning = first_chunks(FLAGS.input, settings.corpus)
-        warnings.check_accents(beginning, settings.tokenization)
+        chunks = builder.first_chunks(FLAGS.input, settings.corpus)
+        texts = [text for chunk in chunks for text in chunk.documents]
+        warnings.check_accents(texts, settings.tokenization)
     settings, lines = builder.with_order(FLAGS.input, vocabulary, settings)
     for line in lines:
         print(line)

@@ -11,7 +11,7 @@ from electra_tf import cli
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.text import vocab_training, warnings
-from electra_tf.text.chunks import first_chunks
+from electra_tf.text.builder import first_chunks
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import settings_path
@@ -56,8 +56,9 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
             pass
     start = time.perf_counter()
     if not cli.is_given(FLAGS, "strip_accents", _SETTINGS):
-        beginning = first_chunks(FLAGS.input, settings.corpus)
-        warnings.check_accents(beginning, settings.tokenization)
+        chunks = first_chunks(FLAGS.input, settings.corpus)
+        texts = [text for chunk in chunks for text in chunk.documents]
+        warnings.check_accents(texts, settings.tokenization)
     words, dropped = word_counts = _count_words(settings, log)
     seconds = time.perf_counter() - start
     print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")

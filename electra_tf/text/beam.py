@@ -34,11 +34,10 @@ from electra_tf.config.data import CorpusConfig, TokenizationConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
-from electra_tf.text import builder, duplicates, records
-from electra_tf.text.chunks import Chunk, read_chunks
+from electra_tf.text import builder, records
+from electra_tf.text.builder import EXACT, Chunk, Duplicate, read_chunks
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.duplicates import EXACT, Duplicate
 from electra_tf.text.records import Manifest, Shard
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -358,7 +357,7 @@ def _hashes(chunk: Chunk) -> Iterator[tuple[bytes, tuple]]:
     """Yield the hash and the place of each document."""
     pairs = zip(chunk.documents, chunk.lines, strict=True)
     for position, (text, line) in enumerate(pairs):
-        yield duplicates.digest(text), (*chunk.key, position, line, chunk.name)
+        yield builder.digest(text), (*chunk.key, position, line, chunk.name)
 
 
 def _repeats(element: tuple[bytes, Iterable[tuple]]) -> Iterator[tuple]:

@@ -3,6 +3,10 @@
 The main process reads the corpus in chunks of whole documents and writes the records;
 workers tokenize and pack. The result of a chunk depends only on its text, its key and
 the seed, so the output is the same for any number of workers.
+
+A chunk is identified by the number of its source in the list of sources, not by its
+path, and by its own number within the source. So random numbers that depend on them are
+the same for every builder, and for a corpus that is moved.
 """
 
 import collections
@@ -10,21 +14,28 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
+import json
 import math
+import multiprocessing
+import os
 import pathlib
 import random
+import signal
+import threading
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, NamedTuple
 
 from electra_tf.config import loader as config_lib
+from electra_tf.config.data import CorpusConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
-from electra_tf.text import duplicates, records
-from electra_tf.text.chunks import Chunk, first_chunks, group_chunks, read_chunks
-from electra_tf.text.corpus import CorpusReader, progress_bar
+from electra_tf.text import records
+from electra_tf.text.corpus import CorpusReader, Document, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.examples import ORDERS, Example
 from electra_tf.text.records import Manifest, Shard
@@ -32,11 +43,117 @@ from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
 from electra_tf.text.warnings import DISCARDED_LIMIT
 from electra_tf.text.wordpieces import Wordpieces
-from electra_tf.text.worker_pool import WorkerPool
 
+CHUNK_CHARACTERS = 2_000_000
+"""A chunk ends with the document that reaches this size."""
+EXACT = "exact"
+"""Kind of all duplicates in logs and manifests."""
 _TEXT_BYTES_PER_SHARD = 32_000_000
 _MAX_SHARDS = 512
 CONFIG = "config.yaml"
+
+
+class Chunk(NamedTuple):
+    """Consecutive documents of one source, by numbers of the source and in it."""
+
+    source: int
+    name: str
+    """Path or name of the source."""
+    number: int
+    documents: list[str]
+    """Lines of each document, joined by newlines."""
+    lines: list[int]
+    """Line or row of each document in its source."""
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Position of the chunk in the corpus."""
+        return self.source, self.number
+
+    def seed(self, seed: int) -> int:
+        """Return the seed of the random numbers of this chunk.
+
+        The first chunk of the first source has the seed of the corpus.
+        """
+        return seed + (self.number << 64) + (self.source << 128)
+
+    def select(self, is_kept: Iterable[bool]) -> "Chunk":
+        """Return the chunk without some of its documents, under the same key."""
+        is_kept = list(is_kept)
+        documents = list(itertools.compress(self.documents, is_kept))
+        lines = list(itertools.compress(self.lines, is_kept))
+        return self._replace(documents=documents, lines=lines)
+
+
+def read_chunks(reader: CorpusReader, first_source: int = 0) -> Iterator[Chunk]:
+    """Yield the chunks of a corpus, in order."""
+    sources = {name: n for n, name in enumerate(reader.sources, first_source)}
+    for name, documents in itertools.groupby(reader, lambda document: document.source):
+        yield from _chunks(sources[name], name, documents)
+
+
+def _chunks(source: int, name: str, documents: Iterable[Document]) -> Iterator[Chunk]:
+    number, size, texts, lines = 0, 0, [], []
+    for document in documents:
+        # A worker receives one long string faster than many short ones.
+        texts.append("\n".join(document.lines))
+        lines.append(document.line)
+        size += len(texts[-1])
+        if size >= CHUNK_CHARACTERS:
+            yield Chunk(source, name, number, texts, lines)
+            number, size, texts, lines = number + 1, 0, [], []
+    if texts:
+        yield Chunk(source, name, number, texts, lines)
+
+
+def group_chunks(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
+    """Yield lists of chunks of about the size of a full one.
+
+    A corpus of many small files has many small chunks; sending each to a worker alone
+    would cost more than tokenizing it.
+    """
+    size, group = 0, []
+    for chunk in chunks:
+        group.append(chunk)
+        size += sum(map(len, chunk.documents))
+        if size >= CHUNK_CHARACTERS:
+            yield group
+            size, group = 0, []
+    if group:
+        yield group
+
+
+def first_chunks(patterns: Iterable[str], settings: CorpusConfig) -> list[Chunk]:
+    """Return the first chunks of a corpus, without a report of its errors."""
+    with contextlib.closing(DataErrorLog("report", os.devnull, prints=False)) as log:
+        reader = CorpusReader(patterns, settings, log, fetch=False)
+        return next(group_chunks(read_chunks(reader)), [])
+
+
+class Duplicate(NamedTuple):
+    """A dropped document and the earlier one that stays."""
+
+    source: str
+    line: int
+    """Number of its first line or of its row."""
+    kept_source: str
+    kept_line: int
+
+    @property
+    def text(self) -> str:
+        """The duplicate as a line of JSON."""
+        return json.dumps(self._asdict(), ensure_ascii=False)
+
+
+def digest(text: str) -> bytes:
+    """Return a hash of the words of a document.
+
+    Duplicates have the same words in the same order: the text is normalised to NFC and
+    each run of white space to one space.
+    """
+    words = unicodedata.normalize("NFC", text).split()
+    data = " ".join(words).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 class ChunkRecords(NamedTuple):
@@ -96,7 +213,7 @@ class ChunkBuilder:
 
     def digests(self, chunks: list[Chunk]) -> list[list[bytes]]:
         """Return the hash of each document of each chunk."""
-        return [list(map(duplicates.digest, chunk.documents)) for chunk in chunks]
+        return [list(map(digest, chunk.documents)) for chunk in chunks]
 
 
 def with_order(
@@ -148,19 +265,79 @@ def build(
         stack.callback(report.close)
         reader = CorpusReader(patterns, config.corpus, log)
         shards = config.records.shards or shard_count(reader.estimated_text_bytes)
-        pool = stack.enter_context(
-            WorkerPool(workers, ChunkBuilder, vocabulary, config, shards)
-        )
+        call = stack.enter_context(_workers(workers, vocabulary, config, shards))
         chunks = group_chunks(read_chunks(reader))
-        if config.records.deduplicate != "none":
-            index = duplicates.DuplicateIndex(reader.sources)
-            chunks = _drop_duplicates(chunks, pool, index, report)
-        built = (result for _, result in pool.map("build", chunks))
+        if config.records.deduplicate == EXACT:
+            hashed = call("digests", chunks)
+            chunks = _drop_duplicates(hashed, reader.sources, report)
+        built = (result for _, result in call("build", chunks))
         totals = _write_shards(built, reader, folder, shards)
         tokenizer = WordPieceTokenizer(vocabulary, config.tokenization)
         manifest = make_manifest(tokenizer, config, log.counts, report.counts, *totals)
         write_metadata(name, tokenizer, config, manifest)
     return manifest
+
+
+Call = Callable[[str, Iterable[Any]], Iterator[tuple[Any, Any]]]
+
+
+@contextlib.contextmanager
+def _workers(count: int, *arguments: Any) -> Iterator[Call]:
+    """Yield a function that calls a method of `ChunkBuilder` on items, in order.
+
+    It yields each item with its result. `arguments` are those of `ChunkBuilder`.
+    """
+    if count == 1:
+        worker = ChunkBuilder(*arguments)
+        yield lambda method, items: ((i, getattr(worker, method)(i)) for i in items)
+        return
+    spawn = multiprocessing.get_context("spawn")  # a fork of threads may deadlock
+    pool = ProcessPoolExecutor(count, spawn, _start_worker, arguments)
+    # The first calls start the processes, in another thread: Ctrl-C and SIGTERM raise
+    # an exception in the main thread, which would leave a process that is started with
+    # half of its arguments. A process inherits the blocked SIGINT, so that Ctrl-C,
+    # which a terminal sends to every process, does not interrupt its imports.
+    blocked = signal.SIG_BLOCK, [signal.SIGINT]
+    starter = ThreadPoolExecutor(1, "", signal.pthread_sigmask, blocked)
+
+    def call(method: str, items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        queue: collections.deque[tuple[Any, Future]] = collections.deque()
+        for item in items:
+            submitted = starter.submit(pool.submit, _call_worker, method, item)
+            queue.append((item, submitted.result()))
+            if len(queue) > 3 * count:
+                item, future = queue.popleft()
+                yield item, future.result()
+        for item, future in queue:
+            yield item, future.result()
+
+    try:
+        yield call
+    except BrokenProcessPool as error:
+        raise InputError(
+            f"A process of --workers={count} was killed, probably for lack of memory, "
+            "of which each needs a few hundred MB; reduce --workers"
+        ) from error
+    finally:
+        starter.shutdown()
+        pool.shutdown(cancel_futures=True)
+
+
+def _start_worker(*arguments: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles it
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    global _worker
+    _worker = ChunkBuilder(*arguments)
+
+
+def _exit_with_parent() -> None:
+    """Exit when the main process ends, even if it is killed."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def _call_worker(method: str, item: Any) -> Any:
+    return getattr(_worker, method)(item)
 
 
 def write_metadata(
@@ -186,19 +363,24 @@ def shard_count(text_bytes: int) -> int:
 
 
 def _drop_duplicates(
-    groups: Iterable[list[Chunk]],
-    pool: WorkerPool,
-    index: duplicates.DuplicateIndex,
+    hashed: Iterable[tuple[list[Chunk], list[list[bytes]]]],
+    sources: Sequence[str],
     report: DataErrorLog,
 ) -> Iterator[list[Chunk]]:
-    """Yield the chunks without duplicates; the workers compute the hashes."""
-    for chunks, hashes in pool.map("digests", groups):
+    """Yield the chunks without duplicates, given the hashes of their documents."""
+    places: dict[bytes, tuple[int, int]] = {}
+    for chunks, digests in hashed:
         kept = []
-        for chunk, chunk_hashes in zip(chunks, hashes, strict=True):
-            rest, dropped = index.drop(chunk, chunk_hashes)
-            kept.append(rest)
-            for duplicate in dropped:
-                report.write(duplicate.text, duplicates.EXACT)
+        for chunk, keys in zip(chunks, digests, strict=True):
+            is_first = []
+            for key, line in zip(keys, chunk.lines, strict=True):
+                place = chunk.source, line
+                source, first_line = first = places.setdefault(key, place)
+                is_first.append(first is place)
+                if first is not place:
+                    dropped = Duplicate(chunk.name, line, sources[source], first_line)
+                    report.write(dropped.text, EXACT)
+            kept.append(chunk.select(is_first))
         yield kept
 
 

@@ -3,8 +3,7 @@
 import collections
 import dataclasses
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from electra_tf.text.normalization import CharacterTable
 from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CLS, CONTINUATION, SEP, UNKNOWN
-
-if TYPE_CHECKING:
-    from electra_tf.text.chunks import Chunk
 
 ACCENT_LIMIT = 0.01
 """Maximum share of changed letters and marks without an explicit setting."""
@@ -31,7 +27,7 @@ _ACCENTED_SCRIPTS = ("LATIN ", "GREEK ", "CYRILLIC ", "COMBINING ")
 _VOICING = "\u3099\u309a"
 
 
-def check_accents(chunks: Iterable["Chunk"], settings: TokenizationConfig) -> None:
+def check_accents(texts: Sequence[str], settings: TokenizationConfig) -> None:
     """Raise an InputError if accent stripping changes letters of other scripts.
 
     Outside Latin, Greek and Cyrillic script it removes parts of letters, such as
@@ -40,7 +36,6 @@ def check_accents(chunks: Iterable["Chunk"], settings: TokenizationConfig) -> No
     """
     if not settings.strips_accents:
         return
-    texts = [text for chunk in chunks for text in chunk.documents]
     is_changed = _ChangedCharacters(settings)
     counts = collections.Counter("".join(texts))
     letters = sum(n for c, n in counts.items() if unicodedata.category(c)[0] in "LM")

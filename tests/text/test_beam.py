@@ -15,7 +15,7 @@ import tensorflow as tf
 from electra_tf.config.data import CorpusConfig, RecordsConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.text import builder, chunks, vocab_training
+from electra_tf.text import builder, vocab_training
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.records import Manifest
 from tests.conftest import GOLDEN, ROOT
@@ -31,7 +31,7 @@ RETRYING = "--runner=BundleBasedDirectRunner"
 @pytest.fixture
 def corpus(tmp_path, corpus_file, monkeypatch):
     """Return a folder of plain, compressed and JSONL files, with repeated documents."""
-    monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 3000)
+    monkeypatch.setattr(builder, "CHUNK_CHARACTERS", 3000)
     folder = tmp_path / "corpus"
     folder.mkdir()
     text = corpus_file.read_text()

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.text import builder, chunks
+from electra_tf.text import builder
 from electra_tf.text.records import Manifest, shard_names
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
@@ -84,7 +84,7 @@ def test_the_manifest_matches_the_records(folder, corpus_file, vocabulary):
 def test_output_does_not_depend_on_the_number_of_workers(
     tmp_path, corpus_file, vocabulary, monkeypatch
 ):
-    monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 5000)
+    monkeypatch.setattr(builder, "CHUNK_CHARACTERS", 5000)
     for workers in (1, 2):
         build_records(
             corpus_file, tmp_path / str(workers), vocabulary, workers=workers, seed=5

@@ -4,8 +4,7 @@ import json
 import random
 import unicodedata
 
-from electra_tf.text import chunks, duplicates
-from electra_tf.text.duplicates import DuplicateIndex
+from electra_tf.text import builder
 from tests.tiny import build_records
 
 WORDS = [f"word{n}" for n in range(2000)]
@@ -15,17 +14,7 @@ def document(seed, words=200):
     return " ".join(random.Random(seed).choices(WORDS, k=words))
 
 
-def find(texts):
-    """Return the documents that stay for those that are dropped, by their numbers."""
-    index = DuplicateIndex(["file"])
-    chunk = chunks.Chunk(0, "file", 0, texts, list(range(len(texts))))
-    kept, dropped = index.drop(chunk, map(duplicates.digest, texts))
-    assert sorted(kept.lines + [d.line for d in dropped]) == chunk.lines
-    assert kept.documents == [texts[n] for n in kept.lines]
-    return {d.line: d.kept_line for d in dropped}
-
-
-def test_exact_duplicates_have_the_same_words():
+def test_exact_duplicates_have_the_same_words(tmp_path, vocabulary):
     accented = "caf\u00e9 au lait"
     texts = [
         "One  two\nthree.",
@@ -36,13 +25,18 @@ def test_exact_duplicates_have_the_same_words():
         "One two, three.",
         "One two\t\nthree.",
     ]
-    assert find(texts) == {3: 0, 4: 1, 6: 0}
+    rows = (json.dumps({"text": text}) for text in texts)
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    output = tmp_path / "records"
+    build_records(tmp_path / "a.jsonl", output, vocabulary, deduplicate="exact")
+    lines = map(json.loads, (output / "duplicates.jsonl").read_text().splitlines())
+    assert {x["line"]: x["kept_line"] for x in lines} == {4: 1, 5: 2, 7: 1}
 
 
 def test_the_report_lists_what_was_dropped_for_any_number_of_workers(
     tmp_path, vocabulary, monkeypatch
 ):
-    monkeypatch.setattr(chunks, "CHUNK_CHARACTERS", 4000)
+    monkeypatch.setattr(builder, "CHUNK_CHARACTERS", 4000)
     first = [document(seed) for seed in range(30)]
     second = [first[3].replace(" ", "\n"), document(100), first[4]]
     (tmp_path / "a.txt").write_text("\n\n".join(first))

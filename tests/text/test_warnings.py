@@ -7,7 +7,6 @@ import pytest
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.text import warnings
-from electra_tf.text.chunks import Chunk
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 
@@ -119,8 +118,7 @@ def test_published_vocabularies_cause_no_warning(data):
 
 
 def check(*texts, **settings):
-    chunk = Chunk(0, "a", 0, list(texts), [1] * len(texts))
-    warnings.check_accents([chunk], TokenizationConfig(**settings))
+    warnings.check_accents(texts, TokenizationConfig(**settings))
 
 
 @pytest.mark.parametrize(
