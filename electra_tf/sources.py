@@ -14,7 +14,7 @@ import posixpath
 import re
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +27,7 @@ from electra_tf.interop import checkpoint, formats, keras_file
 from electra_tf.interop.hub import is_hub_id, local_folder
 from electra_tf.interop.huggingface import CONFIG
 from electra_tf.interop.keras_hub import WEIGHTS as HUB_WEIGHTS
-from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.interop.model import PretrainedModel
 from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
 from electra_tf.interop.tensor_files import SHARD, find_weights
 from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
@@ -206,14 +206,7 @@ class Source:
         ]
         model = models[0]
         if len(models) > 1:
-            model = PretrainedModel.of_networks(
-                [network for one in models for network in one.networks],
-                _common_tokenizer(models),
-                self.path,
-                step=model.step,
-                left_out={n: why for one in models for n, why in one.left_out.items()},
-                source_notes=tuple(n for one in models for n in one.source_notes),
-            )
+            model = PretrainedModel.of_pair(models, self.path)
         if model.tokenizer is not None and self.format != "electra_tf":
             for line in entry_warnings(model.tokenizer):
                 warnings.warn(line, stacklevel=2)
@@ -345,19 +338,6 @@ def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
     for line in entry_warnings(tokenizer):
         warnings.warn(line, stacklevel=2)
     return PretrainedEncoder(model.encoder, tokenizer, None, name)
-
-
-def _common_tokenizer(models: Sequence[PretrainedModel]) -> WordPieceTokenizer | None:
-    """Return the tokenizer of both halves of a pair."""
-    tokenizers = [model.tokenizer for model in models if model.tokenizer]
-    files = [tokenizer.vocabulary for tokenizer in tokenizers]
-    if len({vocabulary.file_tokens for vocabulary in files}) > 1:
-        both = " and ".join(f"{one.source}, {len(one):,} entries," for one in files)
-        raise InputError(
-            f"{both} are different vocabularies of a discriminator and its generator; "
-            "run `electra-tf convert` with --vocab=PATH of theirs, and name its result"
-        )
-    return next(iter(tokenizers), None)
 
 
 # Models at URLs: only the files that a reader needs are copied to this machine.

@@ -24,7 +24,7 @@ from electra_tf.config.pretraining import (
     MaskingConfig,
     PretrainingConfig,
 )
-from electra_tf.interop.network import Prefixes
+from electra_tf.interop.names import Prefixes
 from electra_tf.kernels.rng import TRAINING, make_rng
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.objectives import OBJECTIVES
@@ -415,7 +415,7 @@ def tf1(folder, source, **more):
         prefixes = Prefixes("electra/", "electra/")
         if network is not model.main:
             prefixes = Prefixes.of_generator("electra/", "generator/", model.sharing())
-        tensors |= network.to_format("tf1", prefixes).weights
+        tensors |= network.to_format("tf1", prefixes)
     write_bundle(folder / "model.ckpt-0", tensors)
     (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
     (folder / "vocab.txt").write_text(model.tokenizer.original_text)

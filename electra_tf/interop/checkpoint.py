@@ -13,17 +13,14 @@ from electra_tf.config.model import EncoderConfig, ModelConfig
 from electra_tf.config.objectives import OBJECTIVES
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.network import Network, Prefixes
-from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.interop.model import Network, PretrainedModel
+from electra_tf.interop.names import Prefixes
 from electra_tf.interop.run_networks import RunNetworks, plain_weights
-from electra_tf.interop.tensor_files import read_safetensors
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
     CONFIG,
-    SLOTS,
-    WEIGHTS,
     Checkpoint,
     CheckpointManager,
     is_checkpoint,
@@ -50,55 +47,42 @@ class TrainedRun(NamedTuple):
     config: PretrainingConfig
     tokenizer: WordPieceTokenizer
     weights: Mapping[str, np.ndarray]  # by the paths of the run's variables
-    slots: Mapping[str, np.ndarray]  # of the optimizer, by slot and path
     step: int
 
 
 def read_run(checkpoint: Checkpoint) -> TrainedRun:
-    """Read a checkpoint with all its variables."""
+    """Read a checkpoint with all its weights."""
     config, path = checkpoint.config(), os.path.join(checkpoint.path, VOCABULARY)
     tokenizer = WordPieceTokenizer(Vocabulary.read(path), config.tokenization)
-    weights, slots = (
-        read_safetensors(os.path.join(checkpoint.path, name))
-        for name in (WEIGHTS, SLOTS)
-    )
-    weights = {n: w.astype(np.float32, copy=False) for n, w in weights.items()}
-    return TrainedRun(config, tokenizer, weights, slots, checkpoint.step)
+    return TrainedRun(config, tokenizer, checkpoint.weights(), checkpoint.step)
 
 
 def read(checkpoint: Checkpoint | str, _vocab: str | None = None) -> PretrainedModel:
     """Read the networks of a checkpoint, opened or by its path."""
     if not isinstance(checkpoint, Checkpoint):
         checkpoint = open_checkpoint(checkpoint)
-    config, tokenizer, tensors, *_ = read_run(checkpoint)
-    shapes, tensors = plain_weights(config, checkpoint.step, tensors)
-    networks = [one.to_ours() for one in _networks(shapes, tensors, checkpoint.path)]
-    used, left_out = set().union(*(one.origin.names for one in networks)), {}
-    for name in sorted(tensors.keys() - used):
+    config, tokenizer, weights, step = read_run(checkpoint)
+    model, weights = plain_weights(config, step, weights)
+    run = RunNetworks.of(weights)
+    found = [(run.main_role, model.encoder, Prefixes(*[run.main] * 3))]
+    if run.generator == _GENERATOR:
+        own = Prefixes.of_generator(run.main, _GENERATOR, model.sharing, _GENERATOR)
+        found.append(("generator", model.generator, own))
+    networks, used = [], set()
+    for role, shape, prefixes in found:
+        network = Network.read(
+            role, shape, weights, "electra_tf", checkpoint.path, prefixes
+        )
+        networks.append(network)
+        used |= network.names("electra_tf", prefixes)
+    left_out = {}
+    for name in sorted(weights.keys() - used):
         start = next((s for s in _NOT_CONVERTED if name.startswith(s)), name)
         label = f"{start}*" if start.endswith("/") else start
         left_out[label] = _NOT_CONVERTED.get(start, "of no such network")
-    more = {"step": checkpoint.step, "left_out": left_out}
+    others = {name: weights[name] for name in weights.keys() - used}
+    more = {"step": step, "left_out": left_out, "others": others}
     return PretrainedModel.of_networks(networks, tokenizer, checkpoint.path, **more)
-
-
-def _networks(
-    model: ModelConfig, tensors: Mapping[str, np.ndarray], source: str
-) -> list[Network]:
-    run = RunNetworks.of(tensors)
-    prefixes = Prefixes(*[run.main] * 3)
-    networks = [
-        Network(run.main_role, model.encoder, tensors, prefixes=prefixes, source=source)
-    ]
-    if run.generator == _GENERATOR:
-        prefixes = Prefixes.of_generator(
-            run.main, _GENERATOR, model.sharing, _GENERATOR
-        )
-        shape = model.generator
-        networks.append(
-            Network("generator", shape, tensors, prefixes=prefixes, source=source)
-        )
-    return networks
 
 
 def write(model: PretrainedModel, path: str) -> None:
@@ -115,7 +99,7 @@ def write(model: PretrainedModel, path: str) -> None:
         "source": {"path": os.path.basename(os.path.normpath(model.path))},
     }
     manager = CheckpointManager(path)
-    manager.save(run.step, run.weights, run.slots, files, metadata)
+    manager.save(run.step, run.weights, {}, files, metadata)
 
 
 def as_run(model: PretrainedModel) -> TrainedRun:
@@ -131,9 +115,9 @@ def as_run(model: PretrainedModel) -> TrainedRun:
             prefixes = Prefixes.of_generator(
                 _DISCRIMINATOR, _GENERATOR, sharing, _GENERATOR
             )
-        weights |= network.to_format("electra_tf", prefixes).weights
+        weights |= network.to_format("electra_tf", prefixes)
     config = pretraining_config(model, sharing)
-    return TrainedRun(config, tokenizer, weights, {}, model.step)
+    return TrainedRun(config, tokenizer, weights, model.step)
 
 
 def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfig:

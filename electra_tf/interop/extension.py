@@ -8,8 +8,7 @@ import numpy as np
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.network import BIAS, TABLE
-from electra_tf.interop.pretrained import ADD_VOCABULARY
+from electra_tf.interop.model import ADD_VOCABULARY, BIAS, TABLE
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN
 

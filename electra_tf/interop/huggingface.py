@@ -18,12 +18,14 @@ from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import huggingface_config
 from electra_tf.interop.huggingface_config import OWN, SIZES
-from electra_tf.interop.network import Network, Prefixes, table_shape
-from electra_tf.interop.pretrained import (
+from electra_tf.interop.model import (
+    Network,
     PretrainedModel,
     choose_tokenizer,
     explain_left_out,
+    table_shape,
 )
+from electra_tf.interop.names import Prefixes
 from electra_tf.interop.sentence_modules import sentence_notes
 from electra_tf.interop.task_heads import TASK_HEADS, HeadForm, TaskHead
 from electra_tf.interop.tensor_files import (
@@ -156,13 +158,15 @@ def _read_network(
     heads = {"discriminator_predictions": "discriminator"}
     heads["generator_predictions"] = "generator"
     roles = (role for n, role in heads.items() if f"{n}.dense.weight" in tensors)
-    network = Network(
-        head.role if head else next(roles, "encoder"), shape, tensors, head,
-        "huggingface", Prefixes(encoder, encoder),
-        huggingface_config.read_activation(config, folder), folder,
-    )  # fmt: skip
-    left_out = _left_out(network, words)
-    return _with_two_segments(network.to_ours()), config, left_out
+    role = head.role if head else next(roles, "encoder")
+    prefixes = Prefixes(encoder, encoder)
+    activation = huggingface_config.read_activation(config, folder)
+    network = Network.read(
+        role, shape, tensors, "huggingface", folder, prefixes, head, activation
+    )
+    used = network.names("huggingface", prefixes)
+    left_out = _left_out(tensors, used, words, folder)
+    return _with_two_segments(network), config, left_out
 
 
 def _with_two_segments(network: Network) -> Network:
@@ -254,27 +258,25 @@ def _labels(config: Mapping[str, Any], count: int, folder: str) -> tuple[str, ..
     return tuple(labels)
 
 
-def _left_out(network: Network, words: str) -> dict[str, str]:
-    tensors = network.weights
+def _left_out(
+    tensors: Mapping[str, np.ndarray], used: set[str], words: str, folder: str
+) -> dict[str, str]:
     if _TIED in tensors and not np.array_equal(tensors[_TIED], tensors[words]):
         raise InputError(
-            f"{network.source}: {_TIED} differs from the token table, which it is tied "
+            f"{folder}: {_TIED} differs from the token table, which it is tied "
             "to; tie the weights in transformers and save the model again"
         )
-    used = network.names
     if f"{_SPANS}[0]{_ENDS[0]}" in used:
         used |= {_SPANS + end for end in _ENDS}
     surplus = {n for n in tensors.keys() - used if not n.startswith(f"{_SPANS}[")}
-    return explain_left_out(surplus, _NOT_READ, network.source)
+    return explain_left_out(surplus, _NOT_READ, folder)
 
 
 def write(model: PretrainedModel, path: str) -> None:
     """Write a folder, with a pair's generator in `generator`."""
-    for number, network in enumerate(model.networks):
-        folder = os.path.join(path, GENERATOR) if number else path
-        os.makedirs(folder, exist_ok=True)
-        target = network.to_format("huggingface", Prefixes("electra.", "electra."))
-        tensors = _stacked(target.weights)
+    for network, folder in model.folders(path):
+        prefixes = Prefixes("electra.", "electra.")
+        tensors = _stacked(network.to_format("huggingface", prefixes))
         weights = os.path.join(folder, SAFETENSORS)
         write_safetensors(weights, tensors, {"format": "pt"})
         _write_json(os.path.join(folder, CONFIG), config_of(network, model))

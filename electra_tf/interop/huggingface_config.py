@@ -12,7 +12,8 @@ from typing import Any
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.network import Activation, read_shape
+from electra_tf.interop.model import read_shape
+from electra_tf.interop.names import Activation
 from electra_tf.text.huggingface_tokenizer import CONFIG
 
 OWN = "electra_tf"  # key for this package's settings of a fine-tuned model

@@ -16,14 +16,16 @@ from typing import Any
 
 import h5py
 import numpy as np
-import pydantic
 
 from electra_tf.config.data import TokenizationConfig
-from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, report_damage
 from electra_tf.interop.hdf5_file import is_stored_in
-from electra_tf.interop.network import COUNTS, Network
-from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.interop.model import (
+    Network,
+    PretrainedModel,
+    check_sizes,
+    read_shape,
+)
 from electra_tf.interop.task_heads import MODEL, TaskHead, kind_of
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -79,7 +81,7 @@ def checked_config(path: str) -> dict[str, Any]:
         config = json.loads(archive.read(_CONFIG))
         stored = archive.getinfo(_WEIGHTS).file_size
     if isinstance(config["config"].get("shape"), dict):
-        shapes = _network(config).shapes
+        shapes = _network(config, path).shapes
         needed = _FLOAT * sum(map(math.prod, shapes.values()))
         if needed > stored:
             raise ValueError(f"{stored:,} bytes for a model of {needed:,}")
@@ -106,11 +108,10 @@ def read(path: str, _vocab: str | None = None) -> PretrainedModel:
     file = model_file(path)
     with report_damaged_model(file):
         config = checked_config(file)
-        network = _network(config)
+        network = _network(config, file)
         tokenizer = saved_tokenizer(config["config"])
         weights = dict(_weights(file, network.shapes))
-    network = dataclasses.replace(network, weights=weights, source=path)
-    network = network.to_ours()
+    network = dataclasses.replace(network, weights=weights)
     lost = {f"task_specific/{_class_name(config)}": "no head of this package"}
     return PretrainedModel.of_networks(
         [network], tokenizer, path, left_out={} if network.head else lost
@@ -129,19 +130,12 @@ def _class_name(config: Mapping[str, Any]) -> str:
     return str(name).removeprefix("electra_tf>")
 
 
-def _network(config: Mapping[str, Any]) -> Network:
+def _network(config: Mapping[str, Any], path: str) -> Network:
     """Return the network of a saved model's config, without weights."""
     arguments, kind = config["config"], kind_of(_class_name(config))
     head = kind and TaskHead.of_model(kind, arguments)
-    try:
-        shape = EncoderConfig(**arguments["shape"])
-    except pydantic.ValidationError as error:
-        raise ValueError(f"shape: {error.errors()[0]['msg']}") from error
-    if shape.depth > _MAX_DEPTH:
-        raise ValueError(f"a depth of {shape.depth}")
-    counts = {name: getattr(shape, name) for name in COUNTS}
-    if min(counts.values()) < 1 or shape.width % shape.heads:
-        raise ValueError(f"shape: {counts} are not the sizes of an encoder")
+    shape = read_shape(path, **arguments["shape"])
+    check_sizes(shape, _MAX_DEPTH, path)
     return Network(head.role if head else "encoder", shape, {}, head)
 
 

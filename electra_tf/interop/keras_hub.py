@@ -16,13 +16,14 @@ import numpy as np
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.hdf5_file import read_hdf5_file
-from electra_tf.interop.names import LAYOUTS
-from electra_tf.interop.network import Network, read_shape
-from electra_tf.interop.pretrained import (
+from electra_tf.interop.model import (
+    Network,
     PretrainedModel,
     choose_tokenizer,
     explain_left_out,
+    read_shape,
 )
+from electra_tf.interop.names import LAYOUTS
 from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.huggingface_tokenizer import CONFIG, TOKENIZER
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -61,18 +62,16 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         raise InputError(f"{path!r} is a preset of {name!r}, not of ElectraBackbone")
     shape, tensors = _shape(config.get("config"), config_file), read_hdf5_file(file)
     check_finite(tensors, file)
-    network = Network(
-        "encoder", shape, tensors,
-        format="keras_hub", activation="gelu_tanh", source=file,
-    )  # fmt: skip
-    ours, pooler = network.to_ours(), _pooler(network.has_projection)
+    network = Network.read(
+        "encoder", shape, tensors, "keras_hub", file, activation="gelu_tanh"
+    )
     left_out = explain_left_out(
-        tensors.keys() - network.names,
-        {f"^{pooler}": "pooled_dense, which ELECTRA has not"},
+        tensors.keys() - network.names("keras_hub"),
+        {f"^{_pooler(network)}": "pooled_dense, which ELECTRA has not"},
         file,
     )
     tokenizer = choose_tokenizer(vocab, path)
-    return PretrainedModel.of_networks([ours], tokenizer, path, left_out=left_out)
+    return PretrainedModel.of_networks([network], tokenizer, path, left_out=left_out)
 
 
 def _shape(values: Any, path: str) -> EncoderConfig:
@@ -95,25 +94,23 @@ def _shape(values: Any, path: str) -> EncoderConfig:
 
 def write(model: PretrainedModel, path: str) -> None:
     """Write a preset folder for each network, without heads."""
-    for number, network in enumerate(model.networks):
-        folder = os.path.join(path, "generator") if number else path
+    for network, folder in model.folders(path):
         pathlib.Path(folder, "assets", "tokenizer").mkdir(parents=True, exist_ok=True)
-        target = network.without_head().to_format("keras_hub")
+        weights = network.to_format("keras_hub")
         # An identity in place of the pooler, which ELECTRA has not.
-        pooler, width = _pooler(network.has_projection), network.shape.width
+        pooler, width = _pooler(network), network.shape.width
         tensors = {
-            **target.weights,
+            **weights,
             f"{pooler}0": np.eye(width, dtype=np.float32),
             f"{pooler}1": np.zeros(width, np.float32),
         }
         with h5py.File(os.path.join(folder, WEIGHTS), "w") as file:
             for name, array in tensors.items():
                 file.create_dataset(name, data=array)
-        count = sum(array.size for array in target.weights.values())
         metadata = {
             "keras_version": "3.0.0",
             "keras_hub_version": "0.20.0",
-            "parameter_count": count,
+            "parameter_count": sum(array.size for array in weights.values()),
             "date_saved": "",
             "tasks": [],
         }
@@ -126,8 +123,8 @@ def write(model: PretrainedModel, path: str) -> None:
             pathlib.Path(folder, name).write_text(json.dumps(value, indent=4))
 
 
-def _pooler(has_projection: bool) -> str:
-    return f"layers/{'dense_1' if has_projection else 'dense'}/vars/"
+def _pooler(network: Network) -> str:
+    return f"layers/{'dense_1' if network.has_projection else 'dense'}/vars/"
 
 
 def _config(shape: EncoderConfig) -> dict[str, Any]:

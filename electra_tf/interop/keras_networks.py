@@ -35,7 +35,7 @@ class KerasNetworks(NamedTuple):
 
 def load_networks(run: TrainedRun, path: str) -> KerasNetworks:
     """Create the networks of a run, without a generator if it has none."""
-    config, tokenizer, weights, _, step = run
+    config, tokenizer, weights, step = run
     shapes, weights = plain_weights(config, step, weights)
     objective = config.objective
     generators = "/generator/", "/cloze/"

@@ -22,12 +22,15 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, report_damage
 from electra_tf.interop import tf1
-from electra_tf.interop.network import Network, Prefixes, read_shape, table_shape
-from electra_tf.interop.pretrained import (
+from electra_tf.interop.model import (
+    Network,
     PretrainedModel,
     choose_tokenizer,
     explain_left_out,
+    read_shape,
+    table_shape,
 )
+from electra_tf.interop.names import Prefixes
 from electra_tf.interop.tensor_bundle import read_bundle, read_shapes
 from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -57,18 +60,17 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     prefix = tf1.find_prefix(path) or path
     tensors = read_bundle(prefix)
     shape, last = _shape(tensors, prefix)
-    network = Network(
-        "encoder", shape, tensors, None, "model_garden", _PREFIXES, "gelu_tanh", prefix
+    network = Network.read(
+        *("encoder", shape, tensors, "model_garden", prefix, _PREFIXES),
+        activation="gelu_tanh",
     )
-    ours = network.to_ours()
-    check_finite({name: tensors[name] for name in sorted(network.names)}, prefix)
+    used = network.names("model_garden", _PREFIXES)
+    check_finite({name: tensors[name] for name in sorted(used)}, prefix)
     pooler = {f"^{_LAYER}{last}/": "pooler_transform, which ELECTRA has not"}
-    left_out = explain_left_out(
-        tensors.keys() - network.names, _NOT_READ | pooler, prefix
-    )
+    left_out = explain_left_out(tensors.keys() - used, _NOT_READ | pooler, prefix)
     folder = os.path.dirname(prefix)
     tokenizer = choose_tokenizer(vocab, folder, _read_tokenization(folder))
-    return PretrainedModel.of_networks([ours], tokenizer, path, left_out=left_out)
+    return PretrainedModel.of_networks([network], tokenizer, path, left_out=left_out)
 
 
 def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfig, int]:
@@ -108,13 +110,10 @@ def _read_tokenization(folder: str) -> TokenizationConfig:
 
 def write(model: PretrainedModel, path: str) -> None:
     """Write each network's encoder, with an identity as pooler."""
-    for number, network in enumerate(model.networks):
-        folder = os.path.join(path, "generator") if number else path
-        os.makedirs(folder, exist_ok=True)
-        network = network.without_head()
+    for network, folder in model.folders(path):
         shape, last = network.shape, 4 + network.has_projection + network.shape.depth
         tensors = {
-            **network.to_format("model_garden", _PREFIXES).weights,
+            **network.to_format("model_garden", _PREFIXES),
             f"{_LAYER}{last}/kernel{_VALUE}": np.eye(shape.width, dtype=np.float32),
             f"{_LAYER}{last}/bias{_VALUE}": np.zeros(shape.width, np.float32),
         }

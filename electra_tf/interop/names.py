@@ -8,7 +8,7 @@ keras_hub electra_backbone.py (paths in model.weights.h5); tf-models-official
 networks/bert_encoder.py (paths in an object-based checkpoint).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -34,6 +34,25 @@ class Layout(NamedTuple):
     """Return a layer's number in names; with a projection of the tables or not."""
     activation: Activation = "gelu"  # of the networks that are written
     epsilon: float | None = None  # of all layer norms; None: a setting
+
+
+class Prefixes(NamedTuple):
+    """Prefixes of the names in this table, for each part of a network."""
+
+    encoder: str = ""
+    embeddings: str = ""
+    head: str = ""
+
+    @classmethod
+    def of_generator(
+        cls, main: str, own: str, sharing: str, head: str = ""
+    ) -> "Prefixes":
+        """Return those of a generator, by what it shares with the main network."""
+        encoder = main if sharing == "all" else own
+        return cls(encoder, own if sharing == "none" else main, head)
+
+
+NO_PREFIXES = Prefixes()
 
 
 LAYOUTS = {
@@ -255,13 +274,22 @@ def pooler_head(pooler: str, output: str) -> tuple[Row, ...]:
     )
 
 
-def encoder_rows(depth: int, projection: bool) -> Iterator[tuple[Row, int | None]]:
-    """Yield the rows of an encoder, each with the number of its layer or None."""
+def named_rows(
+    format: str, prefixes: Prefixes, depth: int, projection: bool, head: Iterable[Row]
+) -> Iterator[tuple[str, Row, str]]:
+    """Yield our path, the row, and a library's name of each weight that it has."""
+    layout = LAYOUTS[format]
     for row in (*EMBEDDINGS, *(PROJECTION if projection else ())):
-        yield row, None
-    for number in range(depth):
+        prefix = prefixes.embeddings if row in EMBEDDINGS else prefixes.encoder
+        yield row.electra_tf, row, prefix + getattr(row, layout.column)
+    for layer in range(depth):
+        number = layout.number(layer, projection)
         for row in LAYER:
-            yield row, number
+            name = getattr(row, layout.column).format(n=number)
+            yield row.electra_tf.format(n=layer), row, prefixes.encoder + name
+    for row in head:
+        if (name := getattr(row, layout.column)) is not None:
+            yield row.electra_tf, row, prefixes.head + name
 
 
 def to_format(array: np.ndarray, kind: Kind, layout: Layout, heads: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from electra_tf.config.model import ModelConfig
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.interop.network import Role
+from electra_tf.interop.model import Role
 from electra_tf.model.transformer import DELTA
 
 Place = Literal["main", "generator"]  # main: the discriminator or only network

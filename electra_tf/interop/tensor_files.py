@@ -14,7 +14,7 @@ import numpy as np
 import safetensors
 
 from electra_tf.errors import InputError, format_list, report_damage
-from electra_tf.interop.network import is_float
+from electra_tf.interop.model import is_float
 from electra_tf.interop.torch_file import read_torch_file
 from electra_tf.untrusted_files import parse_small_json, read_small_file
 

@@ -14,13 +14,18 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import tensorflow as tf
 
+from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.interop.network import Network, Prefixes, Role, read_shape, table_shape
-from electra_tf.interop.pretrained import (
+from electra_tf.interop.model import (
+    Network,
     PretrainedModel,
+    Role,
     choose_tokenizer,
     explain_left_out,
+    read_shape,
+    table_shape,
 )
+from electra_tf.interop.names import Prefixes
 from electra_tf.interop.tensor_bundle import read_bundle, read_shapes
 from electra_tf.interop.tensor_files import check_finite
 from electra_tf.training.checkpoint import folder_of
@@ -79,11 +84,12 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read the networks of a checkpoint, beside which is `vocab.txt`."""
     prefix = find_prefix(path) or path
     tensors = read_bundle(prefix)
-    networks = [
-        _read_network(tensors, role, prefixes, prefix)
-        for role, prefixes in _networks(tensors, prefix)
-    ]
-    used = set().union(*(network.origin.names for network in networks))
+    networks, used = [], set()
+    for role, prefixes in _networks(tensors, prefix):
+        shape = _shape(tensors, prefixes, prefix)
+        network = Network.read(role, shape, tensors, "tf1", prefix, prefixes)
+        networks.append(network)
+        used |= network.names("tf1", prefixes)
     check_finite({name: tensors[name] for name in sorted(used)}, prefix)
     return PretrainedModel.of_networks(
         networks,
@@ -152,12 +158,11 @@ def _networks(
     return found
 
 
-def _read_network(
-    tensors: Mapping[str, np.ndarray],
-    role: Role,
-    prefixes: Prefixes,
-    source: str,
-) -> Network:
+def _shape(
+    tensors: Mapping[str, np.ndarray], prefixes: Prefixes, source: str
+) -> EncoderConfig:
+    """Return the shape of the tensors of a network, whose heads are 64 wide."""
+
     def size(name: str) -> tuple[int, ...]:
         return table_shape(tensors, name, source)
 
@@ -166,7 +171,7 @@ def _read_network(
     rows, embedding = size(prefixes.embeddings + _WORDS)
     tables = f"{prefixes.embeddings}embeddings/"
     width, inner = size(f"{prefixes.encoder}encoder/layer_0/intermediate/dense/kernel")
-    shape = read_shape(
+    return read_shape(
         source,
         depth=max(layers) + 1,
         width=width,
@@ -177,5 +182,3 @@ def _read_network(
         max_positions=size(f"{tables}position_embeddings")[0],
         segments=size(f"{tables}token_type_embeddings")[0],
     )
-    network = Network(role, shape, tensors, None, "tf1", prefixes, source=source)
-    return network.to_ours()

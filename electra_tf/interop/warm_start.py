@@ -12,13 +12,11 @@ from electra_tf.config.model import EncoderConfig, ModelConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.extension import check_vocabulary, extend_rows, new_entries
-from electra_tf.interop.network import Network
-from electra_tf.interop.pretrained import PretrainedModel
+from electra_tf.interop.model import Network, PretrainedModel
 from electra_tf.interop.run_networks import (
     Place,
     RunNetworks,
     add_differences,
-    plain_weights,
 )
 from electra_tf.model.transformer import DELTA
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -64,10 +62,12 @@ def load_weights(
     placed = _place(found, run, model.path)
     if run.generator and all(place != "generator" for _, place in found):
         _place_lower_layers(model.main, run, config.model, placed)
-    if checkpoint is not None:
-        _add_other_weights(placed, model, checkpoint, variables)
-    else:
-        placed.ignored.update(model.left_out)
+    placed.ignored.update(model.left_out if checkpoint is None else {})
+    for name, array in model.others.items():
+        if name in variables:
+            placed.arrays.setdefault(name, array)
+        else:
+            placed.ignored[name] = "the run has no such weight"
     if config.objective.freeze_generator:
         _check_frozen(run, placed, model.path)
     spare = config.model.spare_rows
@@ -219,23 +219,6 @@ def _check_frozen(run: RunNetworks, placed: _Placed, source: str) -> None:
         )
 
 
-def _add_other_weights(
-    placed: _Placed,
-    model: PretrainedModel,
-    checkpoint: Checkpoint,
-    variables: dict[str, Any],
-) -> None:
-    """Add weights of a checkpoint of this package that no network contains, by path."""
-    in_networks = set().union(*(network.origin.names for network in model.networks))
-    config = checkpoint.config()
-    weights = plain_weights(config, checkpoint.step, checkpoint.weights())[1]
-    for name, array in weights.items():
-        if name in variables:
-            placed.arrays.setdefault(name, array)
-        elif name not in in_networks:
-            placed.ignored[name] = "the run has no such weight"
-
-
 def _describe(
     run: RunNetworks, variables: dict[str, Any], placed: _Placed
 ) -> list[str]:
@@ -297,7 +280,7 @@ def _describe_differences(model: PretrainedModel, spare_rows: int) -> list[str]:
             f"  not loaded: {there - spare_rows:,} of {there:,} rows without an entry; "
             f"--set model.spare_rows={there} keeps them"
         )
-    if any(network.origin.activation != "gelu" for network in model.networks):
+    if any(network.activation != "gelu" for network in model.networks):
         lines.append(
             "  gelu: the initial checkpoint's library computes it by tanh, the run not"
         )

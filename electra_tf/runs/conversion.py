@@ -8,8 +8,8 @@ from typing import Literal
 from electra_tf import durable_files, sources
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop import formats
+from electra_tf.interop.model import PretrainedModel
 from electra_tf.interop.names import LAYOUTS
-from electra_tf.interop.pretrained import PretrainedModel
 from electra_tf.interop.task_heads import HeadOptions
 from electra_tf.tasks import load
 from electra_tf.training.disk_errors import reraise_full_disk
@@ -155,7 +155,7 @@ def _other_gelu(model: PretrainedModel, format: str) -> tuple[str, ...]:
         f"{network.role}: gelu is computed {_GELU[here]} in the source, "
         f"{_GELU[there]} in the target: hidden states differ by about 1e-3"
         for network in model.networks
-        if (here := network.origin.activation) != there
+        if (here := network.activation) != there
     )
 
 
@@ -181,7 +181,7 @@ def _left_out(model: PretrainedModel, format: str) -> dict[str, str]:
     left_out = {
         f"the {network.role}'s head": f"{format} has no such head"
         for network in model.networks
-        if not network.head_exists_in(format)
+        if len(network.names(format)) < len(network.weights)
     }
     stored = model.head.settings if model.head else {}
     low, high = stored.get("low", 0.0), stored.get("high", 1.0)

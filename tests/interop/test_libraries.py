@@ -283,7 +283,7 @@ def report(library, name, **differences):
 def tanh_states(conversion):
     """Return the hidden states with Keras's gelu, by the NumPy forward pass."""
     (network,) = conversion.model.networks
-    return hidden_states(network.origin, *batch(), "gelu_tanh")[1:]
+    return hidden_states(network, *batch(), "gelu_tanh")[1:]
 
 
 def test_transformers(pair):

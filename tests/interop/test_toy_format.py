@@ -13,9 +13,8 @@ import electra_tf
 from electra_tf import sources
 from electra_tf.config.model import EncoderConfig
 from electra_tf.interop import formats
+from electra_tf.interop.model import Network, PretrainedModel, choose_tokenizer
 from electra_tf.interop.names import LAYOUTS, Layout
-from electra_tf.interop.network import Network
-from electra_tf.interop.pretrained import PretrainedModel, choose_tokenizer
 from electra_tf.runs.conversion import convert_checkpoint
 from tests.conftest import GOLDEN, failure
 
@@ -32,16 +31,15 @@ def read(path, vocab=None, options=None):
         tensors = dict(file)
     sizes = json.loads(pathlib.Path(path, SIZES).read_text())
     shape = EncoderConfig(**sizes)
-    network = Network("discriminator", shape, tensors, format="toy", source=path)
+    network = Network.read("discriminator", shape, tensors, "toy", path)
     tokenizer = choose_tokenizer(vocab, path)
-    return PretrainedModel.of_networks([network.to_ours()], tokenizer, path)
+    return PretrainedModel.of_networks([network], tokenizer, path)
 
 
 def write(model, path):
     os.makedirs(path)
-    target = model.main.to_format("toy")
-    np.savez(os.path.join(path, FILE), **target.weights)
-    sizes = json.dumps(dataclasses.asdict(target.shape))
+    np.savez(os.path.join(path, FILE), **model.main.to_format("toy"))
+    sizes = json.dumps(dataclasses.asdict(model.main.shape))
     pathlib.Path(path, SIZES).write_text(sizes)
     model.tokenizer.save(pathlib.Path(path, "vocab.txt"))
 
