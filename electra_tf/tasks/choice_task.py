@@ -19,15 +19,14 @@ from electra_tf.tasks.data.table import (
     read,
     without_collections,
 )
-from electra_tf.tasks.score import LabelScorer
-from electra_tf.tasks.task import Items, Task, probability_cells
+from electra_tf.tasks.task import Items, LabelTask
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.data_errors import data_error
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-class ChoiceTask(Task):
+class ChoiceTask(LabelTask):
     """Rows of a text, a question and choices, in published layouts or named columns.
 
     Columns are those of SWAG (`sent1`, `sent2`, `ending0`, ..., `label`), RACE
@@ -46,7 +45,7 @@ class ChoiceTask(Task):
         splits = with_dev(splits, name, "rows", reading)
         count = len(splits["train"].items[0].choices)
         model = functools.partial(ChoiceClassifier, num_choices=count)
-        return TaskData(name, splits, _scorer(count), model)
+        return TaskData(name, splits, ("accuracy",), model)
 
     def labelled_data(
         self, model: ChoiceClassifier, name: str | None, data: str, reading: Reading
@@ -54,7 +53,7 @@ class ChoiceTask(Task):
         """Read a table, or dev and test of a folder, with the right choices."""
         splits = _read_splits(find_labelled(data, [*READERS]), reading)
         splits = {n: split for n, split in splits.items() if split.targets is not None}
-        return Labelled(name or "choice", splits, _scorer(model.num_choices))
+        return Labelled(name or "choice", splits, ("accuracy",))
 
     def inputs(
         self, model: ChoiceClassifier, path: str | None, reading: Reading
@@ -65,36 +64,22 @@ class ChoiceTask(Task):
         as_choices(split.items[0], model.num_choices)  # all have its number of choices
         return Items(split.items, table, _label(table, reading.settings))
 
-    def line(self, model: ChoiceClassifier, item: Choices, prediction: Any) -> str:
-        """Return the number of the best choice, from 0."""
-        return str(int(np.argmax(prediction)))
+    def labels(self, model: ChoiceClassifier) -> Sequence[str]:
+        """Return the numbers of the choices."""
+        return list(map(str, range(model.num_choices)))
 
     def record(
-        self, model: ChoiceClassifier, item: Choices, prediction: Any
+        self, model: ChoiceClassifier, item: Choices, details: Any
     ) -> dict[str, Any]:
         """Return number and text of the best choice, and the probabilities."""
-        best = int(np.argmax(prediction))
-        probabilities = list(map(float, prediction))
-        return {
-            "choice": best,
-            "text": item.choices[best],
-            "probabilities": probabilities,
-        }
+        best = int(np.argmax(details))
+        text, probabilities = item.choices[best], list(map(float, details))
+        return {"choice": best, "text": text, "probabilities": probabilities}
 
-    def cells(self, model: ChoiceClassifier, prediction: Any) -> dict[str, Any]:
-        """Return the number of the best choice, and the probabilities."""
-        names = map(str, range(model.num_choices))
-        cells = {"prediction": int(np.argmax(prediction))}
-        return cells | probability_cells(names, prediction)
-
-    def text_cells(self, item: Choices) -> dict[str, str]:
+    def texts(self, item: Choices) -> dict[str, str]:
         """Return text, question and choices."""
         cells = {"text": item.text, "question": item.question}
         return cells | {f"choice{n}": text for n, text in enumerate(item.choices)}
-
-
-def _scorer(count: int) -> LabelScorer:
-    return LabelScorer(("accuracy",), tuple(map(str, range(count))))
 
 
 # Tables.

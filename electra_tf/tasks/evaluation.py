@@ -10,9 +10,8 @@ from electra_tf.errors import InputError
 from electra_tf.tasks import registry
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.data.files import Notify, print_note
-from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.score import ScoredSplit, Scorer
-from electra_tf.tasks.task_data import reading_for, text_hashes
+from electra_tf.tasks.score import ScoredSplit
+from electra_tf.tasks.task_data import Labelled, reading_for, text_hashes
 from electra_tf.tasks.text_model import TextModel
 
 
@@ -58,14 +57,13 @@ def evaluate_model(
                 f"{len(part):,} examples of {split}, which are scored too: scores of "
                 "new texts may be lower"
             )
-    scored, classes = {}, {}
-    for split, part in found.splits.items():
-        scored[split] = one = _scored(model, split, part, found.scorer, log)
-        prefix = f"{split}_" if len(found.splits) > 1 else ""
+    scored = {name: _scored(model, found, name, log) for name in found.splits}
+    for split, one in scored.items():
+        prefix = f"{split}_" if len(scored) > 1 else ""
         for key, value in one.scores.items():
             report[prefix + key] = value if math.isfinite(value) else None
-        if one.classes:
-            classes[split] = one.classes
+    classes = {split: one.classes for split, one in scored.items()}
+    classes = {split: rates for split, rates in classes.items() if rates}
     return report | ({"classes": classes} if classes else {}), scored
 
 
@@ -81,15 +79,13 @@ def format_report(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _scored(
-    model: TextModel, name: str, split: Split, scorer: Scorer, log: Notify
-) -> ScoredSplit:
+def _scored(model: TextModel, data: Labelled, name: str, log: Notify) -> ScoredSplit:
+    task, split = registry.of(model), data.splits[name]
     examples = model.examples(split.items)
-    for line in registry.of(model).describe_inputs(model, name, examples):
+    for line in task.describe_inputs(model, name, examples):
         log(line)
-    outputs = model.outputs_of(examples)
-    details = model.decode_details(split.items, examples, outputs)
-    scored = scorer.scored(model, split, details)
+    details = model.decode_details(split.items, examples, model.outputs_of(examples))
+    scored = ScoredSplit(task, model, split, details, data.metrics, data.bounds)
     if scored.degenerate:
         log(f"DEGENERATE: the model {scored.degenerate} on {name}")
     return scored

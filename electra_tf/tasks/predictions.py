@@ -38,7 +38,7 @@ def predict_items(
     of labelled items it also has the texts and `gold`.
     """
     task = registry.of(model)
-    _check_nbest(model, task.max_nbest(model), output_format, nbest)
+    _check_nbest(model, task.has_nbest, output_format, nbest)
     unknown = UnknownCounter(model.tokenizer)
     predicted = _predicted(model, items, log, unknown)
     if output_format in _TABLES:
@@ -47,14 +47,13 @@ def predict_items(
     for _, item, details in predicted:
         if output_format == "jsonl":
             record = task.record(model, item.value, details)
-            if isinstance(record, dict):
-                if nbest:
-                    record["nbest"] = task.nbest(details)[:nbest]
-                if item.gold is not None:
-                    gold = {"gold": task.gold_json(item.gold)}
-                    record = {**task.text_cells(item.value), **gold, **record}
-                if item.id is not None:
-                    record = {"id": item.id, **record}
+            candidates = record.pop("nbest", [])
+            if nbest:
+                record["nbest"] = candidates[:nbest]
+            if item.gold is not None:
+                record = {**task.texts(item.value), "gold": task.gold(item), **record}
+            if item.id is not None:
+                record = {"id": item.id, **record}
             yield _escape(json.dumps(record, ensure_ascii=False))
         else:
             line = task.line(model, item.value, details)
@@ -65,16 +64,16 @@ def predict_items(
 
 
 def _check_nbest(
-    model: "TextModel", most: int, output_format: str, nbest: int | None
+    model: "TextModel", has_nbest: bool, output_format: str, nbest: int | None
 ) -> None:
     if nbest is None:
         return
-    if not most or output_format != "jsonl":
+    if not has_nbest or output_format != "jsonl":
         raise InputError(
             "--nbest must be used with a QuestionAnswerer and --format=jsonl, not with "
             f"a {type(model).__name__} and --format={output_format}"
         )
-    if nbest > most:
+    if nbest > (most := model.settings.model.n_best):
         raise InputError(
             f"--nbest must be at most {most}, the model's model.n_best, not {nbest}"
         )
@@ -151,7 +150,7 @@ def csv_lines(model: "TextModel", splits: Mapping[str, "ScoredSplit"]) -> Iterat
                 own = split.columns_of(index)
                 for cells in task.rows(model, index, Item(value, gold), details):
                     if own is not None:
-                        texts = task.text_cells(value)
+                        texts = task.texts(value)
                         added = {n: c for n, c in cells.items() if n not in texts}
                         cells = _beside(own, added | more)
                     yield {**cells, **more}

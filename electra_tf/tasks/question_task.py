@@ -3,7 +3,10 @@
 import dataclasses
 import functools
 import json
-from collections.abc import Sequence
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,10 +25,10 @@ from electra_tf.tasks.data.splits import (
 from electra_tf.tasks.data.squad_json import PUBLISHED, Question
 from electra_tf.tasks.data.table import READERS, Table, read
 from electra_tf.tasks.question_answerer import QuestionAnswerer
-from electra_tf.tasks.score import AnswerScorer
+from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.spans import QAPrediction
-from electra_tf.tasks.squad_metrics import has_gold
-from electra_tf.tasks.task import Item, Task, check_count
+from electra_tf.tasks.squad_metrics import exact, has_gold, score_v1, score_v2
+from electra_tf.tasks.task import Item, Task, check_count, float_scores, write_lines
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.data_errors import data_error
 from electra_tf.text.rows import JSON_SUFFIXES
@@ -41,6 +44,7 @@ class QuestionTask(Task):
     published: ClassVar = {n: {"epochs": 2, "max_length": 512} for n in PUBLISHED}
 
     length_setting = "max_query_length"
+    has_nbest = True
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read SQuAD's layout or tables; a single file is split by article."""
@@ -75,7 +79,7 @@ class QuestionTask(Task):
                 _require_gold(part.items, allows_null)
         threshold = 0.0 if allows_null else None
         model = functools.partial(QuestionAnswerer, null_threshold=threshold)
-        return TaskData(name, parts, AnswerScorer(allows_null), model)
+        return TaskData(name, parts, _metrics(allows_null), model)
 
     def decision_settings(self, model: QuestionAnswerer) -> dict[str, float]:
         """Return the threshold of the null odds, if there is one."""
@@ -98,7 +102,7 @@ class QuestionTask(Task):
                 "a question has no answer where its null_odds are above the threshold "
                 f"stored with the model, {model.null_threshold:.6g}"
             )
-        return Labelled(name, splits, AnswerScorer(allows_null))
+        return Labelled(name, splits, _metrics(allows_null))
 
     def inputs(
         self, model: QuestionAnswerer, path: str | None, reading: Reading
@@ -125,48 +129,108 @@ class QuestionTask(Task):
                 raise ValueError(f"the {name} must not be empty")
         return texts
 
-    def max_nbest(self, model: QuestionAnswerer) -> int:
-        """Return the number of candidates of each question."""
-        return model.settings.model.n_best
+    # Predictions.
 
-    def text_cells(self, item: Any) -> dict[str, str]:
+    def texts(self, item: Any) -> dict[str, str]:
         """Return the id, if there is one, and the question without its context."""
         own = {"id": item.id} if isinstance(item, Question) else {}
         return own | {"question": texts_of(item)[0]}
 
-    def line(self, model: QuestionAnswerer, item: Any, prediction: QAPrediction) -> str:
+    def gold(self, item: Item) -> list[str]:
+        """Return the texts of the gold answers."""
+        # `located` of a split lacks some answers.
+        is_question = isinstance(item.value, Question)
+        answers = item.value.gold if is_question else item.gold
+        return list(dict.fromkeys(answer.text for answer in answers))
+
+    def line(self, model: QuestionAnswerer, item: Any, details: QAPrediction) -> str:
         """Return the answer, empty for none, on one line."""
-        return " ".join(prediction.answer_text(model.null_threshold).split())
+        return " ".join(details.answer_text(model.null_threshold).split())
 
     def record(
-        self, model: QuestionAnswerer, item: Any, prediction: QAPrediction
+        self, model: QuestionAnswerer, item: Any, details: QAPrediction
     ) -> dict[str, Any]:
-        """Return the answer, and the score of no answer."""
-        text = prediction.answer_text(model.null_threshold)
-        return {"answer": text, "null_odds": prediction.null_odds}
+        """Return the answer, the score of no answer, and the candidates."""
+        text = details.answer_text(model.null_threshold)
+        nbest = list(map(dataclasses.asdict, details.nbest))
+        return {"answer": text, "null_odds": details.null_odds, "nbest": nbest}
 
-    def nbest(self, prediction: QAPrediction) -> list[dict[str, Any]]:
-        """Return the best candidates."""
-        return list(map(dataclasses.asdict, prediction.nbest))
-
-    def cells(self, model: QuestionAnswerer, prediction: Any) -> dict[str, Any]:
+    def cells(
+        self, model: QuestionAnswerer, record: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Return the answer, and the best candidate, which is empty for no answer."""
-        best = next((c for c in prediction.nbest if c.text), None)
+        empty = {"text": "", "probability": 0.0}
+        best = next((one for one in record["nbest"] if one["text"]), empty)
         return {
-            "prediction": prediction.answer_text(model.null_threshold),
-            "best": best.text if best else "",
-            "probability": round(best.probability, 6) if best else 0.0,
-            "null_odds": float(f"{prediction.null_odds:.6g}"),
+            "prediction": record["answer"],
+            "best": best["text"],
+            "probability": round(best["probability"], 6),
+            "null_odds": float(f"{record['null_odds']:.6g}"),
         }
 
-    def gold_json(self, gold: Any) -> list[str]:
-        """Return the texts of the gold answers."""
-        return list(dict.fromkeys(answer.text for answer in gold))
+    # Scores.
 
-    def gold_cell(self, model: QuestionAnswerer, item: Any, gold: Any) -> str:
-        """Return the gold answers as a JSON list."""
-        gold = getattr(item, "gold", gold)  # `located` of a split lacks some answers
-        return json.dumps(self.gold_json(gold), ensure_ascii=False)
+    def scores(self, scored: ScoredSplit) -> dict[str, float]:
+        """Compute the official scores; for SQuAD 2.0 with the best thresholds."""
+        questions, threshold = scored.split.items, scored.model.null_threshold
+        answers = {q.id: p for q, p in zip(questions, scored.details, strict=True)}
+        texts = {key: answer.text for key, answer in answers.items()}
+        if threshold is None:
+            return float_scores(score_v1(questions, texts), scored.metrics)
+        # The odds of a diverged model are NaN, which counts as no answer.
+        most = sys.float_info.max
+        odds = {
+            key: answer.null_odds if math.isfinite(answer.null_odds) else most
+            for key, answer in answers.items()
+        }
+        scores = score_v2(questions, texts, odds, threshold)
+        return float_scores(scores, scored.metrics)
+
+    def mistakes(self, scored: ScoredSplit) -> Iterator[Mistake]:
+        """Yield answers that no gold answer is equal to."""
+        for question, answer in zip(scored.split.items, scored.details, strict=True):
+            text = answer.answer_text(scored.model.null_threshold)
+            golds = [gold.text for gold in question.answers] or [""]
+            if any(exact(gold, text) for gold in golds):
+                continue
+            sizes = (c.probability for c in answer.nbest if c.text == text)
+            shown = " / ".join(dict.fromkeys(golds)) or "no answer", text or "no answer"
+            yield Mistake(question.question, *shown, max(sizes, default=0.0))
+
+    def degenerate(self, scored: ScoredSplit) -> str | None:
+        """Describe predictions that are the same for all questions."""
+        threshold = scored.model.null_threshold
+        texts = {answer.answer_text(threshold) for answer in scored.details}
+        if texts == {""}:
+            return "predicts no answer to any question"
+        return f"always predicts {texts.pop()!r}" if len(texts) == 1 else None
+
+    def tune(self, scored: ScoredSplit) -> None:
+        """Set the threshold of the null odds with the best F1 on dev."""
+        if scored.model.null_threshold is None:
+            return
+        scores = self.scores(scored)
+        scored.model.set_decision(scores["best_f1_thresh"])
+        if self.scores(scored)["f1"] < scores["best_f1"]:
+            # No answer to any question scores best. The official script returns 0 for
+            # this case, so choose a threshold below all odds.
+            odds = [answer.null_odds for answer in scored.details]
+            scored.model.set_decision(min(odds) - 1.0)
+
+    def write(self, scored: ScoredSplit, path: str) -> None:
+        """Write a folder with predictions.json, null_odds.json and nbest.json."""
+        os.makedirs(path, exist_ok=True)
+        files = {"predictions": "answer", "null_odds": "null_odds", "nbest": "nbest"}
+        ids = [question.id for question in scored.split.items]
+        records = [self.record(scored.model, None, one) for one in scored.details]
+        for name, key in files.items():
+            values = (record[key] for record in records)
+            content = dict(zip(ids, values, strict=True))
+            write_lines(f"{path}/{name}.json", [json.dumps(content, indent=2)])
+
+
+def _metrics(allows_null: bool) -> tuple[str]:
+    return ("best_f1" if allows_null else "f1",)
 
 
 def _require_gold(questions: Sequence[Question], allows_null: bool) -> None:

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from electra_tf.tasks.task import Task
     from electra_tf.tasks.text_model import TextModel
 
-# A task's kind of models, class in a module of this folder, and names of data.
+# A task's kind of models (`kind`, or `metric_kind` of sets of classes), its class in a
+# module of this folder, and names of data.
 _TASKS = (
     ("classifier", "text_task.ClassificationTask", ("csv", *glue.TASKS)),
+    ("label_sets", "text_task.LabelSetTask", ()),
     ("regressor", "text_task.RegressionTask", ()),
     ("token_classifier", "tag_task.TagTask", ("chunking", "tagging")),
     ("choice_classifier", "choice_task.ChoiceTask", ("choice",)),
@@ -40,7 +42,8 @@ def named(name: str) -> "Task":
 def of(model: "TextModel") -> "Task":
     """Return the task of a model; a class of one's own has that of plain texts."""
     paths = {kind: path for kind, path, _ in _TASKS}
-    return _task(paths.get(model.kind, "task.Task"))
+    kind = model.metric_kind if model.metric_kind in paths else model.kind
+    return _task(paths.get(kind, "task.Task"))
 
 
 def models() -> list[type["TextModel"]]:

@@ -4,22 +4,36 @@ import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
+
+import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
+from electra_tf.tasks import metrics
+from electra_tf.tasks.class_report import ClassReport, span_report, tag_report
 from electra_tf.tasks.data import conll, schemes, splits, tag_records
 from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.data.files import TFDS, Notify, opened
 from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.records import TEXT
-from electra_tf.tasks.data.span_records import CharacterSpan
+from electra_tf.tasks.data.schemes import Span
+from electra_tf.tasks.data.span_records import CharacterSpan, to_character_spans
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import READERS, cell_text, read
 from electra_tf.tasks.labels import unknown_name
-from electra_tf.tasks.score import TagScorer
-from electra_tf.tasks.task import ID, Item, Task, check_count, probability_cells
+from electra_tf.tasks.score import Mistake, ScoredSplit
+from electra_tf.tasks.task import (
+    ID,
+    Item,
+    Task,
+    check_count,
+    float_scores,
+    probability_cells,
+    write_lines,
+)
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData, format_counts
 from electra_tf.tasks.token_classifier import (
     TaggedWords,
@@ -68,7 +82,7 @@ class TagTask(Task):
             )
         label_counts = format_counts({f"tag {t}": n for t, n in counts.most_common()})
         model = functools.partial(TokenClassifier, tags=tags, scheme=scheme)
-        return TaskData(name, parts, TagScorer(tags), model, label_counts=label_counts)
+        return TaskData(name, parts, _metrics(tags), model, label_counts=label_counts)
 
     def labelled_data(
         self, model: TokenClassifier, name: str | None, data: str, reading: Reading
@@ -80,7 +94,7 @@ class TagTask(Task):
         found = _read_tagged(files, reading, model.tags)
         for part in found.values():
             _check_known_tags(part, model.tags)
-        return Labelled(name or "tagging", found, TagScorer(model.tags))
+        return Labelled(name or "tagging", found, _metrics(model.tags))
 
     def inputs(
         self, model: TokenClassifier, path: str | None, reading: Reading
@@ -103,11 +117,11 @@ class TagTask(Task):
         )
         return _items(model, found, reading.notify)
 
-    def line(self, model: TokenClassifier, item: Any, prediction: TaggedWords) -> str:
+    def line(self, model: TokenClassifier, item: Any, details: TaggedWords) -> str:
         """Return words with tags, or the entities of a text."""
-        sentence, entities = conll.as_sentence(item), prediction.entities
+        sentence, entities = conll.as_sentence(item), details.entities
         if entities is None or schemes.OUTSIDE not in model.tags:
-            pairs = zip(sentence.words, prediction.tags, strict=True)
+            pairs = zip(sentence.words, details.tags, strict=True)
             return " ".join(map("/".join, pairs))
         return "\t".join(
             f"{' '.join(one.text.split())} "
@@ -115,10 +129,10 @@ class TagTask(Task):
             for one in entities
         )
 
-    def record(self, model: TokenClassifier, item: Any, prediction: TaggedWords) -> Any:
+    def record(self, model: TokenClassifier, item: Any, details: TaggedWords) -> Any:
         """Return words, tags and entities, in the form of a text with spans."""
-        sentence, entities = conll.as_sentence(item), prediction.entities
-        record = {"words": list(sentence.words), "tags": prediction.tags}
+        sentence, entities = conll.as_sentence(item), details.entities
+        record = {"words": list(sentence.words), "tags": details.tags}
         if entities is None:
             return record
         found = [entity._asdict() for entity in entities]
@@ -128,12 +142,12 @@ class TagTask(Task):
         spans = [CharacterSpan(one.start, one.end, one.type) for one in entities]
         return record | sentence.form.write(sentence.text, spans)
 
-    def text_cells(self, item: Any) -> dict[str, str]:
+    def texts(self, item: Any) -> dict[str, str]:
         """Return nothing: other columns have the words."""
         return {}
 
     def rows(
-        self, model: TokenClassifier, index: int, item: Item, prediction: TaggedWords
+        self, model: TokenClassifier, index: int, item: Item, details: TaggedWords
     ) -> list[dict[str, Any]]:
         """Return a row for each word, with the probabilities of the learned tags."""
         sentence, rows = conll.as_sentence(item.value), []
@@ -144,10 +158,102 @@ class TagTask(Task):
                 row["start"], row["end"] = sentence.offsets[number]
             if item.gold is not None:
                 row["gold"] = item.gold[number]
-            row["prediction"] = prediction.tags[number]
-            probabilities_C = prediction.probabilities[number]
+            row["prediction"] = details.tags[number]
+            probabilities_C = details.probabilities[number]
             rows.append(row | probability_cells(model.tags, probabilities_C))
         return rows
+
+    # Scores: of spans, or of single tags.
+
+    def predictions(self, scored: ScoredSplit) -> list[list[str]]:
+        """Return the tags of each sentence."""
+        return [sentence.tags for sentence in scored.details]
+
+    def scores(self, scored: ScoredSplit) -> dict[str, float]:
+        """Compute the scores of conlleval, or the accuracy of tags."""
+        has_spans = schemes.is_span_scheme(scored.model.tags)
+        score = metrics.score_spans if has_spans else metrics.score_tokens
+        scores = score(scored.split.targets, scored.predictions)
+        return float_scores(scores, scored.metrics)
+
+    def class_report(self, scored: ScoredSplit) -> ClassReport:
+        """Return the scores of each type of span, or of each tag."""
+        sides, tags = (scored.split.targets, scored.predictions), scored.model.tags
+        if schemes.is_span_scheme(tags):
+            return span_report(*sides)
+        return tag_report(*sides, tags)
+
+    def mistakes(self, scored: ScoredSplit) -> Iterator[Mistake]:
+        """Yield sentences with wrong spans, or wrong tags of words."""
+        has_spans = schemes.is_span_scheme(scored.model.tags)
+        find = schemes.conlleval_spans if has_spans else _words
+        columns = scored.split.targets, scored.predictions, scored.details
+        rows = zip(scored.split.items, *columns, strict=True)
+        for sentence, gold, predicted, details in rows:
+            spans, words = (find(gold), find(predicted)), sentence.words
+            sides = [_format(words, *both) for both in (spans, spans[::-1])]
+            if any(sides):
+                wrong = [a != b for a, b in zip(gold, predicted, strict=True)]
+                size = float(np.max(details.probabilities.max(-1)[wrong], initial=0))
+                shown = (side or "nothing" for side in sides)
+                yield Mistake(" ".join(words), *shown, size)
+
+    def degenerate(self, scored: ScoredSplit) -> str | None:
+        """Describe predictions of one tag only, or of one span per sentence."""
+        predicted = {tag for tags in scored.predictions for tag in tags}
+        if predicted == {schemes.OUTSIDE}:
+            return "predicts no span"
+        if len(predicted) == 1:
+            return f"always predicts {predicted.pop()}"
+        has_spans = schemes.is_span_scheme(scored.model.tags)
+        return _one_span(scored.predictions) if has_spans else None
+
+    def write(self, scored: ScoredSplit, path: str) -> None:
+        """Write `PATH.txt`: word, gold tag if there is one, and predicted tag.
+
+        Also write `PATH.jsonl` for texts with spans of characters, in their form.
+        """
+        lines, records, items = [], [], scored.split.items
+        for sentence, tags in zip(items, scored.predictions, strict=True):
+            gold = [] if sentence.tags is None else [sentence.tags]
+            rows = zip(sentence.words, *gold, tags, strict=True)
+            lines += [" ".join(row) for row in rows] + [""]
+            if sentence.form:
+                spans = schemes.conlleval_spans(tags)
+                spans = to_character_spans(spans, sentence.offsets)
+                record = sentence.form.write(sentence.text, spans)
+                records.append(json.dumps(record, ensure_ascii=False))
+        write_lines(f"{path}.txt", lines)
+        if schemes.is_span_scheme(scored.model.tags) and len(records) == len(items):
+            write_lines(f"{path}.jsonl", records)
+
+
+def _metrics(tags: Sequence[str]) -> tuple[str]:
+    return ("f1" if schemes.is_span_scheme(tags) else "accuracy",)
+
+
+def _words(tags: Sequence[str]) -> list[Span]:
+    return [Span(number, number, tag) for number, tag in enumerate(tags)]
+
+
+def _format(words: Sequence[str], spans: Sequence[Span], others: Sequence[Span]) -> str:
+    """Format the spans that are not among others."""
+    return ", ".join(
+        f"{' '.join(words[span.first : span.last + 1])}/{span.kind}"
+        for span in spans
+        if span not in others
+    )
+
+
+def _one_span(predictions: Any) -> str | None:
+    """Describe predictions of I-X for all words: one span in each sentence."""
+    kinds = set()
+    for tags in filter(len, predictions):
+        spans = schemes.conlleval_spans(tags)
+        if [span[:2] for span in spans] != [(0, len(tags) - 1)]:
+            return None
+        kinds.add(spans[0].kind)
+    return f"always predicts one span of {kinds.pop()}" if len(kinds) == 1 else None
 
 
 def _column_items(

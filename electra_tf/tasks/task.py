@@ -1,19 +1,26 @@
 """Tasks: columns of files to a model, and its outputs to columns.
 
-A task reads labelled data to train or to score on, reads inputs to predict for, and
-converts predictions to lines, records and columns. Models know none of these.
+A task reads labelled data to train or to score on, reads inputs to predict for,
+converts predictions to records, and scores them. Models know none of these.
 """
 
 import dataclasses
+import os
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
+from electra_tf.tasks import metrics
+from electra_tf.tasks.class_report import ClassReport, class_report
 from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
 from electra_tf.tasks.data.splits import texts_of
 from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.examples import EncodedExamples
+from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.task_data import Labelled, Reading
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import RECORDS_REMEDY
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
 
 ID = "id"  # column of the id of a record
 LINE_OF_PAIR = ("text", "text_b")
+_LEAST_FOR_CHANCE = 50  # rows; with fewer a useful model may have no correlation
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,40 +180,40 @@ class Task:
 
     # Predictions.
 
-    def max_nbest(self, model: "TextModel") -> int:
-        """Return the number of candidates of each prediction."""
-        return 0
+    has_nbest = False
+    """Whether records have a list `nbest` of candidates, best first."""
 
-    def nbest(self, prediction: Any) -> list[Any]:
-        """Return the candidates of a prediction as JSON, best first."""
-        return []
+    def record(self, model: "TextModel", item: Any, details: Any) -> dict[str, Any]:
+        """Return a prediction of `predict_details` as JSON, the prediction first."""
+        return {"prediction": str(details)}
 
-    def line(self, model: "TextModel", item: Any, prediction: Any) -> str:
-        """Return a prediction of `predict_details` as one line."""
-        return str(prediction)
-
-    def record(self, model: "TextModel", item: Any, prediction: Any) -> Any:
-        """Return a prediction as JSON."""
-        return {"prediction": self.line(model, item, prediction)}
-
-    def cells(self, model: "TextModel", prediction: Any) -> dict[str, Any]:
-        """Return a prediction by column, which a table of the inputs is given."""
-        return {"prediction": self.line(model, None, prediction)}
-
-    def text_cells(self, item: Any) -> dict[str, str]:
+    def texts(self, item: Any) -> dict[str, str]:
         """Return the texts of an item by column."""
         return dict(zip(LINE_OF_PAIR, texts_of(item), strict=False))
 
-    def gold_json(self, gold: Any) -> Any:
-        """Return a target as JSON."""
-        return gold
+    def gold(self, item: Item) -> Any:
+        """Return the target of an item as JSON."""
+        return item.gold
 
-    def gold_cell(self, model: "TextModel", item: Any, gold: Any) -> Any:
-        """Return a target as one cell."""
-        return gold
+    def cell(self, model: "TextModel", value: Any) -> Any:
+        """Return a prediction or a target as one cell of a table."""
+        return f"{value:.6g}" if isinstance(value, float) else value
+
+    def line(self, model: "TextModel", item: Any, details: Any) -> str:
+        """Return a prediction as one line."""
+        first = next(iter(self.record(model, item, details).values()))
+        return " ".join(str(self.cell(model, first)).split())
+
+    def cells(self, model: "TextModel", record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a record by column, which a table of the inputs is given."""
+        found = record.get("probabilities", {})
+        names = found if isinstance(found, Mapping) else range(len(found))
+        values = found.values() if isinstance(found, Mapping) else found
+        prediction = self.cell(model, next(iter(record.values())))
+        return {"prediction": prediction, **probability_cells(names, values)}
 
     def rows(
-        self, model: "TextModel", index: int, item: Item, prediction: Any
+        self, model: "TextModel", index: int, item: Item, details: Any
     ) -> list[dict[str, Any]]:
         """Return the rows of a table for an item, the prediction at their end.
 
@@ -214,11 +222,10 @@ class Task:
         if item.columns is not None:  # as labels are read
             columns = {name: cell_text(cell) for name, cell in item.columns.items()}
         else:
-            columns = self.text_cells(item.value)
+            columns = self.texts(item.value)
             if item.gold is not None:
-                gold = self.gold_cell(model, item.value, item.gold)
-                columns |= {"gold": gold}
-        cells = self.cells(model, prediction)
+                columns["gold"] = self.cell(model, self.gold(item))
+        cells = self.cells(model, self.record(model, item.value, details))
         if both := columns.keys() & cells.keys():
             raise InputError(
                 f"the input must not have the columns {format_list(sorted(both))}, "
@@ -226,6 +233,106 @@ class Task:
                 "--format=jsonl"
             )
         return [{**columns, **cells}]
+
+    # Scores.
+
+    def predictions(self, scored: ScoredSplit) -> Sequence[Any]:
+        """Return what is scored and written of the outputs of `predict_details`."""
+        return scored.details
+
+    def scores(self, scored: ScoredSplit) -> dict[str, float]:
+        """Compute scores by name, first the one that compares trials."""
+        raise NotImplementedError
+
+    def class_report(self, scored: ScoredSplit) -> ClassReport | None:
+        """Return the scores of each class and the confusions; None: no classes."""
+        return None
+
+    def mistakes(self, scored: ScoredSplit) -> Iterable[Mistake]:
+        """Return all mistakes."""
+        return ()
+
+    def degenerate(self, scored: ScoredSplit) -> str | None:
+        """Describe predictions of a degenerate model, such as a constant; else None."""
+        return None
+
+    def tune(self, scored: ScoredSplit) -> None:
+        """Set what decides between a model's predictions to its best value on dev."""
+
+    def write(self, scored: ScoredSplit, path: str) -> None:
+        """Write predictions to files named `path` plus a suffix."""
+        raise NotImplementedError
+
+
+class LabelTask(Task):
+    """A label or a number for each input, scored by the metrics that the data names."""
+
+    def labels(self, model: "TextModel") -> Sequence[str]:
+        """Return the labels in the order of their probabilities."""
+        return model.output_names
+
+    def predictions(self, scored: ScoredSplit) -> Sequence[Any]:
+        """Return the best label of each input."""
+        labels = self.labels(scored.model)
+        return [labels[number] for number in np.argmax(scored.details, -1)]
+
+    def sides(self, scored: ScoredSplit) -> list[np.ndarray]:
+        """Return targets and predictions as numbers."""
+        ids = {label: number for number, label in enumerate(self.labels(scored.model))}
+        sides = scored.split.targets, scored.predictions
+        return [np.array([ids[label] for label in side]) for side in sides]
+
+    def scores(self, scored: ScoredSplit) -> dict[str, float]:
+        """Compute the metrics of the data."""
+        sides = self.sides(scored)
+        return {name: metrics.METRICS[name](*sides) for name in scored.metrics}
+
+    def class_report(self, scored: ScoredSplit) -> ClassReport | None:
+        """Return the scores of each class and the confusions."""
+        sides = scored.split.targets, scored.predictions
+        return class_report(*sides, self.labels(scored.model))
+
+    def mistakes(self, scored: ScoredSplit) -> Iterable[Mistake]:
+        """Yield wrong labels, with their probabilities."""
+        sides = scored.split.targets, scored.predictions, scored.details
+        for item, gold, label, details in zip(scored.split.items, *sides, strict=True):
+            if gold != label:
+                text = " | ".join(texts_of(item))
+                yield Mistake(text, gold, label, float(np.max(details)))
+
+    def degenerate(self, scored: ScoredSplit) -> str | None:
+        """Describe labels that are constant, or as good as chance."""
+        targets = scored.split.targets
+        found = metrics.describe_degenerate(scored.predictions, targets)
+        if found or len(targets) < _LEAST_FOR_CHANCE or len(set(targets)) == 1:
+            return found
+        mcc = metrics.METRICS["mcc"](*self.sides(scored))
+        return f"is no better than chance (mcc {mcc:.2f})" if mcc <= 0 else None
+
+    def write(self, scored: ScoredSplit, path: str) -> None:
+        """Write `PATH.tsv` in GLUE's format, with the source of each row if known."""
+        cells = [self.written(scored.model, one) for one in scored.predictions]
+        columns = [["index", *range(len(cells))], ["prediction", *cells]]
+        if places := scored.split.places:
+            columns.append(["place", *places])
+        rows = ("\t".join(map(str, row)) for row in zip(*columns, strict=True))
+        write_lines(f"{path}.tsv", rows)
+
+    def written(self, model: "TextModel", prediction: Any) -> str:
+        """Return a prediction as it is written in GLUE's format."""
+        return prediction
+
+
+def float_scores(values: Mapping[str, Any], first: Sequence[str]) -> dict[str, float]:
+    """Return the scores among values, without counts, those named `first` before."""
+    ordered = {name: values[name] for name in (*first, *values)}
+    return {name: v for name, v in ordered.items() if isinstance(v, float)}
+
+
+def write_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:
+    """Write a text file."""
+    text = "".join(f"{line}\n" for line in lines)
+    pathlib.Path(path).write_text(text, encoding="utf-8")
 
 
 def check_count(names: Sequence[str], counts: list[int], model: "TextModel") -> None:
@@ -249,7 +356,7 @@ def _texts(names: Sequence[str], cells: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def probability_cells(
-    names: Iterable[str], probabilities: Sequence[float]
+    names: Iterable[Any], probabilities: Iterable[float]
 ) -> dict[str, float]:
     """Return the probability of each class or tag by column of a table."""
     pairs = zip(names, map(float, probabilities), strict=True)

@@ -1,4 +1,4 @@
-"""Data of a task: its splits, its scorer and its model."""
+"""Data of a task: its splits, its metrics and its model."""
 
 import dataclasses
 import hashlib
@@ -12,10 +12,10 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.splits import Split, texts_of
 from electra_tf.tasks.examples import EncodedExamples
-from electra_tf.tasks.score import Scorer
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.tokenizer import WordPieceTokenizer
 
+UNBOUNDED = (-np.inf, np.inf)
 _SHOWN = 20  # classes or tags per message
 _ROWS = 4096  # of which a checksum is updated at once
 
@@ -48,12 +48,14 @@ class Labelled:
 
     name: str  # name of the task
     splits: Mapping[str, Split]
-    scorer: Scorer
+    metrics: Sequence[str]  # names of scores; the first one compares trials
+    bounds: tuple[float, float] = dataclasses.field(default=UNBOUNDED, kw_only=True)
+    """Lowest and highest score that is predicted."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskData(Labelled):
-    """Data of a task, validated, with its model and its scorer."""
+    """Data of a task, validated, with its model."""
 
     model: Callable[..., TextModel]  # function of encoder, `settings` and `seed`
     unordered: bool = False  # whether the texts may be exchanged (paraphrases)
@@ -80,7 +82,7 @@ class TaskData(Labelled):
     @property
     def monitor(self) -> str:
         """Return the name of the dev split's metric, such as `dev_mcc`."""
-        return f"{next(iter(self.eval_splits))}_{self.scorer.metric}"
+        return f"{next(iter(self.eval_splits))}_{self.metrics[0]}"
 
     @property
     def fingerprint(self) -> str:

@@ -116,7 +116,7 @@ class TaskMethods(abc.ABC):
     def decode_details(
         self, x: Sequence[Any], examples: EncodedExamples, outputs: list
     ) -> Sequence[Any]:
-        """Convert outputs to what `Scorer.best` takes; by default the predictions."""
+        """Convert outputs to what records and scores take, by default predictions."""
         return self.decode(x, examples, outputs)
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:

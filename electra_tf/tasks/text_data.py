@@ -18,12 +18,10 @@ from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.missing import REMEDY, complete_rows, fill_missing
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import READERS, Table, cell_text, read
-from electra_tf.tasks.score import LabelScorer, LabelSetScorer
-from electra_tf.tasks.task_data import Reading, TaskData, format_counts
+from electra_tf.tasks.task_data import UNBOUNDED, Reading, TaskData, format_counts
 from electra_tf.text.data_errors import data_error
 from electra_tf.text.rows import RECORDS_REMEDY
 
-UNBOUNDED = (-np.inf, np.inf)
 _Errors = dict[int, tuple[str, str]]  # kind and detail by index of the row
 
 
@@ -301,8 +299,7 @@ def _table_task(
         share = 100 * count / len(found["dev"])
         text += f". Always answering {largest!r:.40} would score {share:.1f}% accuracy"
     reading.notify(text)
-    # Scores of other splits may exceed those of train, so they are not clipped.
-    return task_data(name, found, names, columns, UNBOUNDED)
+    return task_data(name, found, names, columns)
 
 
 def metric_names(columns: Columns) -> Sequence[str]:
@@ -319,10 +316,9 @@ def task_data(
     found: dict[str, Split],
     names: Sequence[str],
     columns: Columns,
-    limits: tuple[float, float],
-    unordered: bool = False,
+    **options: Any,
 ) -> TaskData:
-    """Return splits with the model and the scorer of their columns."""
+    """Return splits with the model of their columns."""
     labels, counts = columns.labels, {}
     if labels is None:
         low, high = columns.bounds
@@ -331,18 +327,9 @@ def task_data(
         targets = found["train"].targets
         numbers = _classes(targets)
         counts = {f"class {label!r}": numbers[label] for label in labels}
-        options = {}
-        if columns.separator is not None:
-            options, counts["no class"] = {"multi_label": True}, targets.count(())
-        model = functools.partial(TextClassifier, labels=labels, **options)
-    scorer = text_scorer(columns, names, limits)
-    return TaskData(name, found, scorer, model, unordered, format_counts(counts))
-
-
-def text_scorer(
-    columns: Columns, names: Sequence[str], limits: tuple[float, float] = UNBOUNDED
-) -> LabelScorer:
-    """Return the scorer of the targets of columns; sets of classes have their own."""
-    if columns.separator is not None:
-        return LabelSetScorer(columns.labels, columns.separator)
-    return LabelScorer(names, columns.labels, limits)
+        is_set = columns.separator is not None
+        if is_set:
+            counts["no class"] = targets.count(())
+        model = functools.partial(TextClassifier, labels=labels, multi_label=is_set)
+    counts = format_counts(counts)
+    return TaskData(name, found, names, model, label_counts=counts, **options)

@@ -299,7 +299,7 @@ class TextModel(keras.Model, TaskMethods):
     def predict_details(
         self, x: Sequence[Any], batch_size: int | None = None
     ) -> Sequence[Any]:
-        """Return what `Scorer.best` takes, for each element of `x`, a list."""
+        """Return what records and scores take, for each element of `x`, a list."""
         examples = self.examples(x)
         return self.decode_details(x, examples, self.outputs_of(examples, batch_size))
 

@@ -1,24 +1,29 @@
 """Classes and scores of texts and pairs: the tasks of GLUE, and any table."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from electra_tf.config.finetuning import DataConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import text_data
+from electra_tf.tasks.class_report import ClassReport, label_set_report
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue, splits
 from electra_tf.tasks.data.duplicates import EqualTexts
-from electra_tf.tasks.data.splits import Split
+from electra_tf.tasks.data.splits import Split, texts_of
 from electra_tf.tasks.data.table import READERS, Table
-from electra_tf.tasks.labels import SEPARATOR
-from electra_tf.tasks.task import LINE_OF_PAIR, Task, check_count, probability_cells
-from electra_tf.tasks.task_data import Labelled, Reading, TaskData
+from electra_tf.tasks.labels import SEPARATOR, multi_hot
+from electra_tf.tasks.metrics import describe_degenerate
+from electra_tf.tasks.score import Mistake, ScoredSplit
+from electra_tf.tasks.task import LINE_OF_PAIR, LabelTask, check_count
+from electra_tf.tasks.task_data import UNBOUNDED, Labelled, Reading, TaskData
 from electra_tf.text.files import inner_suffix
 
 
-class _TextTask(Task):
+class _TextTask(LabelTask):
     """Texts and pairs with a column of targets."""
 
     columns = (
@@ -35,10 +40,12 @@ class _TextTask(Task):
         return () if name in glue.TASKS else self.columns
 
     def columns_for(self, model: TextClassifier | TextRegressor) -> tuple[str, ...]:
-        """Return the settings of columns; sets of classes alone have a separator."""
-        are_sets = model.metric_kind == "label_sets"
-        names = [n for n in self.columns if are_sets or n != "label_separator"]
-        return *names, "missing_text"
+        """Return the settings of columns; sets of classes also have a separator."""
+        return *(n for n in self.columns if n != "label_separator"), "missing_text"
+
+    def separator(self, model: TextClassifier | TextRegressor) -> str | None:
+        """Return the separator of the classes in a cell; None: it has one target."""
+        return None
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read a task of GLUE, or a table."""
@@ -83,53 +90,81 @@ class _TextTask(Task):
         if model.pairs is not None:
             check_count(texts, [1 + model.pairs], model)
         columns = text_data.Columns(
-            texts, target, labels, None if labels else text_data.UNBOUNDED
+            texts, target, labels, None if labels else UNBOUNDED, self.separator(model)
         )
-        names, limits = text_data.metric_names(columns), text_data.UNBOUNDED
+        names, bounds = text_data.metric_names(columns), UNBOUNDED
         glue_name = glue.training_task(name)
         if glue_name in glue.TASKS and not {*reading.given} - {"missing_text"}:
             row = glue.TASKS[glue_name]
             columns = dataclasses.replace(_glue_columns(row), labels=labels)
             found = _read_glue_splits(glue_name, data, columns, reading)
             names = row.metrics
-            limits = limits if labels else (model.low, model.high)
+            bounds = bounds if labels else (model.low, model.high)
         else:
-            if model.metric_kind == "label_sets":
-                separator = settings.label_separator or SEPARATOR
-                columns = dataclasses.replace(columns, separator=separator)
             found = _read_tables(data, columns, reading)
-        return Labelled(name, found, text_data.text_scorer(columns, names, limits))
+        return Labelled(name, found, names, bounds=bounds)
 
 
 class ClassificationTask(_TextTask):
-    """Classes, or sets of classes, of texts."""
+    """Classes of texts."""
 
     models = (TextClassifier,)
 
-    def line(self, model: TextClassifier, item: Any, prediction: Any) -> str:
-        """Return the label or labels."""
-        [label] = model.labels_of(prediction[None])
-        return self.gold_cell(model, item, label)
-
-    def record(
-        self, model: TextClassifier, item: Any, prediction: Any
-    ) -> dict[str, Any]:
+    def record(self, model: TextClassifier, item: Any, details: Any) -> dict[str, Any]:
         """Return the label or labels, and the probabilities."""
-        [label] = model.labels_of(prediction[None])
-        record = {"labels": list(label)} if model.multi_label else {"label": label}
-        values = zip(model.labels, map(float, prediction), strict=True)
-        return record | {"probabilities": dict(values)}
+        [label] = model.labels_of(details[None])
+        values = zip(model.labels, map(float, details), strict=True)
+        found = {"labels": list(label)} if model.multi_label else {"label": label}
+        return found | {"probabilities": dict(values)}
 
-    def cells(self, model: TextClassifier, prediction: Any) -> dict[str, Any]:
-        """Return the label or labels, and the probabilities."""
-        cells = probability_cells(model.labels, prediction)
-        return {"prediction": self.line(model, None, prediction)} | cells
 
-    def gold_cell(self, model: TextClassifier, item: Any, gold: Any) -> Any:
-        """Return the labels of a text as one string, and other values unchanged."""
-        if not isinstance(gold, tuple):
-            return gold
-        return (model.settings.data.label_separator or SEPARATOR).join(gold)
+class LabelSetTask(ClassificationTask):
+    """Sets of classes of texts."""
+
+    def columns_for(self, model: TextClassifier) -> tuple[str, ...]:
+        """Return the settings of columns, with the separator."""
+        return *self.columns, "missing_text"
+
+    def separator(self, model: TextClassifier) -> str:
+        """Return the separator of the classes in a cell."""
+        return model.settings.data.label_separator or SEPARATOR
+
+    def cell(self, model: TextClassifier, value: Sequence[str]) -> str:
+        """Return the labels of a text as one string."""
+        return self.separator(model).join(value)
+
+    written = cell
+
+    def predictions(self, scored: ScoredSplit) -> Sequence[tuple[str, ...]]:
+        """Return the labels above the threshold."""
+        return scored.model.labels_of(np.asarray(scored.details))
+
+    def sides(self, scored: ScoredSplit) -> list[np.ndarray]:
+        """Return targets and predictions as rows of zeros and ones."""
+        sides = scored.split.targets, scored.predictions
+        return [multi_hot(side, scored.model.labels) for side in sides]
+
+    def class_report(self, scored: ScoredSplit) -> ClassReport:
+        """Return the scores of each class, each against its absence."""
+        return label_set_report(*self.sides(scored), scored.model.labels)
+
+    def mistakes(self, scored: ScoredSplit) -> Iterator[Mistake]:
+        """Yield wrong sets, with the probability of their most certain wrong class."""
+        gold_NC, predicted_NC = self.sides(scored)
+        errors_N = np.abs(np.asarray(scored.details) - gold_NC).max(-1)
+        for index in np.flatnonzero((gold_NC != predicted_NC).any(-1)):
+            text = " | ".join(texts_of(scored.split.items[index]))
+            sides = scored.split.targets, scored.predictions
+            names = (self.cell(scored.model, side[index]) for side in sides)
+            yield Mistake(text, *names, float(errors_N[index]))
+
+    def degenerate(self, scored: ScoredSplit) -> str | None:
+        """Describe predictions of one set for all texts."""
+        columns = scored.predictions, scored.split.targets
+        sets, gold = (set(map(frozenset, column)) for column in columns)
+        if len(sets) > 1 or sets == gold or len(scored.predictions) < 2:
+            return None
+        return f"always predicts {format_list(sorted(sets.pop())) or 'no class'}"
 
 
 class RegressionTask(_TextTask):
@@ -137,15 +172,36 @@ class RegressionTask(_TextTask):
 
     models = (TextRegressor,)
 
-    def line(self, model: TextRegressor, item: Any, prediction: Any) -> str:
+    def record(self, model: TextRegressor, item: Any, details: Any) -> dict[str, Any]:
         """Return the score."""
-        return f"{prediction:.6g}"
+        return {"score": float(details)}
 
-    def record(
-        self, model: TextRegressor, item: Any, prediction: Any
-    ) -> dict[str, Any]:
-        """Return the score."""
-        return {"score": float(prediction)}
+    def predictions(self, scored: ScoredSplit) -> np.ndarray:
+        """Return the scores within their bounds."""
+        return np.clip(np.array(scored.details, np.float64), *scored.bounds)
+
+    def sides(self, scored: ScoredSplit) -> list[np.ndarray]:
+        """Return targets and predictions."""
+        return [np.asarray(scored.split.targets, np.float64), scored.predictions]
+
+    def class_report(self, scored: ScoredSplit) -> None:
+        """Return None: scores have no classes."""
+
+    def mistakes(self, scored: ScoredSplit) -> Iterator[Mistake]:
+        """Yield all scores, with their differences from gold."""
+        for item, gold, score in zip(
+            scored.split.items, *self.sides(scored), strict=True
+        ):
+            text, size = " | ".join(texts_of(item)), abs(float(gold - score))
+            yield Mistake(text, f"{gold:g}", f"{score:.4g}", size, "difference")
+
+    def degenerate(self, scored: ScoredSplit) -> str | None:
+        """Describe scores that are constant or not finite."""
+        return describe_degenerate(scored.predictions, scored.split.targets)
+
+    def written(self, model: TextRegressor, prediction: float) -> str:
+        """Return a score as it is written in GLUE's format."""
+        return f"{prediction:.7g}"
 
 
 # Tasks of GLUE.
@@ -174,9 +230,8 @@ def _read_glue(name: str, data: str, reading: Reading) -> TaskData:
         found[stem] = dataclasses.replace(split, lines=None)  # no row is left out
     for line in EqualTexts(found, reading.tokenizer).lines(name, "rows"):
         reading.notify(line)
-    return text_data.task_data(
-        name, found, task.metrics, columns, task.range, task.unordered
-    )
+    options = {"bounds": task.range, "unordered": task.unordered}
+    return text_data.task_data(name, found, task.metrics, columns, **options)
 
 
 def _glue_columns(task: glue.GlueTask) -> text_data.Columns:
@@ -212,6 +267,3 @@ def _read_tables(
             else:
                 found[part] = columns.read(rows)
     return found
-
-
-# Files of predictions in GLUE's format.

@@ -36,6 +36,7 @@ from electra_tf.interop.keras_file import FINETUNING_CONFIG, TRAINING_ROWS
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import registry
+from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.defaults import default_epochs, describe_epochs
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.optimizer import int_value
@@ -430,11 +431,16 @@ class Trials:
             self._log,
         )
 
+    def _scored(self, split: Split) -> ScoredSplit:
+        details = self._model.predict_details(split.items)
+        facts = self._task.metrics, self._task.bounds
+        return ScoredSplit(
+            registry.of(self._model), self._model, split, details, *facts
+        )
+
     def _dev_scores(self) -> dict[str, float]:
         name, split = next(iter(self._task.eval_splits.items()))
-        scorer, model = self._task.scorer, self._model
-        predictions = scorer.best(model, model.predict_details(split.items))
-        scores = scorer.score(split, predictions)
+        scores = self._scored(split).scores
         return {f"{name}_{metric}": value for metric, value in scores.items()}
 
     def _evaluate(
@@ -444,25 +450,22 @@ class Trials:
 
         Returns the scores, and what is degenerate in the predictions for dev.
         """
-        folder, scorer = trial_folder(self._output, number), self._task.scorer
+        folder, declaration = trial_folder(self._output, number), registry.of(model)
         os.makedirs(folder, exist_ok=True)
         scored: dict[str, ScoredSplit] = {}
         for name, split in self._task.splits.items():
             if name == "train":
                 continue
-            details, path = model.predict_details(split.items), f"{folder}/{name}"
-            if split.targets is None:
-                scorer.write(split, scorer.best(model, details), path)
-                continue
-            if not scored:  # dev, which sets the threshold of a model that has one
-                threshold = scorer.tuned(split, scorer.best(model, details))
-                if threshold is not None:
-                    model.set_decision(threshold)
-            scored[name] = one = scorer.scored(model, split, details)
-            scorer.write(split, one.predictions, path)
-            lines = csv_lines(model, {name: one})
-            durable_files.write(f"{path}.csv", "".join(f"{line}\n" for line in lines))
-        report["classes"] = {n: one.classes for n, one in scored.items() if one.classes}
+            one, path = self._scored(split), f"{folder}/{name}"
+            if split.targets is not None:
+                if not scored:
+                    declaration.tune(one)
+                scored[name] = one
+                lines = "".join(f"{line}\n" for line in csv_lines(model, {name: one}))
+                durable_files.write(f"{path}.csv", lines)
+            declaration.write(one, path)
+        classes = {name: one.classes for name, one in scored.items()}
+        report["classes"] = {name: rates for name, rates in classes.items() if rates}
         report["mistakes"] = {name: one.mistakes for name, one in scored.items()}
         durable_files.write(os.path.join(folder, _REPORT), _to_json(report))
         scores = {

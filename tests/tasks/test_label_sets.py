@@ -1,7 +1,7 @@
 """Texts with any number of classes: targets, loss, metrics, files, tables, formats."""
 
+import dataclasses
 import json
-import types
 
 import keras
 import numpy as np
@@ -15,9 +15,11 @@ from electra_tf import TextClassifier
 from electra_tf.errors import InputError
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.exporting import load_exportable
+from electra_tf.tasks import registry
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.score import LabelSetScorer
+from electra_tf.tasks.metrics import LABEL_SET_METRICS
+from electra_tf.tasks.score import ScoredSplit
 from tests import tiny
 
 LABELS = ("good", "in", "long")
@@ -210,27 +212,29 @@ def test_scores_of_files_and_reports(tmp_path):
     gold = [("a",), (), ("b", "a"), ("c",)]
     predicted = [("a",), ("b",), ("a", "b"), ()]
     probabilities = [[0.9, 0.1, 0.1], [0.1, 0.6, 0.2], [0.8, 0.7, 0.1], [0.2, 0.1, 0.3]]
-    scorer, split = LabelSetScorer("abc", ";"), Split(list("wxyz"), gold)
-    scores = scorer.score(split, predicted)
+    model = TextClassifier(tiny.start(), list("abc"), multi_label=True)
+    task, split = registry.of(model), Split(list("wxyz"), gold)
+    scored = ScoredSplit(task, model, split, probabilities, LABEL_SET_METRICS)
+    scores = scored.scores
     assert scores["micro_f1"] == pytest.approx(100 * 2 * 3 / (4 + 4))
     assert scores["macro_f1"] == pytest.approx(100 * (1 + 2 / 3 + 0) / 3)
     assert scores["subset_accuracy"] == 50
-    report = scorer.class_report(split, predicted)
+    report = scored.classes
     assert report["classes"]["b"] == {
         "precision": 50, "recall": 100, "f1": pytest.approx(200 / 3), "support": 1,
     }  # fmt: skip
     assert "confusion matrix" not in format_class_report(report)
-    model = types.SimpleNamespace(labels="abc")
-    assert scorer.best(model, probabilities) == [tuple(sorted(p)) for p in predicted]
-    mistakes = scorer.scored(model, split, probabilities).mistakes
+    assert scored.predictions == [tuple(sorted(p)) for p in predicted]
+    mistakes = scored.mistakes
     assert [m[:3] for m in mistakes] == [("z", "c", ""), ("x", "", "b")]
     assert [m.size for m in mistakes] == pytest.approx([0.7, 0.6])
-    scorer.write(split, predicted, str(tmp_path / "dev"))
+    task.write(scored, str(tmp_path / "dev"))
     lines = (tmp_path / "dev.tsv").read_text().splitlines()
     assert lines[1:] == ["0\ta", "1\tb", "2\ta;b", "3\t"]
-    assert scorer.degenerate(split, predicted) is None
-    assert "no class" in scorer.degenerate(split, [()] * 4)
-    assert "'a', 'b'" in scorer.degenerate(split, [("a", "b"), ("b", "a")] * 2)
+    assert scored.degenerate is None
+    for details, words in (([0, 0, 0], "no class"), ([1, 1, 0], "'a', 'b'")):
+        constant = dataclasses.replace(scored, details=[details] * 4)
+        assert words in constant.degenerate
 
 
 # Tables.

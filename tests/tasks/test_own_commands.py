@@ -17,9 +17,8 @@ from electra_tf.tasks.classifier import encode_texts
 from electra_tf.tasks.data import table
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.losses import weighted_sums
-from electra_tf.tasks.score import LabelScorer
-from electra_tf.tasks.task import Labelled, Task
-from electra_tf.tasks.task_data import TaskData
+from electra_tf.tasks.task import LabelTask
+from electra_tf.tasks.task_data import Labelled, TaskData
 from electra_tf.tasks.text_model import TextModel
 
 
@@ -44,7 +43,7 @@ class ToneClassifier(TextModel):
         return tf.nn.softmax(np.stack(outputs)).numpy()
 
 
-class ToneTask(Task):
+class ToneTask(LabelTask):
     models = (ToneClassifier,)
 
     def read(self, path, notify):
@@ -54,17 +53,14 @@ class ToneTask(Task):
     def training_data(self, name, data, reading):
         split = self.read(data, reading.notify)
         splits = {"train": split, "dev": split}
-        return TaskData(name, splits, self.scorer(), ToneClassifier)
+        return TaskData(name, splits, ("accuracy",), ToneClassifier)
 
     def labelled_data(self, model, name, data, reading):
         splits = {"dev": self.read(data, reading.notify)}
-        return Labelled("tone", splits, self.scorer())
+        return Labelled("tone", splits, ("accuracy",))
 
-    def scorer(self):
-        return LabelScorer(("accuracy",), ToneClassifier.labels)
-
-    def line(self, model, item, prediction):
-        return model.labels[int(np.argmax(prediction))]
+    def record(self, model, item, details):
+        return {"tone": model.labels[int(np.argmax(details))]}
 """
 # Beside the file, the registry alone names the task.
 PROGRAM = """

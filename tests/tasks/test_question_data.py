@@ -1,5 +1,6 @@
 """SQuAD tasks: files, official scores, thresholds, prediction files."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -8,7 +9,8 @@ import pytest
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.score import Answers, AnswerScorer
+from electra_tf.tasks import registry
+from electra_tf.tasks.score import ScoredSplit
 from electra_tf.tasks.spans import QAPrediction
 from tests import tiny
 
@@ -59,8 +61,16 @@ def model(task):
     return task.model(tiny.start(), settings=settings, seed=0)
 
 
-def answers(*odds, threshold=0.0, text="the and"):
-    return Answers([QAPrediction(text, value, ()) for value in odds], threshold)
+@pytest.fixture
+def scored(task, model):
+    """Return a function that scores answers to the questions of dev."""
+
+    def of(*odds, text="the and", task=task, model=model):
+        details = [QAPrediction(text, value, ()) for value in odds]
+        names, split = task.metrics, task.splits["dev"]
+        return ScoredSplit(registry.of(model), model, split, details, names)
+
+    return of
 
 
 def test_splits_and_training_examples(task, model):
@@ -73,30 +83,26 @@ def test_splits_and_training_examples(task, model):
     examples = task.training_examples(model)
     assert list(examples.targets["impossible"]) == [0, 1] * 5
     assert examples.targets["start"][0] == 4  # [CLS] the [SEP] in THE
-    model.null_threshold = 0.5
     for part in task.splits.values():
-        predicted = task.scorer.best(model, model.predict_details(part.items))
-        assert (len(predicted.best), predicted.threshold) == (len(part), 0.5)
-        assert all(one.text for one in predicted.best)
+        predicted = model.predict_details(part.items)
+        assert len(predicted) == len(part)
+        assert all(one.text for one in predicted)
 
 
-def test_the_tuned_threshold_is_used_in_scores_and_files(task, model, tmp_path):
-    dev, given = task.splits["dev"], answers(-3.0, 2.0, -2.0, -1.0)
-    before = task.scorer.score(dev, given)
+def test_the_tuned_threshold_is_used_in_scores_and_files(model, scored, tmp_path):
+    odds = -3.0, 2.0, -2.0, -1.0
+    before = scored(*odds).scores
     assert next(iter(before)) == "best_f1"
     assert not [name for name in before if name.endswith("total")]
     assert before["exact"] == before["f1"] == 75.0  # the last question is impossible
     assert (before["HasAns_exact"], before["NoAns_exact"]) == (100.0, 50.0)
     assert (before["best_f1"], before["best_f1_thresh"]) == (100.0, -2.0)
     assert model.null_threshold == 0.0
-    model.set_decision(task.scorer.tuned(dev, given))
+    dev = scored(*odds)
+    dev.task.tune(dev)
     assert model.null_threshold == -2.0
-    tuned = task.scorer.best(model, given.best)
-    after = task.scorer.score(dev, tuned)
-    assert after["f1"] == after["best_f1"] == 100.0
-    # Scores of another trial do not use it.
-    assert task.scorer.score(dev, given) == before
-    task.scorer.write(dev, tuned, str(tmp_path / "dev"))
+    assert dev.scores["f1"] == dev.scores["best_f1"] == 100.0
+    dev.task.write(dev, str(tmp_path / "dev"))
     texts = json.loads((tmp_path / "dev" / "predictions.json").read_text())
     assert texts == {"5a": "the and", "5b": "", "6a": "the and", "6b": ""}
     odds = json.loads((tmp_path / "dev" / "null_odds.json").read_text())
@@ -112,38 +118,36 @@ def test_the_tuned_threshold_is_used_in_scores_and_files(task, model, tmp_path):
         ([-1.0, 1.0, 1.0, 1.0], None),
     ],
 )
-def test_degenerate_answers(task, odds, words):
-    assert task.scorer.degenerate(task.splits["dev"], answers(*odds)) == words
+def test_degenerate_answers(scored, odds, words):
+    assert scored(*odds).degenerate == words
 
 
-def test_no_answer_to_any_question(task, model):
-    dev = task.splits["dev"]
-    nan = task.scorer.score(dev, answers(*[float("nan")] * 4))
+def test_no_answer_to_any_question(model, scored):
+    nan = scored(*[float("nan")] * 4).scores
     assert nan["exact"] == nan["f1"] == 50
-    given = answers(-9.0, -10.0, -11.0, -12.0, text="no answer of any")
-    assert task.scorer.tuned(dev, given) == -13
-    tuned = given._replace(threshold=-13)
-    scores = task.scorer.score(dev, tuned)
-    assert scores["f1"] == scores["best_f1"] > 0
+    dev = scored(-9.0, -10.0, -11.0, -12.0, text="no answer of any")
+    dev.task.tune(dev)
+    assert model.null_threshold == -13
+    assert dev.scores["f1"] == dev.scores["best_f1"] > 0
 
 
-def test_version_1_has_no_threshold(read):
+def test_version_1_has_no_threshold(read, scored):
     content = squad(2, 5)
     for article in content["data"]:
         del article["paragraphs"][0]["qas"][1]
     # The published name is preferred to dev.json.
     files = {"train.json": squad(2), "dev.json": squad(2), "dev-v1.1.json": content}
     task = read(files, "squad1")
-    dev = task.splits["dev"]
-    assert (len(dev), task.monitor) == (2, "dev_f1")
+    assert (len(task.splits["dev"]), task.monitor) == (2, "dev_f1")
     model = task.model(tiny.start(), settings=tiny.settings(data_max_length=16), seed=0)
+    dev = scored(9.0, 9.0, task=task, model=model)
+    dev.task.tune(dev)
     assert model.null_threshold is None
-    given = answers(9.0, 9.0, threshold=None)
-    assert task.scorer.tuned(dev, given) is None
-    assert task.scorer.score(dev, given) == {"exact_match": 100.0, "f1": 100.0}
+    assert dev.scores == {"exact_match": 100.0, "f1": 100.0}
     # `the` is an article, so `and` is the only gold word.
-    half = Answers([given.best[0], QAPrediction("the", 9.0, ())], None)
-    assert AnswerScorer(False).score(dev, half) == {"exact_match": 50.0, "f1": 50.0}
+    details = [dev.details[0], QAPrediction("the", 9.0, ())]
+    half = dataclasses.replace(dev, details=details)
+    assert half.scores == {"exact_match": 50.0, "f1": 50.0}
 
 
 def test_a_single_file_is_split_by_article(read):

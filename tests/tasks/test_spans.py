@@ -3,6 +3,7 @@ import gzip
 import itertools
 import json
 import math
+import types
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.squad_json import Question, read_squad
-from electra_tf.tasks.score import Answers, AnswerScorer
+from electra_tf.tasks.question_task import QuestionTask
+from electra_tf.tasks.score import ScoredSplit
 from electra_tf.tasks.spans import Candidate, QAPrediction, decode_answers
 from electra_tf.tasks.squad_metrics import normalize
 from electra_tf.tasks.windows import make_features
@@ -315,8 +317,9 @@ def test_predictions_are_written_to_a_folder(tmp_path):
     nbest = (Candidate("\u4e00 b", 0.75, -1.0, -0.5), Candidate("b", 0.25, -2.0, -0.6))
     best = QAPrediction("\u4e00 b", -2.75, nbest), QAPrediction("yes", -2.7, ())
     split = Split([dataclasses.replace(question(), id=name) for name in "xy"], None)
-    scorer, folder = AnswerScorer(True), tmp_path / "new" / "folder"
-    scorer.write(split, Answers(best, -2.75), str(folder))
+    model, folder = types.SimpleNamespace(null_threshold=-2.75), tmp_path / "a" / "b"
+    scored = ScoredSplit(QuestionTask(), model, split, best, ())
+    scored.task.write(scored, str(folder))
 
     def read(name):
         return json.loads((folder / f"{name}.json").read_text())
@@ -327,5 +330,6 @@ def test_predictions_are_written_to_a_folder(tmp_path):
     rows = (("\u4e00 b", 0.75, -1.0, -0.5), ("b", 0.25, -2.0, -0.6))
     expected = [dict(zip(keys, row, strict=True)) for row in rows]
     assert read("nbest") == {"x": expected, "y": []}
-    scorer.write(split, Answers(best, None), str(folder))
+    model.null_threshold = None
+    scored.task.write(scored, str(folder))
     assert read("predictions") == {"x": "\u4e00 b", "y": "yes"}

@@ -1,6 +1,7 @@
 """Tagging tasks: column files, held-out dev, tags, scores, written predictions."""
 
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.schemes import SCHEMES, Span, write_spans
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.score import TagScorer
+from electra_tf.tasks.score import ScoredSplit
+from electra_tf.tasks.tag_task import TagTask
 from tests import tiny
 
 GOOD = "the O\nfirst B-X\n\nof O\nall O\n\n" * 4
@@ -36,15 +38,20 @@ def read(write, tmp_path):
     return of
 
 
+def scored(tags, gold, predicted, name):
+    """Return a split with predicted tags."""
+    details = [types.SimpleNamespace(tags=tags) for tags in predicted]
+    model = types.SimpleNamespace(tags=tags)
+    return ScoredSplit(TagTask(), model, Split([], gold), details, (name,))
+
+
 def test_scores_by_hand():
-    scorer, gold = TagScorer(["O", "B-X"]), Split([], [("B-X", "I-X", "O"), ("B-Y",)])
-    scores = scorer.score(gold, [["B-X", "E-X", "O"], ["O"]])
-    assert scores == pytest.approx(
+    gold, predicted = [("B-X", "I-X", "O"), ("B-Y",)], [["B-X", "E-X", "O"], ["O"]]
+    assert scored(["O", "B-X"], gold, predicted, "f1").scores == pytest.approx(
         {"f1": 200 / 3, "precision": 100, "recall": 50, "accuracy": 75}
     )
-    assert TagScorer("AB").score(Split([], [("A", "B")]), [["B", "B"]]) == {
-        "accuracy": 50
-    }
+    one = scored("AB", [("A", "B")], [["B", "B"]], "accuracy")
+    assert one.scores == {"accuracy": 50}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +66,7 @@ def test_scores_by_hand():
     ],
 )
 def test_degenerate_predictions(predicted, words):
-    assert TagScorer(["O", "B-X"]).degenerate(Split([], []), predicted) == words
+    assert scored(["O", "B-X"], [], predicted, "f1").degenerate == words
 
 
 def test_tags_without_spans_are_scored_by_accuracy(read):
@@ -173,11 +180,11 @@ def test_predictions_have_the_scheme_of_the_files(scheme, read, tmp_path):
     # One-hot outputs: every prediction is correct.
     count = len(task.model.keywords["tags"])
     outputs = [np.eye(count)[row] for row in examples.targets]
-    predicted = model.decode(dev.items, examples, outputs)
-    assert [tuple(tags) for tags in predicted] == dev.targets
-    scores = task.scorer.score(dev, predicted)
+    details = model.decode_details(dev.items, examples, outputs)
+    found = ScoredSplit(TagTask(), model, dev, details, task.metrics)
+    assert [tuple(tags) for tags in found.predictions] == dev.targets
     names = ["f1", "precision", "recall", "accuracy"]
-    assert list(scores.items()) == [(name, 100) for name in names]
-    task.scorer.write(dev, predicted, str(tmp_path / "predicted"))
+    assert list(found.scores.items()) == [(name, 100) for name in names]
+    found.task.write(found, str(tmp_path / "predicted"))
     for line in (tmp_path / "predicted.txt").read_text().split("\n"):
         assert not line or line.split()[1] == line.split()[2]

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextRegressor
 from electra_tf.tasks.data.held_out import hold_out
 from electra_tf.tasks.data.splits import Split
+from electra_tf.tasks.score import ScoredSplit
+from electra_tf.tasks.text_task import ClassificationTask, RegressionTask
 from tests import tiny
 
 csv_task = functools.partial(tiny.read_task, "csv")
@@ -61,8 +64,8 @@ def test_a_folder_with_dev_and_an_unlabelled_test(folder):
         "dev": Split(['"d', ""], ["no", "yes"]),
         "test": Split(["e"], None),
     }
-    assert task.scorer.labels == ("no", "yes")
-    assert task.scorer.metrics == ("accuracy", "mcc", "macro_f1")
+    assert task.model.keywords["labels"] == ["no", "yes"]
+    assert task.metrics == ("accuracy", "mcc", "macro_f1")
     assert (list(task.eval_splits), task.monitor) == (["dev"], "dev_accuracy")
 
 
@@ -74,7 +77,7 @@ def test_pairs_with_a_labelled_test(folder, dev):
     task = csv_task(data, columns)
     assert list(task.eval_splits) == ["dev", "test"]
     assert task.splits["test"] == Split([("x", "y"), ("z", "w")], ["1", "0"])
-    assert task.scorer.metrics == ("accuracy", "mcc", "f1")
+    assert task.metrics == ("accuracy", "mcc", "f1")
     assert not task.unordered
 
 
@@ -84,12 +87,14 @@ def test_scores(folder):
         dev_csv=["text,stars", "d,9", "e,0"],
     )
     task = csv_task(data, SCORES)
-    assert task.scorer.labels is None
     assert task.model.keywords == {"low": -2.0, "high": 4.5}
     assert task.splits["train"].targets == [1.0, 4.5, -2.0]
     assert task.splits["dev"].targets == [9.0, 0.0]
-    scores = task.scorer.score(task.splits["dev"], np.float32([8.0, 0.5]))
-    assert scores == pytest.approx({"spearman": 100, "pearson": 100, "mse": 0.625})
+    dev, details = task.splits["dev"], np.float32([8.0, 0.5])
+    scored = ScoredSplit(RegressionTask(), None, dev, details, task.metrics)
+    assert scored.scores == pytest.approx(
+        {"spearman": 100, "pearson": 100, "mse": 0.625}
+    )
     model = task.model(tiny.start(), settings=tiny.settings(), seed=0)
     assert isinstance(model, TextRegressor)
 
@@ -297,7 +302,9 @@ def test_places_are_stored_and_written_if_dev_is_held_out(folder, tmp_path):
     dev = task.splits["dev"]
     for item, place in zip(dev.items, dev.places, strict=True):
         assert item in rows[int(place.split(":")[1]) - 1]
-    task.scorer.write(dev, ["b"] * len(dev), str(tmp_path / "dev"))
+    model = types.SimpleNamespace(output_names="ab")
+    scored = ScoredSplit(ClassificationTask(), model, dev, [[0, 1]] * len(dev), ())
+    scored.task.write(scored, str(tmp_path / "dev"))
     assert (tmp_path / "dev.tsv").read_text().splitlines() == [
         "index\tprediction\tplace",
         *(f"{n}\tb\t{place}" for n, place in enumerate(dev.places)),
@@ -342,7 +349,8 @@ def test_unordered_pairs_are_trained_in_both_orders(folder):
     pairs = [("the user", "a file"), ("the list", "of values")]
     assert task.splits["train"] == task.splits["dev"] == Split(pairs, ["1", "0"])
     assert task.splits["test"] == Split([("A", "B")], None)
-    assert (task.scorer.labels, task.monitor) == (("0", "1"), "dev_accuracy")
+    labels = task.model.keywords["labels"]
+    assert (labels, task.monitor) == (("0", "1"), "dev_accuracy")
     model = task.model(tiny.start(), settings=tiny.settings(), seed=0)
     examples = task.training_examples(model)
     expected = model.examples([*pairs, *((b, a) for a, b in pairs)])

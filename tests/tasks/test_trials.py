@@ -16,8 +16,8 @@ from electra_tf.sources import path_below_encoder
 from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.score import LabelScorer, TagScorer
 from electra_tf.tasks.task_data import TaskData
+from electra_tf.tasks.text_task import ClassificationTask
 from electra_tf.tasks.trials import (
     Trial,
     Trials,
@@ -36,8 +36,7 @@ TRAIN = Split(["in", "of"], ["a", "b"])
 
 
 def task_of(**splits):
-    scorer = LabelScorer(("accuracy",), ("a", "b"))
-    return TaskData("csv", {"train": TRAIN, **splits}, scorer, None)
+    return TaskData("csv", {"train": TRAIN, **splits}, ("accuracy",), None)
 
 
 def test_the_fingerprint_depends_on_the_data_alone():
@@ -58,7 +57,7 @@ def test_the_fingerprint_depends_on_the_data_alone():
     for source in ("a.txt", "b.txt"):
         split = Split([Sentence(("in",), ("A",), source, 1)], [("A",)])
         splits = {"train": split, "dev": split}
-        tagging.append(TaskData("tagging", splits, TagScorer("AB"), None).fingerprint)
+        tagging.append(TaskData("tagging", splits, ("accuracy",), None).fingerprint)
     assert tagging[0] == tagging[1]
 
 
@@ -73,22 +72,20 @@ class KilledError(Exception):
     """Simulates the end of a process."""
 
 
-class Scorer(LabelScorer):
-    """The second trial is degenerate, and may be killed."""
+SCORED = []  # models
 
-    killed = False
 
-    def best(self, model, details):
-        self.model = model
-        return super().best(model, details)
+@pytest.fixture(scope="module", autouse=True)
+def degenerate():
+    """The second trial is degenerate."""
 
-    def degenerate(self, split, predictions):
-        return "made up" if self.model.seed.numpy() == 6 else None
+    def describe(task, scored):
+        SCORED.append(scored.model)
+        return "made up" if scored.model.seed.numpy() == 6 else None
 
-    def write(self, split, predictions, path):
-        if self.killed and "trial_2" in path:
-            raise KilledError
-        super().write(split, predictions, path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClassificationTask, "degenerate", describe)
+        yield
 
 
 def sorting(texts=TEXTS, name="sorting"):
@@ -99,12 +96,14 @@ def sorting(texts=TEXTS, name="sorting"):
         "test": Split(texts[:4], None),
     }
     model = functools.partial(TextClassifier, labels=LABELS_OF)
-    return TaskData(name, splits, Scorer(("accuracy", "mcc"), LABELS_OF), model)
+    return TaskData(name, splits, ("accuracy", "mcc"), model)
 
 
-def make_trials(folder, lines=None, task=None, start=None, devices=None, **changes):
+def make_trials(
+    folder, lines=None, task=None, start=None, devices=None, log=None, **changes
+):
     settings = tiny.settings(training_seed=5, training_keep="best", **changes)
-    log = [].append if lines is None else lines.append
+    log = log or ([].append if lines is None else lines.append)
     task, start = task or sorting(), start or pretrained_start()
     return Trials(task, start, settings, str(folder), devices or one_device(), log)
 
@@ -186,18 +185,14 @@ def test_lines_and_progress_bars_are_apart(tmp_path, monkeypatch, capsys):
     assert starts == ["  epoch 1:", "  epoch 2:"]
 
 
-class NanScorer(Scorer):
-    """No number is a score."""
+def test_scores_that_are_not_finite_are_stored_as_json(tmp_path, monkeypatch):
+    compute = ClassificationTask.scores
 
-    def score(self, split, predictions):
-        return super().score(split, predictions) | {"mcc": math.nan, "mse": -math.inf}
+    def scores(task, scored):
+        return compute(task, scored) | {"mcc": math.nan, "mse": -math.inf}
 
-
-def test_scores_that_are_not_finite_are_stored_as_json(tmp_path):
-    task = dataclasses.replace(
-        sorting(), scorer=NanScorer(("accuracy", "mcc"), LABELS_OF)
-    )
-    done = make_trials(tmp_path, task=task, training_epochs=1).run(1)
+    monkeypatch.setattr(ClassificationTask, "scores", scores)
+    done = make_trials(tmp_path, training_epochs=1).run(1)
     assert {"dev_mcc": math.nan, "dev_mse": -math.inf}.items() <= done[0].scores.items()
 
     def refuse(constant):
@@ -205,7 +200,7 @@ def test_scores_that_are_not_finite_are_stored_as_json(tmp_path):
 
     for path in (tmp_path / "trials.jsonl", tmp_path / "trial_1" / "report.json"):
         json.loads(path.read_text(), parse_constant=refuse)
-    again = make_trials(tmp_path, task=task, training_epochs=1).run(1)
+    again = make_trials(tmp_path, training_epochs=1).run(1)
     assert str(again) == str(done)
 
 
@@ -223,15 +218,19 @@ def test_a_run_of_a_version_with_fewer_settings_is_resumed(uninterrupted, tmp_pa
 @pytest.mark.runs
 def test_a_killed_run_resumes_to_the_same_result(uninterrupted, tmp_path):
     folder, _, _ = uninterrupted
-    task = sorting()
-    task.scorer.killed = True
+    log, lines = [], []
+
+    def kill(line):  # after the second trial is trained
+        log.append(line)
+        if sum(line.startswith("  epoch 2") for line in log) == 2:
+            raise KilledError
+
     with pytest.raises(KilledError):
-        make_trials(tmp_path, task=task).run(3)
+        make_trials(tmp_path, log=kill).run(3)
     assert len(read_trials(tmp_path)) == 1
     assert saved_steps(str(tmp_path / "trial_2" / "checkpoints"))
     with (tmp_path / "trials.jsonl").open("a") as file:
         file.write('{"number": 2, "se')  # an incomplete line
-    lines = []
     make_trials(tmp_path, lines).run(3)
     assert any("trial 2: resuming after 2 epochs" in line for line in lines)
     assert read_trials(tmp_path) == read_trials(folder)
@@ -272,7 +271,7 @@ def test_unknown_wordpieces_and_truncation_of_each_split_are_logged(tmp_path):
         assert cut.startswith(f"{name}: {count} of {count} inputs were truncated")
         assert cut.endswith("data.max_length=8")
     # One device trains outside the strategy, whose data set has autotuning.
-    strategy = task.scorer.model.distribute_strategy
+    strategy = SCORED[-1].distribute_strategy
     assert not isinstance(strategy, type(one_device()))
 
 
@@ -291,7 +290,7 @@ def test_rows_that_no_text_uses_are_trained_as_in_fit(tmp_path, name):
     for weight, trained in zip(saved.weights, model.weights, strict=True):
         np.testing.assert_allclose(weight, trained, rtol=1e-4, atol=1e-6)
     table = saved.encoder.embeddings.word_embeddings.numpy()
-    trained = task.scorer.model.encoder.embeddings.word_embeddings
+    trained = SCORED[-1].encoder.embeddings.word_embeddings
     assert (trained.shape[0] < len(table)) == (name != "lamb")
     texts = {id for ids in model.examples(TEXTS).ids for id in ids}
     unused = [id for id in range(1, len(table)) if id not in texts]
