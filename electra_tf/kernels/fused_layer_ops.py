@@ -99,12 +99,13 @@ class FusedLayerOps(LayerOps):
             table_VE = self._table_copies(table_VE)[1]
         return _vocab_logits(x_XE, table_VE, tf.convert_to_tensor(bias_V))
 
-    def matmul(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    def matmul(self, x: tf.Tensor, kernel: keras.Variable | tf.Tensor) -> tf.Tensor:
         """Multiply [B, L, ...] with a kernel.
 
         The gradient of a narrow kernel is computed transposed, because oneDNN is slow
         for matmuls with many rows and few columns.
         """
+        kernel = keras.ops.convert_to_tensor(kernel)
         inner, outer = kernel.shape
         rows = tf.reshape(x, [-1, inner])
         if outer <= _MAX_TRANSPOSED_COLUMNS and outer < inner:

@@ -108,14 +108,11 @@ class Discriminator(keras.layers.Layer):
         token_ids: Tensor,
         segment_ids: Tensor,
         padding_mask: Tensor,
-        training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
         """Return the logits of "replaced", float32 [B, L]."""
-        x_BLD = self.encoder(
-            token_ids, segment_ids, padding_mask, training=training, layer_ops=layer_ops
-        )
-        return self.head(x_BLD)
+        inputs = token_ids, segment_ids, padding_mask
+        return self.head(self.encoder(*inputs, layer_ops=layer_ops))
 
 
 class ElectraPair(keras.layers.Layer):

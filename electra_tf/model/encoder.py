@@ -102,7 +102,8 @@ class TransformerEncoder(keras.layers.Layer):
             layer_ops = AttentionRecorder(training)
             maps = layer_ops.maps
         hidden_states = []
-        for x_BLD in self.states(*inputs, training, layer_ops, attends_to, cls_only):
+        layer_ops = layer_ops or LayerOps(training)
+        for x_BLD in self.states(*inputs, layer_ops, attends_to, cls_only):
             if output_hidden_states:
                 hidden_states.append(x_BLD)
         outputs = {"hidden_states": hidden_states, "attentions": maps}
@@ -114,8 +115,7 @@ class TransformerEncoder(keras.layers.Layer):
         token_ids: Tensor,
         segment_ids: Tensor,
         padding_mask: Tensor,
-        training: bool | None = None,
-        layer_ops: LayerOps | None = None,
+        layer_ops: LayerOps,
         attends_to: Literal["all", "left", "right"] = "all",
         cls_only: bool = False,
     ) -> Iterator[Tensor]:
@@ -131,7 +131,6 @@ class TransformerEncoder(keras.layers.Layer):
             side_LK = ops.tril(every_LK) if attends_to == "left" else ops.triu(every_LK)
             visible_B11K = visible_B11K * side_LK
         bias_B11K = (1.0 - visible_B11K) * _MASKED
-        layer_ops = layer_ops or LayerOps(training)
         x = self.embeddings(token_ids, segment_ids, layer_ops=layer_ops)
         if self.embeddings_project is not None:
             x = self.embeddings_project(x)

@@ -1,11 +1,12 @@
 """Operations of a Transformer layer in Keras.
 
+They take tensors and weights, and call no layers but Keras's dropout and norm.
 `LayerOps` is the reference implementation. Its subclass `FusedLayerOps` in
 `electra_tf.kernels` has fused kernels and reproducible dropout.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -48,7 +49,7 @@ class LayerOps:
 
     def matmul(self, x: Tensor, kernel: Tensor) -> Tensor:
         """Multiply [B, L, ...] with a kernel."""
-        return ops.matmul(x, kernel)
+        return ops.matmul(x, ops.convert_to_tensor(kernel))
 
     def dropout(self, x: Tensor, dropout: keras.layers.Dropout) -> Tensor:
         """Apply dropout to `x`."""
@@ -58,15 +59,41 @@ class LayerOps:
         """Add the bias, then apply GELU."""
         return gelu(x + bias)
 
-    def feed_forward(self, layer: Any, x_BLD: Tensor) -> Tensor:
-        """Return the feed-forward network of a layer without its last bias."""
-        return layer.feed_forward(x_BLD, self)
+    def feed_forward(
+        self, x_BLD: Tensor, kernel_DF: Tensor, bias_F: Tensor, kernel_FD: Tensor
+    ) -> Tensor:
+        """Multiply, add the bias, apply GELU, and multiply again."""
+        inner_BLF = self.bias_gelu(self.matmul(x_BLD, kernel_DF), bias_F)
+        return self.matmul(inner_BLF, kernel_FD)
 
     def self_attention(
-        self, layer: Any, x_BLD: Tensor, bias_B11K: Tensor, cls_only: bool
+        self,
+        x_BLD: Tensor,
+        weights: Mapping[str, tuple[Tensor, Tensor]],
+        bias_B11K: Tensor,
+        heads: int,
+        dropout: keras.layers.Dropout,
+        cls_only: bool = False,
     ) -> Tensor:
-        """Return the attention of a `SelfAttention` without its output layer."""
-        return layer.context(x_BLD, bias_B11K, self, cls_only)
+        """Return what the positions read from each other, [B, L, D].
+
+        `weights` are kernel and bias of `query`, `key` and `value`. With `cls_only`,
+        [CLS] alone reads: [B, 1, D].
+        """
+        length, width = ops.shape(x_BLD)[1], x_BLD.shape[-1]
+        shape = heads, width // heads
+        # The weights are scaled, because they are fewer than the queries.
+        query = (ops.convert_to_tensor(w) * shape[1] ** -0.5 for w in weights["query"])
+        x_XD = ops.reshape(x_BLD, (-1, width))
+        k_BNKH, v_BNKH = (
+            _heads(x_XD, *weights[name], length, shape, name)
+            for name in ("key", "value")
+        )
+        if cls_only:
+            x_XD, length = x_BLD[:, 0], 1
+        q_BNLH = _heads(x_XD, *query, length, shape, "query")
+        context_BLNH = self.attention(q_BNLH, k_BNKH, bias_B11K, v_BNKH, dropout)
+        return ops.reshape(context_BLNH, (-1, length, width))
 
     def attention(
         self,
@@ -116,3 +143,18 @@ class AttentionRecorder(LayerOps):
         """Compute and keep the weights."""
         self.maps.append(super().attention_weights(queries_BNLH, keys_BNKH, bias_B11K))
         return self.maps[-1]
+
+
+def _heads(
+    x_XD: Tensor,
+    kernel_DD: Tensor,
+    bias_D: Tensor,
+    length: int,
+    shape: tuple[int, int],
+    name: str,
+) -> Tensor:
+    """Return the queries, keys or values of all heads, [B, N, L, H]."""
+    with keras.name_scope(name):
+        # TensorFlow fuses matmul and bias only in 2-D, and not a matmul with `+`.
+        x_XD = ops.add(ops.matmul(x_XD, kernel_DD), bias_D)
+    return ops.transpose(ops.reshape(x_XD, (-1, length, *shape)), (0, 2, 1, 3))

@@ -1,7 +1,8 @@
 """Layers of BERT's encoder, with layer norm after each residual sum.
 
-All layers take `layer_ops`, which implements matmuls, attention and element-wise
-operations including dropout (see `layer_ops.py`), and `dtype`, a Keras dtype policy.
+A layer has weights, and passes them to `layer_ops`, which implements attention, matmuls
+and element-wise operations including dropout (see `layer_ops.py`). `dtype` is a Keras
+dtype policy.
 """
 
 import contextlib
@@ -68,14 +69,6 @@ def layer_norm(
     return keras.layers.LayerNormalization(epsilon=epsilon, name=name, dtype=dtype)
 
 
-class DenseSkipBias(keras.layers.Dense):
-    """Dense layer that skips its bias; the next fused operation adds it."""
-
-    def call(self, x: Tensor, layer_ops: LayerOps | None = None) -> Tensor:
-        """Multiply the last axis with the kernel."""
-        return (layer_ops or LayerOps()).matmul(x, ops.convert_to_tensor(self.kernel))
-
-
 class Embeddings(keras.layers.Layer):
     """Sum of token, segment and position embeddings, normalised."""
 
@@ -111,8 +104,7 @@ class Embeddings(keras.layers.Layer):
         self,
         token_ids: Tensor,
         segment_ids: Tensor,
-        training: bool | None = None,
-        layer_ops: LayerOps | None = None,
+        layer_ops: LayerOps,
     ) -> Tensor:
         """Embed token and segment ids [B, L] as [B, L, E]."""
         length, longest = token_ids.shape[1], self._rows["position_embeddings"]
@@ -121,7 +113,6 @@ class Embeddings(keras.layers.Layer):
                 f"The input has {length} positions, more than the encoder's {longest}; "
                 f"cut the texts: tokenizer(texts, max_length={longest})"
             )
-        layer_ops = layer_ops or LayerOps(training)
         words_BLE = self._look_up_words(token_ids, layer_ops)
         segments_BLE = ops.take(self.segment_embeddings, segment_ids, axis=0)
         positions_LE = self.position_embeddings[: ops.shape(token_ids)[1]]
@@ -193,13 +184,10 @@ class SelfAttention(keras.layers.Layer):
         self.width, self.heads = shape.width, shape.heads
         self.head_width = shape.width // shape.heads
         self.query, self.key, self.value, self.output_dense = (
-            layer(
+            keras.layers.Dense(
                 shape.width, kernel_initializer=seeds.normal(), name=name, dtype=dtype
             )
-            for name, layer in (
-                *((name, keras.layers.Dense) for name in ("query", "key", "value")),
-                ("output", DenseSkipBias),
-            )
+            for name in ("query", "key", "value", "output")
         )
         self.dropout = keras.layers.Dropout(shape.attention_dropout, dtype=dtype)
 
@@ -212,49 +200,23 @@ class SelfAttention(keras.layers.Layer):
         self,
         x_BLD: Tensor,
         bias_B11K: Tensor,
-        training: bool | None = None,
-        layer_ops: LayerOps | None = None,
+        layer_ops: LayerOps,
         cls_only: bool = False,
     ) -> Tensor:
         """Return the output layer's matmul without its bias, which the caller adds.
 
         With `cls_only`, [CLS] alone attends to the others: [B, 1, D].
         """
-        layer_ops = layer_ops or LayerOps(training)
-        context_BLD = layer_ops.self_attention(self, x_BLD, bias_B11K, cls_only)
-        return self.output_dense(context_BLD, layer_ops=layer_ops)
-
-    def context(
-        self, x_BLD: Tensor, bias_B11K: Tensor, layer_ops: LayerOps, cls_only: bool
-    ) -> Tensor:
-        """Return what the positions read from each other: [B, L, D]."""
-        length = ops.shape(x_BLD)[1]
-        # TensorFlow fuses matmul and bias only in 2-D.
-        x_XD = ops.reshape(x_BLD, (-1, self.width))
-        k_BNKH, v_BNKH = (self._split(f(x_XD), length) for f in (self.key, self.value))
-        if cls_only:
-            x_XD, length = x_BLD[:, 0], 1
-        q_BNLH = self._split(self._scaled_query(x_XD), length)
-        context_BLNH = layer_ops.attention(
-            q_BNLH, k_BNKH, bias_B11K, v_BNKH, self.dropout
+        dense = self.query, self.key, self.value
+        context_BLD = layer_ops.self_attention(
+            x_BLD,
+            {one.name: (one.kernel, one.bias) for one in dense},
+            bias_B11K,
+            self.heads,
+            self.dropout,
+            cls_only,
         )
-        return ops.reshape(context_BLNH, (-1, length, self.width))
-
-    def _scaled_query(self, x_XD: Tensor) -> Tensor:
-        """Return queries / sqrt(H).
-
-        The weights are scaled, because they are fewer than the queries.
-        """
-        weights = self.query.kernel, self.query.bias
-        scale = self.head_width**-0.5
-        kernel_DD, bias_D = (ops.convert_to_tensor(w) * scale for w in weights)
-        # TensorFlow does not fuse a matmul with `+`.
-        return ops.add(ops.matmul(x_XD, kernel_DD), bias_D)
-
-    def _split(self, x_XD: Tensor, length: int) -> Tensor:
-        """Split the heads: [B * L, D] to [B, N, L, H]."""
-        x_BLNH = ops.reshape(x_XD, (-1, length, self.heads, self.head_width))
-        return ops.transpose(x_BLNH, (0, 2, 1, 3))
+        return layer_ops.matmul(context_BLD, self.output_dense.kernel)
 
 
 class Block(keras.layers.Layer):
@@ -274,7 +236,7 @@ class Block(keras.layers.Layer):
             "attention_layer_norm", shape.layer_norm_epsilon, dtype
         )
         self.intermediate, self.output_dense = (
-            DenseSkipBias(
+            keras.layers.Dense(
                 size, kernel_initializer=seeds.normal(), name=name, dtype=dtype
             )
             for name, size in (("intermediate", self.inner), ("output", self.width))
@@ -303,15 +265,13 @@ class Block(keras.layers.Layer):
         self,
         x_BLD: Tensor,
         bias_B11K: Tensor,
-        training: bool | None = None,
-        layer_ops: LayerOps | None = None,
+        layer_ops: LayerOps,
         cls_only: bool = False,
     ) -> Tensor:
         """Return the next hidden states, [B, L, D]; with `cls_only` the first, L = 1.
 
         `cls_only` requires a bias with one row for all positions, or that of [CLS].
         """
-        layer_ops = layer_ops or LayerOps(training)
         attended_BLD = self.attention(
             x_BLD, bias_B11K, layer_ops=layer_ops, cls_only=cls_only
         )
@@ -322,16 +282,16 @@ class Block(keras.layers.Layer):
             self.attention_drop,
             self.attention_layer_norm,
         )
+        outputs_BLD = layer_ops.feed_forward(
+            x_BLD,
+            self.intermediate.kernel,
+            self.intermediate.bias,
+            self.output_dense.kernel,
+        )
         return layer_ops.bias_dropout_add_norm(
-            layer_ops.feed_forward(self, x_BLD),
+            outputs_BLD,
             self.output_dense.bias,
             x_BLD,
             self.output_drop,
             self.output_layer_norm,
         )
-
-    def feed_forward(self, x_BLD: Tensor, layer_ops: LayerOps) -> Tensor:
-        """Return the output of the feed-forward network without its last bias."""
-        inner_BLF = self.intermediate(x_BLD, layer_ops=layer_ops)
-        inner_BLF = layer_ops.bias_gelu(inner_BLF, self.intermediate.bias)
-        return self.output_dense(inner_BLF, layer_ops=layer_ops)

@@ -53,7 +53,6 @@ class TwoTowerGenerator(keras.layers.Layer):
         token_ids: Tensor,
         segment_ids: Tensor,
         padding_mask: Tensor,
-        training: bool | None = None,
         layer_ops: LayerOps | None = None,
     ) -> Tensor:
         """Return the vectors to multiply with `table` at every position.
@@ -64,7 +63,7 @@ class TwoTowerGenerator(keras.layers.Layer):
         """
         inputs = token_ids, segment_ids, padding_mask
         left_BLD, right_BLD = (
-            tower(*inputs, training=training, layer_ops=layer_ops, attends_to=direction)
+            tower(*inputs, layer_ops=layer_ops, attends_to=direction)
             for tower, direction in ((self.left, "left"), (self.right, "right"))
         )
         states = ops.roll(left_BLD, 1, axis=1), ops.roll(right_BLD, -1, axis=1)

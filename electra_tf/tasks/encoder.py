@@ -16,6 +16,7 @@ from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.keras_layers import PACKAGE
+from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.inference import INPUT_SPECS, compiled, outputs_by_row
 from electra_tf.tasks.text_inputs import check_input, to_single_texts
@@ -159,7 +160,7 @@ class Encoder(TransformerEncoder):
         self, pooling: VectorPooling, layer: int, inputs: Mapping[str, tf.Tensor]
     ) -> tf.Tensor:
         """Return the vectors of a batch, float32 [B, D]."""
-        all_states = self.states(**inputs, training=False)
+        all_states = self.states(**inputs, layer_ops=LayerOps(training=False))
         x_BLD = tf.cast(next(itertools.islice(all_states, layer, None)), tf.float32)
         if pooling == "cls":
             return x_BLD[:, 0]

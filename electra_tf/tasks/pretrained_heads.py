@@ -13,6 +13,7 @@ from electra_tf.errors import InputError
 from electra_tf.interop.keras_networks import KerasNetworks, load_networks
 from electra_tf.model.electra import ElectraPair, MaskedLM, MaskedLMPair
 from electra_tf.model.keras_layers import PACKAGE
+from electra_tf.model.layer_ops import LayerOps
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.tasks.encoder import (
     BATCH_SIZES,
@@ -285,7 +286,8 @@ class Electra(ElectraPair):
         examples, rows = encode_single(self.encoder, texts, tokenizer.wordpieces)
 
         def probabilities(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-            return tf.sigmoid(self.discriminator(**inputs, training=False))
+            layer_ops = LayerOps(training=False)
+            return tf.sigmoid(self.discriminator(**inputs, layer_ops=layer_ops))
 
         probabilities = compiled(self, (), probabilities, INPUT_SPECS)
         outputs = outputs_by_row(

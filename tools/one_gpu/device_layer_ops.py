@@ -6,7 +6,7 @@ them into the program. A `FlatState` makes an objective use these operations.
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -48,24 +48,30 @@ class DeviceLayerOps(FusedLayerOps):
             table_VE = self._table_copies(table_VE)[1]
         return _low_vocab_logits(x_XE, table_VE, tf.convert_to_tensor(bias_V))
 
-    def matmul(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    def matmul(self, x: tf.Tensor, kernel: keras.Variable | tf.Tensor) -> tf.Tensor:
         """Multiply [B, L, ...] with a kernel, whose gradient is float32."""
+        kernel = keras.ops.convert_to_tensor(kernel)
         rows = tf.reshape(x, [-1, kernel.shape[0]])
         product = _matmul(rows, kernel, _scope())
         return tf.reshape(product, [*x.shape[:-1], kernel.shape[1]])
 
-    def feed_forward(self, layer: Any, x_BLD: tf.Tensor) -> tf.Tensor:
+    def feed_forward(
+        self,
+        x_BLD: tf.Tensor,
+        first: keras.Variable,
+        bias: keras.Variable,
+        second: keras.Variable,
+    ) -> tf.Tensor:
         """Apply GELU in the kernels of the matmuls before it, in both directions."""
-        first, second = layer.intermediate, layer.output_dense
-        places, width = self._places([first.bias]), x_BLD.shape[-1]
-        rows, inner = math.prod(x_BLD.shape[:-1]), layer.inner
+        places, (width, inner) = self._places([bias]), first.shape
+        rows = math.prod(x_BLD.shape[:-1])
         if places is None or any(size % _SHORTEST for size in (rows, width, inner)):
-            return super().feed_forward(layer, x_BLD)
+            return super().feed_forward(x_BLD, first, bias, second)
         (buffer,), (start,) = places
         scope, place, dtype = _scope(), tf.constant([start]), x_BLD.dtype
         like_inner, programs = (dtype, [rows, inner]), rows // _divisor(rows, 128)
         kernel_DF, kernel_FD = (
-            self._weights.merged([dense.kernel], dtype) for dense in (first, second)
+            self._weights.merged([kernel], dtype) for kernel in (first, second)
         )
 
         @custom_gradient
@@ -82,7 +88,7 @@ class DeviceLayerOps(FusedLayerOps):
                         [upstream_XD, kernel_FD, product_XF, buffer, place],
                         [like_inner, (tf.float32, [programs, inner])],
                     )
-                    biases = self._weights.summed([first.bias], sums_GF)
+                    biases = self._weights.summed([bias], sums_GF)
                 with tf.name_scope(f"{scope}/intermediate/"):
                     grad_x = tf.matmul(grad_XF, kernel_DF, transpose_b=True)
                     of_first = _transposed_matmul(x_XD, grad_XF)
@@ -91,7 +97,7 @@ class DeviceLayerOps(FusedLayerOps):
             with tf.name_scope("output"):
                 return tf.matmul(inner_XF, kernel_FD), gradient
 
-        weights = map(self._weights.tensor, (first.kernel, first.bias, second.kernel))
+        weights = map(self._weights.tensor, (first, bias, second))
         return tf.reshape(fused(tf.reshape(x_BLD, [-1, width]), *weights), x_BLD.shape)
 
     def bias_dropout_add_norm(
@@ -149,16 +155,24 @@ class DeviceLayerOps(FusedLayerOps):
         return normed
 
     def self_attention(
-        self, layer: Any, x_BLD: tf.Tensor, bias_B11K: tf.Tensor, cls_only: bool
+        self,
+        x_BLD: tf.Tensor,
+        weights: Mapping[str, tuple[keras.Variable, keras.Variable]],
+        bias_B11K: tf.Tensor,
+        heads: int,
+        dropout: keras.layers.Dropout,
+        cls_only: bool = False,
     ) -> tf.Tensor:
         """Project to queries, keys and values at once, and compute the attention."""
-        dense = layer.query, layer.key, layer.value
-        places = self._places([one.bias for one in dense])
+        kernels, biases = zip(*weights.values(), strict=True)
+        places = self._places(biases)
         batch, length, width = x_BLD.shape
-        size = layer.head_width
+        size = width // heads
         is_supported = length % _SHORTEST == 0 and size & -size == size >= _SHORTEST
         if places is None or cls_only or bias_B11K.shape[2] != 1 or not is_supported:
-            return super().self_attention(layer, x_BLD, bias_B11K, cls_only)
+            return super().self_attention(
+                x_BLD, weights, bias_B11K, heads, dropout, cls_only
+            )
         seeds, number = self._dropout.place(x_BLD)
         common = [
             places[0][0],
@@ -166,9 +180,9 @@ class DeviceLayerOps(FusedLayerOps):
             seeds,
             tf.constant([places[1][0], number]),
         ]
-        shape_BLNH = [batch, length, layer.heads, size]
-        attend = _attention(shape_BLNH, common, layer.dropout.rate)
-        kernel_DE = self._weights.merged([one.kernel for one in dense], x_BLD.dtype)
+        shape_BLNH = [batch, length, heads, size]
+        attend = _attention(shape_BLNH, common, dropout.rate)
+        kernel_DE = self._weights.merged(kernels, x_BLD.dtype)
         scope = _scope()
 
         @custom_gradient
@@ -178,17 +192,16 @@ class DeviceLayerOps(FusedLayerOps):
             def gradient(upstream_XD):
                 with tf.name_scope(f"{scope}/attention_backward/"):
                     grad_XE, sums_GE = attend_backward(upstream_XD)
-                    biases = self._weights.summed([one.bias for one in dense], sums_GE)
+                    grad_biases = self._weights.summed(biases, sums_GE)
                 with tf.name_scope(f"{scope}/query/"):
                     grad_x = tf.matmul(grad_XE, kernel_DE, transpose_b=True)
-                    kernels = tf.split(_transposed_matmul(x_XD, grad_XE), 3, 1)
-                    return grad_x, *kernels, *biases
+                    grad_kernels = tf.split(_transposed_matmul(x_XD, grad_XE), 3, 1)
+                    return grad_x, *grad_kernels, *grad_biases
 
             return context_XD, gradient
 
-        weights = *(one.kernel for one in dense), *(one.bias for one in dense)
         x_XD = tf.reshape(x_BLD, [-1, width])
-        context_XD = fused(x_XD, *map(self._weights.tensor, weights))
+        context_XD = fused(x_XD, *map(self._weights.tensor, (*kernels, *biases)))
         return tf.reshape(context_XD, x_BLD.shape)
 
     def _places(
