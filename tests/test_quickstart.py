@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from electra_tf.training.bfloat16 import multiplies_bfloat16
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.tools
@@ -86,6 +87,7 @@ def test_files_of_a_run(run):
     assert "run here/run/checkpoints/step_00000004\n" in stdout
     config = (folder / "run/checkpoints/step_00000004/config.yaml").read_text()
     assert "seed: 7" in config
+    assert ("precision: mixed_bfloat16" in config) == multiplies_bfloat16()
     held_out, train = (
         set((folder / "text" / name).read_text().split("\n")) - {""}
         for name in ("heldout.txt", "train.txt")

@@ -24,6 +24,7 @@ from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.text.records import MANIFEST
 from electra_tf.text.tokenizer import settings_path
+from electra_tf.training.bfloat16 import multiplies_bfloat16
 from electra_tf.training.checkpoint import CHECKPOINTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -152,8 +153,10 @@ def command_stages(
         ]  # fmt: skip
         title = f"Turn the {what} text into token ids"
         yield Stage(title, "10 seconds", f"{name}/{MANIFEST}", command)
-    run, seed = path("run"), {"training.seed": options.seed}
-    settings = {"training.steps": options.steps, **seed, **MODEL, **TRAINING}
+    run, shared = path("run"), {"training.seed": options.seed}
+    if multiplies_bfloat16():
+        shared["training.precision"] = "mixed_bfloat16"
+    settings = {"training.steps": options.steps, **shared, **MODEL, **TRAINING}
     command = [
         "pretrain", config, f"--data={path('records')}",
         f"--evaluation_data={path('heldout')}", f"--model_dir={run}",
@@ -178,7 +181,7 @@ def command_stages(
             "finetune", "--task=csv", f"--data={path('text', texts.CLASSES)}",
             f"--checkpoint={run}", f"--output={path(name)}",
             "--text_columns=sentence", "--label_column=label",
-            *set_flags({"model.weights": weights, **seed, **FINETUNING}),
+            *set_flags({"model.weights": weights, **shared, **FINETUNING}),
         ]  # fmt: skip
         title = f"Fine-tune a classifier from {weights} weights"
         yield Stage(
@@ -225,7 +228,6 @@ def collect(options: argparse.Namespace, folder: pathlib.Path) -> None:
 
 def show(options: argparse.Namespace, folder: pathlib.Path) -> None:
     """Write the page, and print a summary."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from electra_tf.runs.html_report import table
     from electra_tf.runs.pretraining_report import write_pretraining_report
     from electra_tf.text.record_folder import record_length
@@ -295,6 +297,7 @@ def main() -> None:
     add("--vocabulary_size", type=int, default=4096, help="number of wordpieces")
     options = parser.parse_args()
     sys.stdout.reconfigure(errors="replace", line_buffering=True)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         run(options)
     except (InputError, OSError) as error:
