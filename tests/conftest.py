@@ -147,8 +147,8 @@ def here(capsys, monkeypatch):
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
         # A command freezes all objects, so the objects of tests would never be freed.
         monkeypatch.setattr(gc, "freeze", lambda: None)
-        stdin = io.TextIOWrapper(io.BytesIO(input.encode(errors="surrogateescape")))
-        monkeypatch.setattr(sys, "stdin", stdin)
+        file = io.BytesIO(input.encode(errors="surrogateescape"))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(file)))
         handler, code = signal.getsignal(signal.SIGTERM), 0
         try:
             cli.run(module.main, values, module.__doc__)

@@ -21,9 +21,8 @@ from electra_tf.pretraining.vocabulary_softmax import log_probabilities
 from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
 from electra_tf.tasks.data.files import STANDARD_INPUT, opened
 from electra_tf.tasks.tokenizer import Tokenizer
-from electra_tf.text.delimited import Lines
-from electra_tf.text.files import ENCODING_REMEDY, inner_suffix
-from electra_tf.text.rows import JSON_SUFFIXES, begins_json
+from electra_tf.text.files import inner_suffix
+from electra_tf.text.rows import JSON_SUFFIXES, begins_json, numbered_lines
 from electra_tf.text.vocab import CLS, MASK, SEP
 from electra_tf.text.warnings import UnknownCounter
 
@@ -192,17 +191,14 @@ def score_lines(
 def _lines(source: str | None) -> Iterator[tuple[str, str]]:
     """Yield place and text of each line."""
     with opened(source) as file:
-        lines = Lines(file)
-        for number, text in enumerate(lines, 1):
+        for number, text in numbered_lines(file):
             place = f"{source or STANDARD_INPUT}, line {number}"
-            if invalid := lines.invalid(text):
-                raise InputError(f"{place} must be UTF-8: {invalid}; {ENCODING_REMEDY}")
             if number == 1 and begins_json(text):
                 raise InputError(
                     f"{place} begins JSON, and --input must be lines of text: "
                     f"{text!r:.60}"
                 )
-            yield place, text.rstrip("\r\n")
+            yield place, text
 
 
 def _token_scores(model: Any, rule: Scoring, mask: int) -> Callable[..., tf.Tensor]:

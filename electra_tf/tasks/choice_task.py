@@ -13,7 +13,6 @@ from electra_tf.tasks.choice_classifier import ChoiceClassifier, Choices, as_cho
 from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.splits import Split, find_labelled, find_training
 from electra_tf.tasks.data.table import (
-    READERS,
     Table,
     cell_text,
     read,
@@ -22,6 +21,7 @@ from electra_tf.tasks.data.table import (
 from electra_tf.tasks.task import Items, LabelTask
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.data_errors import data_error
+from electra_tf.text.rows import READERS
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -23,7 +23,7 @@ from electra_tf.tasks.data.splits import (
     texts_of,
 )
 from electra_tf.tasks.data.squad_json import PUBLISHED, Question
-from electra_tf.tasks.data.table import READERS, Table, read
+from electra_tf.tasks.data.table import Table, read
 from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.spans import QAPrediction
@@ -31,7 +31,7 @@ from electra_tf.tasks.squad_metrics import exact, has_gold, score_v1, score_v2
 from electra_tf.tasks.task import Item, Task, check_count, float_scores, write_lines
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.data_errors import data_error
-from electra_tf.text.rows import JSON_SUFFIXES
+from electra_tf.text.rows import JSON_SUFFIXES, READERS
 
 _COLUMNS = ("question", "context")
 _ENDINGS = tuple(dict.fromkeys([*JSON_SUFFIXES[::-1], *READERS]))

@@ -16,13 +16,12 @@ from electra_tf.tasks import metrics
 from electra_tf.tasks.class_report import ClassReport, span_report, tag_report
 from electra_tf.tasks.data import conll, schemes, splits, tag_records
 from electra_tf.tasks.data.conll import Sentence
-from electra_tf.tasks.data.files import TFDS, Notify, opened
+from electra_tf.tasks.data.files import Notify, opened
 from electra_tf.tasks.data.held_out import with_dev
-from electra_tf.tasks.data.records import TEXT
 from electra_tf.tasks.data.schemes import Span
 from electra_tf.tasks.data.span_records import CharacterSpan, to_character_spans
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.data.table import READERS, cell_text, read
+from electra_tf.tasks.data.table import cell_text, read
 from electra_tf.tasks.labels import unknown_name
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.task import (
@@ -41,8 +40,8 @@ from electra_tf.tasks.token_classifier import (
     tag_vocabulary,
 )
 from electra_tf.text.data_errors import data_error
-from electra_tf.text.delimited import Lines
-from electra_tf.text.files import inner_suffix
+from electra_tf.text.files import inner_suffix, is_tfds
+from electra_tf.text.rows import READERS, TEXT, Lines
 
 _ENDINGS = (".txt", *conll.COLUMN_SUFFIXES, "", *READERS)
 _HEAD_LINES = 100  # by which columns of words are recognised
@@ -300,7 +299,7 @@ def _is_table(path: str, settings: DataConfig, is_labelled: bool) -> bool:
     A .tsv is one if its header has a name of words or texts; labelled, also lists.
     """
     if inner_suffix(path) != ".tsv":
-        return path.startswith(TFDS) or inner_suffix(path) in READERS
+        return is_tfds(path) or inner_suffix(path) in READERS
     names = {*settings.text_columns, *tag_records.WORD_KEYS, TEXT}
     head = _head(path)[:2]
     is_named = not names.isdisjoint("".join(head[:1]).split("\t"))

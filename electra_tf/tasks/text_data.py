@@ -17,10 +17,10 @@ from electra_tf.tasks.data import splits
 from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.missing import REMEDY, complete_rows, fill_missing
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.data.table import READERS, Table, cell_text, read
+from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.task_data import UNBOUNDED, Reading, TaskData, format_counts
 from electra_tf.text.data_errors import data_error
-from electra_tf.text.rows import RECORDS_REMEDY
+from electra_tf.text.rows import READERS, RECORDS_REMEDY
 
 _Errors = dict[int, tuple[str, str]]  # kind and detail by index of the row
 

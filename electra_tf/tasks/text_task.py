@@ -14,13 +14,14 @@ from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue, splits
 from electra_tf.tasks.data.duplicates import EqualTexts
 from electra_tf.tasks.data.splits import Split, texts_of
-from electra_tf.tasks.data.table import READERS, Table
+from electra_tf.tasks.data.table import Table
 from electra_tf.tasks.labels import SEPARATOR, multi_hot
 from electra_tf.tasks.metrics import describe_degenerate
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.task import LINE_OF_PAIR, LabelTask, check_count
 from electra_tf.tasks.task_data import UNBOUNDED, Labelled, Reading, TaskData
 from electra_tf.text.files import inner_suffix
+from electra_tf.text.rows import READERS
 
 
 class _TextTask(LabelTask):

@@ -1,12 +1,13 @@
 """Read text files, tables, JSON and TFDS data sets as documents of lines."""
 
 import codecs
-import json
+import functools
+import itertools
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
@@ -14,28 +15,23 @@ from electra_tf.config.data import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.text import files
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.delimited import DELIMITED_SUFFIXES, DelimitedReader
-from electra_tf.text.parquet import ParquetReader
 from electra_tf.text.rows import (
-    JSON_SUFFIXES,
+    READERS,
     RECORDS_REMEDY,
-    is_by_columns,
-    json_rows,
+    Batch,
+    Source,
+    invalid_bytes,
+    read_lines,
+    tfds_batches,
 )
 
-MAX_LINE_BYTES = 1_000_000
+MAX_LINE_CHARACTERS = 1_000_000
 _MAX_DOCUMENT_CHARACTERS = 16_000_000
 _SAMPLE_BYTES = 8192
 _CONTROL_BYTES = bytes([*range(9), *range(14, 27), *range(28, 32), 127])
 # First bytes of a list of objects or an object over several lines, and of JSON lines.
-_JSON_VALUES = re.compile(rb"\[\s*\{|\{[ \t\r]*\n")
-_JSON_LINES = re.compile(rb'\{\s*"(?:[^"\\]|\\.)*"\s*:')
-_UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
+_JSON = re.compile(rb'\[\s*\{|\{[ \t\r]*\n|\{\s*"(?:[^"\\]|\\.)*"\s*:')
 _COMPRESSION = {".gz": 3.0, ".xz": 4.0, ".parquet": 2.0}  # typical, for estimates
-_REMEDIES = {
-    "invalid UTF-8": files.ENCODING_REMEDY,
-    "row without text": "write a string in the field, or pass another --field",
-}
 
 
 class Document(NamedTuple):
@@ -98,180 +94,115 @@ class CorpusReader:
                 empty = False
                 yield document
             if empty and self._log.counts.total() == errors:
-                self._report(source, 0, "empty file", "no text in it")
+                self._log.add(source, 0, "empty file", "no text in it")
             self._finished_bytes += self._sizes[source]
             self._position = int  # 0 bytes of the next source
 
     def _file(self, path: str) -> Iterator[Document]:
+        report = functools.partial(self._log.add, path)
         with files.open_source(path) as raw:
-            self._position = raw.tell
-            if _suffix(path) == ".parquet":
-                yield from self._column(path, ParquetReader(raw, path, self._log))
-            elif opened := self._open_text(path, raw):
-                stream, head = opened
-                kind = files.inner_suffix(path)
-                if kind in DELIMITED_SUFFIXES:
-                    lines = iter(lambda: self._read(path, stream.readline, -1), b"")
-                    reader = DelimitedReader(lines, path, self._log)
-                    yield from self._column(path, reader)
-                    return
-                if _JSON_VALUES.match(head) or (kind, head[:1]) == (".json", b"["):
-                    read = self._json_values
-                elif kind in JSON_SUFFIXES or _JSON_LINES.match(head):
-                    read = self._json_lines
-                else:
-                    read = self._plain
-                yield from read(path, stream)
+            self._position, kind = raw.tell, files.inner_suffix(path)
+            source = Source(path, raw, report, functools.partial(self._choose, path))
+            if kind != ".parquet":
+                source, is_json = self._open_text(source)
+                kind = ".json" if is_json and kind not in READERS else kind
+            if source and kind in READERS:
+                yield from self._rows(path, READERS[kind](source))
+            elif source:
+                lines = self._lines(source)
+                yield from _documents(path, lines, self._settings.documents)
 
-    def _open_text(self, path: str, raw: BinaryIO) -> tuple[BinaryIO, bytes] | None:
-        """Return a text file and its first bytes; report another and return None."""
+    def _open_text(self, source: Source) -> tuple[Source | None, bool]:
+        """Return a decompressed text, and whether it begins as JSON; report another."""
         try:
-            stream = files.open_compressed(path, raw)
-            sample = stream.peek(_SAMPLE_BYTES)[:_SAMPLE_BYTES]
+            file = files.open_compressed(source.path, source.file)
+            sample = file.peek(_SAMPLE_BYTES)[:_SAMPLE_BYTES]
             head = sample.removeprefix(codecs.BOM_UTF8).lstrip()
-            files.check_markup(path, files.inner_suffix(path), head)
+            files.check_markup(source.path, files.inner_suffix(source.path), head)
         except files.BROKEN as error:
-            self._report_broken(path, error)
-            return None
+            source.report_broken(error)
+            return None, False
         except files.FileFormatError as error:
-            self._log.add(path, 0, "another format", f"{error.name}; file not read")
-            return None
+            source.report(0, "another format", f"{error.name}; file not read")
+            return None, False
         controls = len(sample) - len(sample.translate(None, _CONTROL_BYTES))
         bad = controls + sample[:-3].decode("utf-8", "replace").count("\ufffd")
-        if bad <= 8 or bad <= 0.1 * len(sample):
-            return stream, head
-        share = f"{bad / len(sample):.0%} of its first bytes"
-        detail = f"{share} are control or invalid bytes; file not read"
-        self._report(path, 0, "binary file", detail)
-        return None
+        if bad > 8 and bad > 0.1 * len(sample):
+            share = f"{bad / len(sample):.0%} of its first bytes"
+            detail = f"{share} are control or invalid bytes; file not read"
+            source.report(0, "binary file", detail)
+            return None, False
+        return source._replace(file=file), bool(_JSON.match(head))
 
-    def _report(self, source: str, line: int, kind: str, detail: str) -> None:
-        self._log.add(source, line, kind, detail, _REMEDIES.get(kind, ""))
+    def _choose(self, source: str, fields: Iterable[str]) -> list[str]:
+        """Return the field of the texts, which a table must have."""
+        if self._settings.field not in fields:
+            raise InputError(
+                f"{source} must have the field {self._settings.field!r}, and has "
+                f"{', '.join(fields)}; name one of them with --field"
+            )
+        return [self._settings.field]
 
-    def _report_broken(self, path: str, error: Exception) -> None:
-        detail = f"{error}; the text before it was read"
-        self._report(path, 0, "broken archive", detail)
-
-    def _read(self, path: str, read: Callable[[int], bytes], size: int) -> bytes:
-        """Return the result of reading; nothing at the damaged part of an archive."""
-        try:
-            return read(size)
-        except files.BROKEN as error:
-            self._report_broken(path, error)
-            return b""
-
-    def _lines(
-        self, path: str, stream: BinaryIO, limit: int = -1
-    ) -> Iterator[tuple[int, str]]:
-        """Yield numbered, decoded lines; a line over the limit is split into parts."""
-        number, rest, is_continued = 1, b"", False
-        while raw := rest + self._read(path, stream.readline, limit):
-            rest, is_complete = b"", raw.endswith(b"\n")
-            is_cut = not is_complete and len(raw) >= limit > 0
+    def _lines(self, source: Source) -> Iterator[tuple[int, str]]:
+        """Yield numbered lines; a line over the limit is split into parts."""
+        number, rest, is_continued = 1, "", False
+        lines = read_lines(source, MAX_LINE_CHARACTERS)
+        for line in itertools.chain(lines, [""]):
+            line, rest = rest + self._valid(source.path, number, line), ""
+            is_complete = line.endswith("\n")
+            is_cut = not is_complete and len(line) >= MAX_LINE_CHARACTERS
             if is_cut:
-                # Split between words, or else between characters.
-                border = raw.rfind(b" ") + 1
-                border = border or codecs.utf_8_decode(raw, "ignore", False)[1]
-                raw, rest = raw[:border], raw[border:]
-            if is_cut and not is_continued:
-                detail = f"over {limit} bytes; read in parts of that size"
-                self._report(path, number, "long line", detail)
-            text = self._decode(path, number, raw)
-            if number == 1 and not is_continued:
-                text = text.removeprefix("\ufeff")
+                border = line.rfind(" ") + 1 or len(line)  # between words
+                line, rest = line[:border], line[border:]
+                if not is_continued:
+                    limit = f"{MAX_LINE_CHARACTERS:,} characters"
+                    detail = f"over {limit}; read in parts of that size"
+                    source.report(number, "long line", detail)
             # A blank part of a long line is not a blank line.
-            if text.strip() or not (is_cut or is_continued):
-                yield number, text
+            if line.strip() or not (is_cut or is_continued):
+                yield number, self._check_nul(source.path, number, line)
             is_continued = is_cut
             number += is_complete
 
-    def _decode(self, source: str, number: int, raw: bytes) -> str:
-        try:
-            return raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            detail = f"byte {error.start} of the line; invalid bytes dropped"
-            self._report(source, number, "invalid UTF-8", detail)
-            return raw.decode("utf-8", "ignore")
-
-    def _plain(self, path: str, stream: BinaryIO) -> Iterator[Document]:
-        lines = self._lines(path, stream, MAX_LINE_BYTES)
-        checked = ((number, self._check_nul(path, number, t)) for number, t in lines)
-        yield from _documents(path, checked, self._settings.documents)
+    def _valid(self, source: str, number: int, text: str) -> str:
+        """Return a decoded text without the surrogates for invalid bytes."""
+        if not (invalid := invalid_bytes(text)):
+            return text
+        detail = f"{invalid}; invalid bytes dropped"
+        self._log.add(source, number, "invalid UTF-8", detail, files.ENCODING_REMEDY)
+        return text.encode("utf-8", "ignore").decode()
 
     def _check_nul(self, source: str, number: int, text: str) -> str:
         if "\0" in text:
-            self._report(source, number, "NUL", "dropped from the text")
+            self._log.add(source, number, "NUL", "dropped from the text")
         return text
 
-    def _json_lines(self, path: str, stream: BinaryIO) -> Iterator[Document]:
-        for number, row in self._lines(path, stream):
-            if not row.strip():
-                continue
-            try:
-                value = json.loads(row, strict=False)
-            except (ValueError, RecursionError) as error:
-                self._report(path, number, "invalid JSON", f"{error}; row not read")
-            else:
-                yield from self._row(path, number, value)
-
-    def _json_values(self, path: str, stream: BinaryIO) -> Iterator[Document]:
-        decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
-
-        def read(size: int) -> str:
-            data = self._read(path, stream.read, size)
-            return decode(data, not data)
-
-        number = 0
-        try:
-            for number, (_, text, row) in enumerate(json_rows(read), 1):
-                if _UNDECODED.search(text):
-                    detail = f"in row {number}; invalid bytes dropped"
-                    self._report(path, number, "invalid UTF-8", detail)
-                    row = json.loads(_UNDECODED.sub("", text), strict=False)
-                yield from self._row(path, number, row)
-        except ValueError as error:
-            detail = f"{error}; the {number:,} rows before it were read"
-            self._report(path, number + 1, "invalid JSON", detail)
-
-    def _column(
-        self, path: str, reader: DelimitedReader | ParquetReader
-    ) -> Iterator[Document]:
-        field = self._settings.field
-        if reader.names is None:
-            return  # logged as broken
-        if field not in reader.names:
-            raise _missing_field(path, field, reader.names)
-        for number, text in reader.column(field):
-            yield from self._text(path, number, text)
-
     def _data_set(self, source: str) -> Iterator[Document]:
-        bytes_read, field = 0, self._settings.field
-        self._position = lambda: min(bytes_read, self._sizes[source])
-        for number, row in enumerate(self._tfds[source], 1):
-            if field not in row:
-                raise _missing_field(source, field, row)
-            value = row[field]
-            bytes_read += len(value) if isinstance(value, bytes) else 0
-            yield from self._text(source, number, value)
+        rows, size = self._tfds[source], self._sizes[source]
+        for batch in tfds_batches(rows):
+            self._choose(source, batch[1])
+            yield from self._rows(source, [batch])
+            share = min(batch[0][-1] / max(1, rows.count), 1.0)
+            self._position = functools.partial(int, share * size)
 
-    def _row(self, source: str, number: int, row: Any) -> Iterator[Document]:
-        """Yield the document of a value of JSON."""
-        value = row.get(self._settings.field) if isinstance(row, dict) else None
-        detail = f"{repr(row)[:80]}; row not read"
-        if isinstance(value, list | dict) or is_by_columns(row):
-            self._log.add(source, number, "row without text", detail, RECORDS_REMEDY)
-        elif isinstance(row, dict) and self._settings.field in row:
-            yield from self._text(source, number, value)
-        else:
-            self._report(source, number, "row without text", detail)
+    def _rows(self, source: str, batches: Iterable[Batch]) -> Iterator[Document]:
+        """Yield the documents of rows."""
+        field, missing = self._settings.field, itertools.repeat(None)
+        for numbers, columns in batches:
+            texts = columns.get(field, missing)
+            for number, text in zip(numbers, texts, strict=False):
+                yield from self._text(source, number, text)
 
     def _text(self, source: str, number: int, text: Any) -> Iterator[Document]:
         """Yield the document of a row; newlines separate its lines."""
         if isinstance(text, bytes):
-            text = self._decode(source, number, text)
+            text = text.decode("utf-8", "surrogateescape")
+            text = self._valid(source, number, text)
         if not isinstance(text, str) or not text.strip():
             detail = f"{self._settings.field}: {text!r:.80}; row not read"
-            self._report(source, number, "row without text", detail)
+            remedy = "write a string in the field, or pass another --field"
+            remedy = RECORDS_REMEDY if isinstance(text, list | dict) else remedy
+            self._log.add(source, number, "row without text", detail, remedy)
             return
         self._check_nul(source, number, text)
         lines = ((number, line) for line in text.split("\n"))
@@ -295,14 +226,6 @@ def _documents(
             group, size = [], 0
     if group:
         yield Document(source, first, group)
-
-
-def _missing_field(path: str, field: str, fields: Iterable[str]) -> InputError:
-    """Return the error for a corpus without the field of its texts."""
-    return InputError(
-        f"{path} must have the field {field!r}, and has {', '.join(fields)}; name one "
-        "of them with --field"
-    )
 
 
 def progress_bar(reader: CorpusReader) -> tqdm:

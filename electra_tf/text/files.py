@@ -14,7 +14,8 @@ from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_glob
 from electra_tf.storage.objects import ObjectFolder, is_url, split_url
 
-_TFDS_PREFIX = "tfds:"
+TFDS_PREFIX = "tfds:"
+"""Beginning of the name of a data set: tfds:NAME@SPLIT."""
 _OPENERS: dict[str, Callable[..., BinaryIO]] = {".gz": gzip.open, ".xz": lzma.open}
 _MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ"}
 COMPRESSION_SUFFIXES = ("", *_OPENERS)
@@ -54,7 +55,7 @@ _MARKUP = (
 
 def is_tfds(source: str) -> bool:
     """Return whether a source is a TFDS name and not a path."""
-    return source.startswith(_TFDS_PREFIX)
+    return source.startswith(TFDS_PREFIX)
 
 
 def open_source(path: str) -> BinaryIO:
@@ -149,18 +150,43 @@ def load_tfds(name: str, split: str) -> tuple[Any, Any]:
 
 
 class TfdsSource:
-    """Rows of one split of a data set that TFDS has prepared on this machine."""
+    """Rows of one split of a data set that TFDS has prepared on this machine.
+
+    Labels have their names, -1 is missing.
+    """
 
     def __init__(self, source: str):
-        name, _, split = source.removeprefix(_TFDS_PREFIX).partition("@")
+        name, _, split = source.removeprefix(TFDS_PREFIX).partition("@")
         self._dataset, info = load_tfds(name, split or "train")
+        self._features = info.features
+        self.count = info.splits[split or "train"].num_examples
+        """Number of rows."""
         examples = sum(part.num_examples for part in info.splits.values())
-        share = info.splits[split or "train"].num_examples / max(1, examples)
-        self.bytes = int(info.dataset_size * share)
+        self.bytes = int(info.dataset_size * self.count / max(1, examples))
         """Estimated bytes of the split."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._dataset.as_numpy_iterator())
+        for row in self._dataset.as_numpy_iterator():
+            yield _plain(row, self._features)
+
+
+def _plain(value: Any, feature: Any) -> Any:
+    """Return a value of TFDS as one of JSON; bytes that are not UTF-8 stay bytes."""
+    import numpy as np
+
+    feature = getattr(feature, "feature", feature)  # of a sequence
+    if isinstance(value, dict):
+        return {name: _plain(one, feature[name]) for name, one in value.items()}
+    if isinstance(value, np.ndarray):
+        return [_plain(one, feature) for one in value]
+    if isinstance(value, bytes):
+        with contextlib.suppress(UnicodeDecodeError):
+            return value.decode()
+        return value
+    if hasattr(feature, "int2str"):
+        return feature.int2str(int(value)) if value >= 0 else None
+    # 3.8 of 32 bits is 3.7999999523 of 64.
+    return float(str(value)) if isinstance(value, np.floating) else value.item()
 
 
 def open_compressed(path: str | os.PathLike, file: BinaryIO | None = None) -> BinaryIO:

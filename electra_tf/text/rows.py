@@ -1,30 +1,300 @@
-"""Read the values of JSON in order: one on each line, one list, or one object."""
+"""Read the rows of .csv, .tsv, JSON and Parquet, of corpora and of tasks alike.
 
+A reader yields batches of bounded size. It reports bad rows by a function that raises
+an error or logs it; then it reads on.
+
+A .csv has commas, or semicolons or tabs where its header has no comma, and quotes as in
+RFC 4180. A .tsv has tabs; its quotes are characters. The first row names the columns.
+Empty lines are skipped, but in a .tsv of one column they are empty texts.
+"""
+
+import codecs
+import collections
+import contextlib
+import csv
+import functools
+import io
+import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from electra_tf.errors import format_list
+from electra_tf.errors import InputError, format_list
+from electra_tf.text.files import BROKEN, ENCODING_REMEDY, inner_suffix
 
-JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-"""Suffixes of JSON."""
-MAX_ROW_BYTES = 64_000_000
-"""Size of a row, at most; it holds a whole document."""
+if TYPE_CHECKING:  # pyarrow takes a third of a second
+    import pyarrow
+
+TEXT = "text"
+"""Column of texts that are no objects: lines, and strings of JSON."""
+MAX_ROW_SIZE = 64_000_000
+"""Characters of a line or of a row, at most; a row holds a whole document."""
 RECORDS_REMEDY = (
     "write an object for each row, with pandas to_json(FILE, orient='records')"
 )
+_BATCH_SIZE = 1 << 20  # characters of a batch, but for its last row
 _BLOCK = 1 << 16  # characters
-_BETWEEN = re.compile(r"[\s,\ufeff]*")
+_FEW_ROWS = 256  # of Parquet, as a row may be a whole book
+_UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_BETWEEN = re.compile(r"[\s,]*")
+_DECODER = json.JSONDecoder(strict=False)  # strings may have control characters
+
+Batch = tuple[Sequence[int], Mapping[str, Iterable[Any]]]
+"""Numbers of rows and their values by column."""
 
 
-def json_rows(read: Callable[[int], str]) -> Iterator[tuple[int, str, Any]]:
+class Source(NamedTuple):
+    """An open file."""
+
+    path: str
+    """Its suffix determines the format."""
+    file: BinaryIO
+    report: Callable[..., None]
+    """Function of number, kind, detail and optionally remedy of a bad row; 0: of the
+    whole file."""
+    choose: Callable[[list[str]], Sequence[str]] = list
+    """Function of the columns of a file that returns those to read.
+
+    It is not called for JSON, whose rows may have other keys than the first one."""
+    names: Sequence[str] | None = None
+    """Columns of a .csv or .tsv without header."""
+
+    def report_broken(self, error: Exception) -> None:
+        """Report that a compressed file cannot be read to its end."""
+        self.report(0, "broken archive", f"{error}; the text before it was read")
+
+
+def read_lines(source: Source, limit: int) -> Iterator[str]:
+    """Yield lines with their ends; a line over the limit is several.
+
+    Bytes that are not UTF-8 become surrogates, which `invalid_bytes` describes.
+    """
+    with _decoded(source.file) as text:
+        try:
+            yield from iter(functools.partial(text.readline, limit), "")
+        except BROKEN as error:
+            source.report_broken(error)
+
+
+@contextlib.contextmanager
+def _decoded(file: BinaryIO) -> Iterator[io.TextIOWrapper]:
+    text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="\n")
+    try:
+        yield text
+    finally:
+        if not file.closed:
+            text.detach()  # the file stays open
+
+
+class Lines:
+    """Lines with their ends; one over `MAX_ROW_SIZE` is reported and is empty."""
+
+    def __init__(self, source: Source):
+        self._source = source
+        self.size = 0
+        """Characters read; the user sets it back."""
+
+    def __iter__(self) -> Iterator[str]:
+        lines = read_lines(self._source, MAX_ROW_SIZE)
+        for number, line in enumerate(lines, 1):
+            if len(line) == MAX_ROW_SIZE and line[-1] != "\n":
+                detail = f"over {MAX_ROW_SIZE:,} characters; not read"
+                self._source.report(number, "long line", detail)
+                while len(line) == MAX_ROW_SIZE and line[-1] != "\n":
+                    line = next(lines, "")
+                line = "\n"
+            self.size += len(line)
+            yield line
+
+
+def invalid_bytes(text: str) -> str:
+    """Describe the first byte of a text that is not UTF-8; empty: there is none."""
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError as error:
+        return f"byte 0x{ord(text[error.start]) - 0xDC00:02X}"
+    return ""
+
+
+# .csv and .tsv.
+
+
+def _delimited(source: Source) -> Iterator[Batch]:
+    lines, is_csv = Lines(source), inner_suffix(source.path) == ".csv"
+    rows = _csv_rows(lines) if is_csv else map(_split, lines)
+    number, is_first, names = 1, True, source.names
+    if names is None:
+        number, names = 2, _header(source.path, *_next_rows(rows, lines, 1))
+    places = {name: names.index(name) for name in source.choose(list(names))}
+    while True:
+        batch, error = _next_rows(rows, lines)
+        if is_first and not is_csv:
+            _refuse_quotes(source.path, batch)
+        is_first, numbers, valid = False, range(number, number + len(batch)), batch
+        columns, widths = list(zip(*batch, strict=False)), set(map(len, batch))
+        is_invalid = any(invalid_bytes("".join(column)) for column in columns)
+        if is_invalid or widths != {len(names)}:
+            numbers, valid = _valid_rows(source, numbers, batch, len(names))
+            columns = list(zip(*valid, strict=True))
+        if valid:
+            yield numbers, {name: columns[place] for name, place in places.items()}
+        number += len(batch)
+        if error:
+            remedy = 'quote a field as "...", and write its quotes as ""'
+            source.report(number, "broken quoting", error, remedy)
+            number += 1
+        elif not batch:
+            return
+
+
+def _csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
+    lines = iter(lines)
+    first = next(lines, "")
+    plain = _QUOTED.sub("", first)
+    separator = next((mark for mark in ",;\t" if mark in plain), ",")
+    lines = itertools.chain([first] if first else [], lines)
+    return csv.reader(lines, delimiter=separator, strict=True)
+
+
+def _split(line: str) -> list[str]:
+    return line.removesuffix("\n").removesuffix("\r").split("\t")
+
+
+def _next_rows(
+    rows: Iterator[list[str]], lines: Lines, count: int | None = None
+) -> tuple[list[list[str]], str]:
+    """Return rows up to a number, or the size of a batch, and an error's text."""
+    batch, lines.size, error = [], 0, ""
+    before = csv.field_size_limit(MAX_ROW_SIZE)  # of all readers of the process
+    try:
+        for row in rows:
+            batch.append(row)
+            if lines.size > _BATCH_SIZE or len(batch) == count:
+                break
+    except csv.Error as caught:
+        error = str(caught)
+    finally:
+        csv.field_size_limit(before)
+    return batch, error
+
+
+def _header(path: str, rows: list[list[str]], error: str) -> list[str]:
+    """Return the names of columns; equal ones have their number added."""
+    names = rows[0] if rows else []
+    error = error or invalid_bytes("".join(names))
+    if error or not "".join(names).strip():
+        raise InputError(f"{path}:1 must name the columns: {error or 'it is empty'}")
+    return _distinct(names)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    counts = collections.Counter(names)
+    return [
+        f"{name} (column {number})".strip() if counts[name] > 1 else name
+        for number, name in enumerate(names, 1)
+    ]
+
+
+def _valid_rows(
+    source: Source, numbers: Sequence[int], rows: list[list[str]], width: int
+) -> tuple[Sequence[int], list[list[str]]]:
+    """Return the valid rows with their numbers; report others that are not blank."""
+    valid = []
+    for number, row in zip(numbers, rows, strict=True):
+        if invalid := invalid_bytes("".join(row)):
+            detail = f"{invalid}; row not read"
+            source.report(number, "invalid UTF-8", detail, ENCODING_REMEDY)
+        elif len(row) == width:
+            valid.append((number, row))
+        elif row not in ([], [""]):
+            detail = f"{len(row)} columns, not {width}; row not read"
+            source.report(number, "another number of columns", detail)
+    return [number for number, _ in valid], [row for _, row in valid]
+
+
+def _refuse_quotes(path: str, rows: Sequence[list[str]]) -> None:
+    """Raise an error if all quotes are those around fields, doubled within."""
+    fields = [f for row in rows for f in row if f[:1] == '"' or f[-1:] == '"']
+    doubled = [field for field in fields if '""' in field[1:-1]]
+    if doubled and all(map(_QUOTED.fullmatch, fields)):
+        raise InputError(
+            f"{path} must have no quotes around fields, as a .tsv, and "
+            f"{doubled[0]!r:.80} has; write it as .csv"
+        )
+
+
+# JSON.
+
+
+def _json(source: Source) -> Iterator[Batch]:
+    head = source.file.peek(_BLOCK).removeprefix(codecs.BOM_UTF8).lstrip()
+    values = _document if _is_document(head.decode(errors="replace")) else _json_lines
+    return _batches(_objects(source, values(source)))
+
+
+def _is_document(head: str) -> bool:
+    """Return whether JSON is one list, or objects over several lines."""
+    first, _, rest = head.partition("\n")
+    is_broken = rest.strip() and not rest.lstrip().startswith("{")
+    return first.startswith("[") or (bool(is_broken) and not is_json(first))
+
+
+def _objects(
+    source: Source, values: Iterable[tuple[int, str, Any]]
+) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Yield number, size and object of each value; that of a string is a text."""
+    for number, text, value in values:
+        if invalid := invalid_bytes(text):
+            detail = f"{invalid}; invalid bytes dropped"
+            source.report(number, "invalid UTF-8", detail, ENCODING_REMEDY)
+            value = _DECODER.decode(_UNDECODED.sub("", text))
+        value = {TEXT: value} if isinstance(value, str) else value
+        if is_by_columns(value):
+            detail = f"{describe_json(value)}, not a row"
+            source.report(number, "a table by columns", detail, RECORDS_REMEDY)
+        elif isinstance(value, dict):
+            yield number, len(text), value
+        else:
+            detail = f"{describe_json(value)}, not an object"
+            source.report(number, "invalid JSON", detail)
+
+
+def _document(source: Source) -> Iterator[tuple[int, str, Any]]:
+    with _decoded(source.file) as text:
+        try:
+            yield from json_values(text.read)
+        except BROKEN as error:
+            source.report_broken(error)
+        except JsonError as error:
+            detail = f"{error}; the rows before it were read"
+            source.report(error.line, "invalid JSON", detail)
+
+
+def _json_lines(source: Source) -> Iterator[tuple[int, str, Any]]:
+    for number, line in enumerate(Lines(source), 1):
+        if line.strip():
+            try:
+                yield number, line, _DECODER.decode(line)
+            except (ValueError, RecursionError) as error:
+                source.report(number, "invalid JSON", f"{error}; row not read")
+
+
+class JsonError(ValueError):
+    """Error of a text that is not JSON from some line on."""
+
+    def __init__(self, reason: str, line: int):
+        super().__init__(reason)
+        self.line = line
+
+
+def json_values(read: Callable[[int], str]) -> Iterator[tuple[int, str, Any]]:
     """Yield line, text and value of the items of a list, or of values in sequence.
 
-    A ValueError names the line of a value that is not JSON; the values before it have
-    been yielded. `read` returns at most the given number of characters.
+    A JsonError has the line of a value that is not JSON; the values before it have been
+    yielded. `read` returns at most the given number of characters.
     """
-    decoder = json.JSONDecoder(strict=False)  # strings may have control characters
     text, start, line = read(_BLOCK), 0, 1
     first = _BETWEEN.match(text).end()
     is_list = text[first : first + 1] == "["
@@ -37,21 +307,20 @@ def json_rows(read: Callable[[int], str]) -> Iterator[tuple[int, str, Any]]:
             rest = text[begin + 1 :]
             while rest:
                 if rest.strip():
-                    raise ValueError(f"text after the list, which ends on line {line}")
+                    raise JsonError("text after the list", line)
                 rest = read(_BLOCK)
             return
         try:
-            value, start = decoder.raw_decode(text, begin)
+            value, start = _DECODER.raw_decode(text, begin)
         except (ValueError, RecursionError) as error:
             rest = text[begin:]
-            more = read(max(_BLOCK, len(rest))) if len(rest) < MAX_ROW_BYTES else ""
+            more = read(max(_BLOCK, len(rest))) if len(rest) < MAX_ROW_SIZE else ""
             if more:
                 text, start = rest + more, 0
                 continue
             if not rest and not is_list:
                 return
-            reason = getattr(error, "msg", None) or str(error)
-            raise ValueError(f"{reason}, from line {line} on") from error
+            raise JsonError(getattr(error, "msg", None) or str(error), line) from error
         yield line, text[begin:start], value
         line += text.count("\n", begin, start)
 
@@ -91,3 +360,143 @@ def describe_json(value: Any) -> str:
     if isinstance(value, dict):
         return f"an object with the keys {format_list(value) or 'none'}"
     return f"{type(value).__name__} {value!r:.60}"
+
+
+def _batches(rows: Iterable[tuple[int, int, dict[str, Any]]]) -> Iterator[Batch]:
+    """Yield rows, each a number, a size and an object; absent values are None."""
+    batch, total = [], 0
+    for number, size, row in rows:
+        batch.append((number, row))
+        total += size
+        if total >= _BATCH_SIZE:
+            yield _by_columns(batch)
+            batch, total = [], 0
+    if batch:
+        yield _by_columns(batch)
+
+
+def _by_columns(rows: Sequence[tuple[int, dict[str, Any]]]) -> Batch:
+    names = dict.fromkeys(itertools.chain.from_iterable(row for _, row in rows))
+    columns = {name: [row.get(name) for _, row in rows] for name in names}
+    return [number for number, _ in rows], columns
+
+
+# Lines of text, and TFDS.
+
+
+def numbered_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield numbers and texts of lines without their ends; report invalid bytes."""
+    for number, line in enumerate(Lines(source), 1):
+        if invalid := invalid_bytes(line):
+            source.report(number, "invalid UTF-8", invalid, ENCODING_REMEDY)
+        yield number, line.rstrip("\r\n")
+
+
+def text_rows(source: Source) -> Iterator[Batch]:
+    """Yield the text of each line, or its JSON object."""
+    return _batches(_lines_or_objects(source))
+
+
+def _lines_or_objects(source: Source) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    for number, line in numbered_lines(source):
+        if number == 1 and begins_json(line) and not line.strip().startswith('{"'):
+            raise InputError(
+                f"{source.path}:1: a line must be a text or a JSON object, and "
+                f"{line!r:.40} begins other JSON; save it as .json, or write a text as "
+                '{"text": "..."}'
+            )
+        record = {TEXT: line}
+        try:
+            record = _DECODER.decode(line) if line.startswith("{") else record
+        except (ValueError, RecursionError) as error:
+            if line.startswith('{"'):  # another text may begin with a brace
+                remedy = 'write a text as {"text": "..."}'
+                source.report(number, "invalid JSON", str(error), remedy)
+        yield number, len(line), record
+
+
+def tfds_batches(rows: Iterable[dict[str, Any]]) -> Iterator[Batch]:
+    """Yield the rows of a data set of TFDS, 64 in a batch."""
+    size = _BATCH_SIZE // 64
+    return _batches((number, size, row) for number, row in enumerate(rows, 1))
+
+
+# Parquet.
+
+
+def _parquet(source: Source) -> Iterator[Batch]:
+    import pyarrow.parquet
+
+    read, number = pyarrow.parquet.ParquetFile, 0
+    try:
+        schema = read(source.file).schema_arrow
+        places = {name: n for n, name in enumerate(_distinct(schema.names))}
+        places = {name: places[name] for name in source.choose(list(places))}
+        # Equal texts of a page take memory once.
+        texts = [f.name for f in schema if str(f.type) in ("string", "large_string")]
+        stored = list(dict.fromkeys(schema.names[place] for place in places.values()))
+        file = read(source.file, read_dictionary=texts)
+        for batch in file.iter_batches(_FEW_ROWS, columns=stored):
+            arrays = {
+                name: _column(batch, schema.names, place)
+                for name, place in places.items()
+            }
+            values = {name: _values(array, name) for name, array in arrays.items()}
+            yield range(number + 1, number + 1 + len(batch)), values
+            number += len(batch)
+    # Arrow raises OSError for a page that cannot be decoded.
+    except (pyarrow.ArrowException, OSError) as error:
+        detail = f"{error}; the rows before it were read"
+        source.report(number, "broken Parquet", detail)
+
+
+def _column(
+    batch: "pyarrow.RecordBatch", names: Sequence[str], place: int
+) -> "pyarrow.Array":
+    """Return the column at a place of the file; Arrow reads all columns of a name."""
+    name = names[place]
+    return batch.column(
+        batch.schema.get_all_field_indices(name)[names[:place].count(name)]
+    )
+
+
+def _values(values: "pyarrow.Array", name: str) -> Iterable[Any]:
+    """Return a column's values; bytes of UTF-8 and what Python cannot hold as texts."""
+    import pyarrow
+    from pyarrow import types
+
+    kind = values.type
+    if types.is_dictionary(kind):  # one text at a time in memory
+        return (value.as_py() for value in values)
+    inner = kind.value_type if types.is_list(kind) else kind
+    if types.is_binary(inner) or types.is_large_binary(inner):
+        text = pyarrow.large_string()
+        with contextlib.suppress(pyarrow.ArrowException):
+            return values.cast(
+                text if inner is kind else pyarrow.list_(text)
+            ).to_pylist()
+    try:
+        return values.to_pylist()
+    except (ValueError, OverflowError, KeyError):  # nanoseconds, far years, zones
+        pass
+    try:
+        if types.is_timestamp(kind):
+            values = values.cast(pyarrow.timestamp(kind.unit))
+        return values.cast(pyarrow.string()).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise InputError(
+            f"The column {name!r} must have values of JSON, and has {kind}: {error}; "
+            "write the file without it"
+        ) from error
+
+
+DELIMITED_SUFFIXES = (".csv", ".tsv")
+"""Suffixes of delimited tables."""
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+"""Suffixes of JSON."""
+READERS: dict[str, Callable[[Source], Iterator[Batch]]] = {
+    **dict.fromkeys(DELIMITED_SUFFIXES, _delimited),
+    **dict.fromkeys(JSON_SUFFIXES, _json),
+    ".parquet": _parquet,
+}
+"""Readers of tables by suffix."""

@@ -13,7 +13,7 @@ from electra_tf.errors import InputError
 from electra_tf.text import corpus
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.rows import json_rows
+from electra_tf.text.rows import MAX_ROW_SIZE, json_values
 
 TEXT = "first line\n  second \n\n\nnew document\r\n\n"
 
@@ -86,8 +86,15 @@ def test_rows_of_tables_and_json_are_documents(tmp_path, name):
     path.write_bytes(lzma.compress(TABLES[name].encode()))
     documents, _, _ = read(tmp_path, path)
     assert [d[2] for d in documents] == ROWS
-    first = {"a.csv": [2, 4, 5], "b.csv": [2, 3, 4]}
-    assert [d[1] for d in documents] == first.get(name, [1, 2, 3])
+    lines = {
+        "a.csv": [2, 4, 5],
+        "b.csv": [2, 3, 4],
+        "e.json": [1, 1, 1],
+        "f.json": [2, 5, 8],
+        "g.json": [1, 4, 5],
+        "i.txt": [2, 3, 4],
+    }
+    assert [d[1] for d in documents] == lines.get(name, [1, 2, 3])
 
 
 REFUSED = {  # content, and what the error names
@@ -158,13 +165,13 @@ DAMAGED = {
     ),
     "no.csv": (b"text,id\na,1\n,2\nc,3\n", {"row without text": 1}, 3, [["a"], ["c"]]),
     "id.json": (
-        b'[{"text": "a"}, {"id": 1}, {"text": "c"}]', {"row without text": 1}, 2,
+        b'[{"text": "a"},\n{"id": 1}, {"text": "c"}]', {"row without text": 1}, 2,
         [["a"], ["c"]],
     ),
-    "end.json": (b'[{"text": "a"}', {"invalid JSON": 1}, 2, [["a"]]),
-    "more.json": (b'[{"text": "a"}] and', {"invalid JSON": 1}, 2, [["a"]]),
+    "end.json": (b'[{"text": "a"}\n', {"invalid JSON": 1}, 2, [["a"]]),
+    "more.json": (b'[{"text": "a"}\n] and', {"invalid JSON": 1}, 2, [["a"]]),
     "utf8.json": (
-        b'[{"text": "a"}, {"text": "c\xff"}]', {"invalid UTF-8": 1}, 2, [["a"], ["c"]]
+        b'[{"text": "a"},\n{"text": "c\xff"}]', {"invalid UTF-8": 1}, 2, [["a"], ["c"]]
     ),
 }  # fmt: skip
 
@@ -200,6 +207,21 @@ def test_text_before_the_end_of_a_broken_archive_is_read(tmp_path):
         read(tmp_path, path)
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_rows_have_a_limit(tmp_path, name):
+    before, after = {"a.csv": ("text\na", "b")}.get(
+        name, ('{"text": "a"}', '{"text": "b"}')
+    )
+    long = '{"text": "' + "x" * 2 * MAX_ROW_SIZE + '"}'
+    (tmp_path / name).write_text("\n".join([before, long, after]))
+    place = 1 + before.count("\n") + 1
+    with pytest.raises(InputError, match=rf"{name}:{place}: long line: .*64,000,000"):
+        read(tmp_path, tmp_path / name)
+    documents, counts, _ = read(tmp_path, tmp_path / name, on_error="report")
+    assert counts == {"long line": 1}
+    assert [d[1:] for d in documents] == [(place - 1, ["a"]), (place + 1, ["b"])]
+
+
 def test_long_fields_of_tables_are_read_and_the_limit_of_csv_stays(tmp_path):
     before = csv.field_size_limit()
     long = "x" * (before + 1)
@@ -225,14 +247,14 @@ def test_a_broken_page_of_parquet_is_reported_with_its_file(tmp_path):
 
 
 def test_a_long_line_is_read_in_bounded_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(corpus, "MAX_LINE_CHARACTERS", 100)
     words = [f"wört{i}" for i in range(500)]
     (tmp_path / "a.txt").write_text("\n".join(["x", " ".join(words), "中" * 500]))
     documents, counts, _ = read(tmp_path, tmp_path / "a.txt", on_error="report")
     assert counts == {"long line": 2}
     first, *parts = documents[0][2]
     assert first == "x"
-    assert max(len(part.encode()) for part in parts) <= 200
+    assert max(map(len, parts)) <= 200
     assert " ".join(parts).split()[: len(words)] == words
     assert "".join(parts).endswith("中" * 500)
 
@@ -284,6 +306,6 @@ def test_a_prepared_tfds_set_is_read(tmp_path, monkeypatch):
 
 def test_a_long_row_of_json_is_read_in_few_blocks():
     file, sizes = io.StringIO(json.dumps([{"text": "x" * 2_000_000}])), []
-    rows = json_rows(lambda size: (sizes.append(size), file.read(size))[1])
+    rows = json_values(lambda size: (sizes.append(size), file.read(size))[1])
     assert len(list(rows)) == 1
     assert len(sizes) < 12  # each block is as long as what was read before

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.files import Notify, read_text, refuse_binary
+from electra_tf.tasks.data.files import Notify, opened, refuse_binary
 from electra_tf.tasks.data.schemes import STRAY, is_span_scheme, to_bioes
 from electra_tf.tasks.data.span_records import SpanForm
 from electra_tf.text.data_errors import data_error
 from electra_tf.text.files import inner_suffix
-from electra_tf.text.rows import begins_json
+from electra_tf.text.rows import begins_json, numbered_lines
 
 COLUMN_SUFFIXES = (".conll", ".conllu", ".bio", ".iob", ".iob2")
 """Suffixes that only column files have."""
@@ -128,7 +128,7 @@ def read_conll(
             "data.word_column and data.tag_column must differ, and both are "
             f"{tag_column}"
         )
-    blocks = _blocks(read_text(path), path)
+    blocks = _blocks(path)
     fields = _divider(blocks, inner_suffix(path))
     parser = _Columns(path, word_column, tag_column, fields)
     is_comment = _comments(blocks, tag_column, fields)
@@ -164,17 +164,17 @@ def read_conll(
     return sentences
 
 
-def _blocks(text: str, path: str) -> list[list[tuple[int, str]]]:
+def _blocks(path: str) -> list[list[tuple[int, str]]]:
     """Return numbers and texts of the lines of each sentence."""
-    if begins_json(text.partition("\n")[0]):
-        raise InputError(f"{path} must be named .jsonl or .json, as it is JSON")
     blocks: list[list[tuple[int, str]]] = [[]]
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
-        line = line.removesuffix("\r")
-        if line.strip(_BLANKS) and not line.startswith(_DOCUMENT):
-            blocks[-1].append((number, line))
-        elif blocks[-1]:
-            blocks.append([])
+    with opened(path) as file:
+        for number, line in numbered_lines(file):
+            if number == 1 and begins_json(line):
+                raise InputError(f"{path} must be named .jsonl or .json, as it is JSON")
+            if line.strip(_BLANKS) and not line.startswith(_DOCUMENT):
+                blocks[-1].append((number, line))
+            elif blocks[-1]:
+                blocks.append([])
     return blocks
 
 

@@ -1,19 +1,20 @@
 """Open the files of a task's data, and read them as text."""
 
 import contextlib
-import itertools
+import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from electra_tf.errors import InputError
 from electra_tf.text import files
-from electra_tf.text.data_errors import data_error
+from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text.files import TFDS_PREFIX
+from electra_tf.text.rows import Source
 
 Notify = Callable[[str], None]  # function that gets a line for the user
-TFDS = "tfds:"
 STANDARD_INPUT = "standard input"
+_STOP = DataErrorLog("stop")
 
 
 def print_note(line: str) -> None:
@@ -45,55 +46,30 @@ def check_input_file(path: str | None) -> None:
 
 
 @contextlib.contextmanager
-def opened(path: str | None) -> Iterator[Any]:
-    """Open a file, or standard input, as lines."""
-    with reported(path or STANDARD_INPUT):
-        if path is not None:
-            with files.open_compressed(path) as file:
-                yield file
-            return
+def opened(path: str | None, names: Sequence[str] | None = None) -> Iterator[Source]:
+    """Open a file or standard input, whose first invalid row is an error.
+
+    `names`: columns of a file without header.
+    """
+    name, stdin = path or STANDARD_INPUT, None
+    if path is None:
         if sys.stdin is None:
             raise InputError("--input must be set, as standard input is closed")
-        stream = sys.stdin.buffer
-        first = stream.readline()
-        files.check_format(STANDARD_INPUT, first[: files.HEAD_BYTES])
-        yield itertools.chain([first] if first else [], stream)
-
-
-@contextlib.contextmanager
-def reported(source: str) -> Iterator[None]:
-    """Raise an InputError for a file that cannot be read."""
+        stdin = sys.stdin.buffer
     try:
-        yield
+        with files.open_compressed(name, stdin) as file:
+            report = functools.partial(_STOP.add, name)
+            yield Source(name, file, report, names=names)
     except (OSError, *files.BROKEN) as error:
         reason = str(error) or type(error).__name__
-        raise InputError(f"{source} must be readable to its end: {reason}") from error
-
-
-def read_text(path: str) -> str:
-    """Read a file of UTF-8 text, which is not empty."""
-    with opened(path) as file:
-        content = file.read()
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        content = error.object  # without the byte order mark
-        line = content.count(b"\n", 0, error.start) + 1
-        start = content.rfind(b"\n", 0, error.start) + 1
-        column = len(content[start : error.start].decode()) + 1
-        detail = f"byte 0x{content[error.start]:02X} at character {column}"
-        remedy = files.ENCODING_REMEDY
-        raise data_error(path, line, "invalid UTF-8", detail, remedy) from error
-    if not text or text.isspace():
-        raise InputError(f"{path} must have text, and is empty")
-    return text
+        raise InputError(f"{name} must be readable to its end: {reason}") from error
 
 
 def has_tfds(source: str) -> bool:
     """Return whether TFDS has prepared a split `tfds:NAME@SPLIT` on this machine."""
     import tensorflow_datasets as tfds
 
-    name, _, split = source.removeprefix(TFDS).partition("@")
+    name, _, split = source.removeprefix(TFDS_PREFIX).partition("@")
     try:
         folder = os.environ.get("TFDS_DATA_DIR")
         builder = tfds.builder(name, data_dir=folder, try_gcs=False)

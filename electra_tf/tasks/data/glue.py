@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.tasks.data import table as table_reader
-from electra_tf.tasks.data.files import TFDS, has_tfds
+from electra_tf.tasks.data.files import has_tfds
 from electra_tf.tasks.data.splits import find_file
 from electra_tf.tasks.data.table import Table
-from electra_tf.text.files import COMPRESSION_SUFFIXES
+from electra_tf.text.files import COMPRESSION_SUFFIXES, is_tfds
 
 _TFDS_COLUMNS = {  # column of TFDS by the published column that it replaces
     "#1 String": "sentence1", "#2 String": "sentence2", "Quality": "label",
@@ -108,7 +108,7 @@ def training_task(name: str) -> str:
 
 def find(data: str, task: str, stem: str) -> str | None:
     """Return path or TFDS name of a split, a plain file first; None: there is none."""
-    if data.startswith(TFDS):
+    if is_tfds(data):
         name = _tfds_name(data, task, stem)
         return name if has_tfds(name) else None
     # dev_matched.reduced.tsv, for example, has some of the published columns.
@@ -122,7 +122,7 @@ def find(data: str, task: str, stem: str) -> str | None:
 
 def require(data: str, task: str, stem: str) -> str:
     """Return the path of a split, or its TFDS name, which `read` checks."""
-    if data.startswith(TFDS):
+    if is_tfds(data):
         return _tfds_name(data, task, stem)
     path = find(data, task, stem)
     if path is None:
@@ -135,7 +135,7 @@ def require(data: str, task: str, stem: str) -> str:
 
 def is_whole(data: str) -> bool:
     """Return whether data is a folder or a data set of TFDS, and not one split."""
-    return os.path.isdir(data) or (data.startswith(TFDS) and "@" not in data)
+    return os.path.isdir(data) or (is_tfds(data) and "@" not in data)
 
 
 def dev_files(data: str, task: str) -> dict[str, str]:
@@ -149,7 +149,7 @@ def dev_files(data: str, task: str) -> dict[str, str]:
 def read(path: str, task: str) -> Table:
     """Read the rows of a split, with the columns named in `TASKS`."""
     glue_task = TASKS[task]
-    if path.startswith(TFDS):
+    if is_tfds(path):
         table = table_reader.read(path)
         # TFDS shuffles rows on writing; a prediction is identified by its row's number.
         if numbers := table.columns.get("idx"):

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
-from electra_tf.tasks.data.files import TFDS, Notify, has_tfds
+from electra_tf.tasks.data.files import Notify, has_tfds
 from electra_tf.tasks.data.table import Table
 from electra_tf.text.data_errors import data_error
-from electra_tf.text.files import COMPRESSION_SUFFIXES
+from electra_tf.text.files import COMPRESSION_SUFFIXES, is_tfds
 
 _STEMS = {"train": ("train",), "dev": ("dev", "valid", "validation"), "test": ("test",)}
 _WORDS = {"train": "train", "test": "test"}
@@ -113,7 +113,7 @@ def find_splits(
     """
     if os.path.isfile(data) or _is_tfds_split(data):
         return {splits[0]: data}
-    if data.startswith(TFDS):
+    if is_tfds(data):
         names = {split: f"{data}@{_STEMS[split][-1]}" for split in splits}
         found = {s: name for s, name in names.items() if has_tfds(name)}
         return found or {splits[0]: names[splits[0]]}  # an error when it is read
@@ -158,7 +158,7 @@ def find_labelled(
 
 
 def _is_tfds_split(data: str) -> bool:
-    return data.startswith(TFDS) and "@" in data
+    return is_tfds(data) and "@" in data
 
 
 # Columns.

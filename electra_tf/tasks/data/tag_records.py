@@ -9,12 +9,12 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.conll import Sentence, require_sentences
 from electra_tf.tasks.data.files import Notify
-from electra_tf.tasks.data.records import TEXT
 from electra_tf.tasks.data.schemes import write_spans
 from electra_tf.tasks.data.span_records import SpanForm, find_form, to_word_spans
 from electra_tf.tasks.data.table import Table
 from electra_tf.tasks.labels import has_half_surrogate, is_like_list, parse_cell
 from electra_tf.text.data_errors import data_error
+from electra_tf.text.rows import TEXT
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 

@@ -157,7 +157,7 @@ def test_bad_lines_are_errors(read, content, line, words):
 
 ERRORS = {  # content, columns, name of the file, words
     "no tokens": ("-DOCSTART- O\n\n \n", (0, 1), "a.txt", "a.txt must have a valid"),
-    "no text": ("\ufeff\n", (0, 1), "a.txt", "a.txt must have text"),
+    "no text": ("\ufeff\n", (0, 1), "a.txt", "a.txt must have a valid sentence"),
     "one column twice": (TEXT, (0, 0), "a.txt", "both are 0"),
     "the last column twice": (TEXT, (-1, -1), "a.txt", "both are -1"),
     # The first column must not be taken for the last one too.
