@@ -183,6 +183,16 @@ def test_what_is_missing_is_an_error_first(tmp_path, python, command, words):
     assert not result.stdout
 
 
+@pytest.mark.tools
+@pytest.mark.parametrize("command", ["install", "quickstart", "test"])
+def test_help_installs_nothing(tmp_path, command):
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / command, tmp_path / "tools")
+    result = run(tmp_path / "tools" / command, "--help")
+    assert f"tools/{command}" in result.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["tools"]
+
+
 @pytest.fixture(scope="module")
 def wheel(checkout, environment, tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
