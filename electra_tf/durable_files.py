@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import pathlib
+import shutil
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -45,6 +46,35 @@ def unfinished(path: Path, suffix: str = "") -> Iterator[str]:
         publish(partial, path)
     finally:
         pathlib.Path(partial).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path, overwrite: bool = False) -> Iterator[str]:
+    """Yield another path of a new folder, which gets its name if the block succeeds.
+
+    If the block fails, its files and the folders that were created are deleted. An
+    existing folder, which must be empty unless `overwrite` is set, stays as it was.
+    """
+    path = os.path.realpath(path)
+    partial, old = f"{path}{PARTIAL}", f"{path}.replaced{PARTIAL}"
+    created = [p for p in pathlib.Path(path).parents if not p.exists()]
+    for folder in filter(os.path.isdir, (partial, old)):  # of a killed process
+        shutil.rmtree(folder)
+    os.makedirs(partial)
+    try:
+        yield partial
+        sync(partial)
+        if is_replaced := overwrite and os.path.isdir(path):
+            os.rename(path, old)
+        publish(partial, path)
+        if is_replaced:
+            shutil.rmtree(old)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        with contextlib.suppress(OSError):  # one has other files by now
+            for folder in created:
+                os.rmdir(folder)
+        raise
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 
 import pytest
 
@@ -92,3 +93,19 @@ def test_an_appended_line_is_on_disk(tmp_path, calls):
         durable_files.append(path, f"{number}\n")
     assert calls == [str(path), str(tmp_path), str(path)]
     assert path.read_text() == "0\n1\n"
+
+
+def test_a_new_folder_appears_when_it_is_complete(tmp_path):
+    path = tmp_path / "a" / "b"
+    with pytest.raises(ValueError, match="x"), durable_files.new_folder(path):
+        raise ValueError("x")
+    assert not any(tmp_path.iterdir())
+    for text in ("first", "second"):
+        with durable_files.new_folder(path, overwrite=True) as partial:
+            (pathlib.Path(partial) / text).touch()
+            assert (path / "first").exists() == (text == "second")
+        assert [file.name for file in path.iterdir()] == [text]
+    with pytest.raises(OSError, match="not empty"), durable_files.new_folder(path):
+        pass
+    assert [file.name for file in path.iterdir()] == ["second"]
+    assert [folder.name for folder in path.parent.iterdir()] == ["b"]

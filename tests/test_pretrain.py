@@ -39,7 +39,7 @@ def newest(folder):
 def unfinished(folder):
     path = folder / "checkpoints"
     with contextlib.suppress(FileNotFoundError), os.scandir(path) as found:
-        return any(entry.name.endswith(".unfinished") for entry in found)
+        return any(entry.name.endswith(".partial") for entry in found)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 from typing import Literal
 
 from electra_tf import durable_files, sources
@@ -14,7 +13,6 @@ from electra_tf.interop.task_heads import HeadOptions
 from electra_tf.tasks import load
 from electra_tf.training.disk_errors import reraise_full_disk
 
-_UNFINISHED = ".unfinished"
 _NO_OPTIONS = HeadOptions()
 _GELU = {"gelu": "exactly", "gelu_tanh": "by tanh"}
 
@@ -115,22 +113,17 @@ def _write(model: PretrainedModel, target: str, format: str) -> None:
     is_task = format == "electra_tf" and model.head is not None
     write = load.write if is_task else formats.module_of(format).write
     ordered = model if format == "electra_tf" else model.in_original_order()
-    unfinished = target + _UNFINISHED
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
-        with reraise_full_disk(target, "free space, then run the same command again"):
-            write(ordered, unfinished)
-            durable_files.publish(unfinished, target)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+    remedy = "free space, then run the same command again"
+    with reraise_full_disk(target, remedy), durable_files.new_folder(target) as folder:
+        write(ordered, folder)
 
 
 def _check_writable(target: str) -> None:
     """Raise an error if the target's folder cannot be made, before weights are read."""
-    unfinished = target + _UNFINISHED
+    partial = target + durable_files.PARTIAL
     try:
-        os.makedirs(unfinished, exist_ok=True)
-        os.rmdir(unfinished)
+        os.makedirs(partial, exist_ok=True)
+        os.rmdir(partial)
     except OSError as error:
         raise InputError(
             f"{target!r} must be a folder that can be written: {error.strerror}"

@@ -13,8 +13,7 @@ from electra_tf.errors import InputError
 from electra_tf.pretraining import metrics
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
-from electra_tf.text.record_folder import record_length
-from electra_tf.text.record_set import reraise_bad_records
+from electra_tf.text.record_set import record_length, reraise_bad_records
 from electra_tf.text.warnings import UnknownCounter
 from electra_tf.training.checkpoint import assign
 

@@ -10,8 +10,6 @@ import json
 import math
 import os
 import pathlib
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -68,25 +66,15 @@ def export(
     """
     spec = model if isinstance(model, ExportSpec) else task_export(model)
     output, name = os.path.split(os.path.abspath(folder))
-    is_new = not os.path.exists(output)
-    os.makedirs(output, exist_ok=True)
-    partial = tempfile.mkdtemp(prefix=f".{name}.partial.", dir=output)
-    os.chmod(partial, 0o755)  # the server often runs as another user
     remedy = "Free space, then run the same command again; nothing was exported"
-    try:
-        with reraise_full_disk(output, remedy):
-            if FORMAT_NAMES.get(format) == SAVED_MODEL:
-                lines = _write_saved_model(spec, partial, signatures)
-            else:
-                lines = _write_converted(spec, partial, format)
-            for line in lines:
-                log(f"  {line}")
-            log(f"  files in {name}: {', '.join(files_in(partial))}")
-            durable_files.publish(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        if is_new and not os.listdir(output):
-            os.rmdir(output)
+    with reraise_full_disk(output, remedy), durable_files.new_folder(folder) as partial:
+        if FORMAT_NAMES.get(format) == SAVED_MODEL:
+            lines = _write_saved_model(spec, partial, signatures)
+        else:
+            lines = _write_converted(spec, partial, format)
+        for line in lines:
+            log(f"  {line}")
+        log(f"  files in {name}: {', '.join(files_in(partial))}")
 
 
 def _write_converted(

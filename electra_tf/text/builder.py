@@ -50,7 +50,6 @@ EXACT = "exact"
 """Kind of all duplicates in logs and manifests."""
 _TEXT_BYTES_PER_SHARD = 32_000_000
 _MAX_SHARDS = 512
-CONFIG = "config.yaml"
 
 
 class Chunk(NamedTuple):
@@ -350,7 +349,7 @@ def write_metadata(
     texts = {
         records.VOCABULARY: tokenizer.vocabulary.text,
         settings_path(records.VOCABULARY).name: tokenizer.identity_text,
-        CONFIG: config_lib.dump_config(config),
+        records.CONFIG: config_lib.dump_config(config),
         records.MANIFEST: manifest.text,
     }
     for name, text in texts.items():

@@ -1,7 +1,8 @@
 """Open records, wherever they are, check them, and locate bad ones.
 
 tf.data reads the records. Its error for a bad record names neither file nor record, so
-`reraise_bad_records` searches for it.
+`reraise_bad_records` searches for it. TensorFlow is imported where it is used, so that
+a mistake in the flags is reported before.
 """
 
 import contextlib
@@ -10,19 +11,23 @@ import hashlib
 import os
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
-
-import tensorflow as tf
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from glob import escape, glob
 
 from electra_tf import durable_files
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
+from electra_tf.storage.mirror import fetch, local_glob
+from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 from electra_tf.text import records
-from electra_tf.text.record_folder import half_written, local_records, record_files
 from electra_tf.text.records import FEATURES, Manifest, Shard, read_frames
 from electra_tf.text.tokenizer import WordPieceTokenizer
+from electra_tf.text.tokenizer_files import open_tokenizer
 
 _BLOCK = 1 << 16  # bytes
 _COPY_AGAIN = "copy the folder again, or build the records again with --overwrite"
+_TEXT_SUFFIXES = (".txt", ".csv", ".tsv", ".json", ".jsonl", ".gz", ".xz", ".parquet")
+_ORIGINAL = "pretrain_tfrecords"  # the original writes records to DATA_DIR/...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +131,7 @@ def _read_manifest(
     """Return the manifest of a folder, if it has one, after a check of its settings."""
     path = pathlib.Path(folder, records.MANIFEST)
     if not path.exists():
-        if path.with_name(records.BUILDING).exists():
+        if path.with_name(records.CONFIG).exists():
             raise half_written(folder)
         return None
     manifest = Manifest.parse(path.read_bytes(), str(path))
@@ -189,6 +194,8 @@ def _record_error(path: str, record: int, offset: int, defect: str) -> InputErro
 
 def _payload_defect(payload: bytes, record_set: RecordSet) -> str:
     """Return how a record differs from those of the config; empty: it is valid."""
+    import tensorflow as tf
+
     try:
         example = tf.train.Example.FromString(payload)
     except Exception as error:  # protobuf's class differs between its versions
@@ -217,6 +224,8 @@ def _payload_defect(payload: bytes, record_set: RecordSet) -> str:
 @contextlib.contextmanager
 def reraise_bad_records(record_set: RecordSet) -> Iterator[None]:
     """Return a context that raises errors of tf.data with file and record."""
+    import tensorflow as tf
+
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
@@ -228,3 +237,97 @@ def reraise_bad_records(record_set: RecordSet) -> Iterator[None]:
                 if defect:
                     raise _record_error(path, record, found.offset, defect) from None
         raise
+
+
+def local_records(data: str) -> str:
+    """Return a local path of records, which are fetched if they are at a URL.
+
+    TensorFlow has no file system for s3:// and others, so tf.data reads local files.
+    """
+    parts = data.split(",")
+    if not any(map(is_url, parts)):
+        return data
+    if len(parts) == 1 and not any(c in data for c in "*?["):
+        source = ObjectFolder(data)
+        if objects := source.find():
+            return _fetch_folder(source, objects)
+    paths = (local_glob(part) if is_url(part) else [part] for part in parts)
+    return ",".join(path for part in paths for path in part)
+
+
+def _fetch_folder(source: ObjectFolder, objects: dict[str, ObjectInfo]) -> str:
+    """Fetch the shards of the manifest, or else all, and the vocabulary."""
+    sums = {}
+    if records.MANIFEST in objects:
+        content = source.read(records.MANIFEST) or b""
+        manifest = Manifest.parse(content, source.url_of(records.MANIFEST))
+        sums = {shard.file: shard.sha256 for shard in manifest.shards}
+        for shard in manifest.shards:  # before hours of copying
+            info = objects.get(shard.file)
+            if info is None or info.size != shard.bytes:
+                found = "no such object" if info is None else f"{info.size} bytes"
+                raise InputError(
+                    f"{source.url_of(shard.file)} must have the {shard.bytes} bytes "
+                    f"that the manifest lists, but there is {found}"
+                )
+    elif records.is_half_written(objects):
+        raise half_written(source.url)
+
+    def is_needed(name: str) -> bool:
+        folder, file = os.path.split(name)
+        if folder not in ("", _ORIGINAL):
+            return False
+        is_shard = name in sums if sums else "tfrecord" in file
+        return is_shard or name == records.MANIFEST or file.startswith("vocab")
+
+    files = {name: info for name, info in objects.items() if is_needed(name)}
+    return os.path.join(fetch(source, files, sums), split_url(source.url)[1])
+
+
+def record_files(data: str) -> list[str]:
+    """Return the record files of a folder, or of globs separated by commas."""
+    patterns = data.split(",")
+    if os.path.isdir(data):
+        folders = data, os.path.join(data, _ORIGINAL)
+        patterns = [os.path.join(escape(f), "*tfrecord*") for f in folders]
+    paths = [path for pattern in patterns for path in sorted(glob(pattern))]
+    return [path for path in dict.fromkeys(paths) if os.path.isfile(path)]
+
+
+def record_length(data: str) -> int | None:
+    """Return the positions of the records of a folder; None without a manifest."""
+    path = pathlib.Path(local_records(data), records.MANIFEST)
+    if not path.exists():
+        return None
+    return Manifest.parse(path.read_bytes(), str(path)).max_length
+
+
+def resolve_config(
+    data: str,
+    vocab: str | None,
+    make_config: Callable[[Mapping | None], PretrainingConfig],
+) -> tuple[PretrainingConfig, WordPieceTokenizer]:
+    """Load the vocabulary of the records and set the config's vocabulary size."""
+    path = vocab or os.path.join(data, records.VOCABULARY)
+    if not vocab and not os.path.exists(path):
+        missing = f"{data!r} has no {records.VOCABULARY}: set --vocab to that of its "
+        if not record_files(data) or data.endswith(_TEXT_SUFFIXES):
+            missing = (
+                f"--data={data!r} has no records; electra-tf build_records builds "
+            )
+        raise InputError(f"{missing}records")
+    stored = open_tokenizer(path)
+    vocabulary = stored.vocabulary
+    config = make_config(stored.base)
+    stored.check(config.tokenization)
+    model = config.model.of_vocabulary(len(vocabulary), path)
+    config = dataclasses.replace(config, model=model)
+    return config, WordPieceTokenizer(vocabulary, config.tokenization)
+
+
+def half_written(folder: str) -> InputError:
+    """Return the error of records that are still being built."""
+    return InputError(
+        f"The records {folder} are half-written, without {records.MANIFEST}; run "
+        "build_records again with --overwrite"
+    )

@@ -11,6 +11,7 @@ import functools
 import itertools
 import json
 import os
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf import durable_files
+from electra_tf.durable_files import PARTIAL
 from electra_tf.errors import InputError, report_damage
 from electra_tf.storage.mirror import push, temporary_folder
 from electra_tf.storage.objects import ObjectFolder, is_url
@@ -31,9 +33,13 @@ SHARD_PREFIX = "pretrain_data.tfrecord"
 MANIFEST = "manifest.json"
 VOCABULARY = "vocab.txt"
 BUILDING = "_building"
-_MARK = "unfinished"  # a file in it, because object stores have no folders
+CONFIG = "config.yaml"
 PROBLEMS = "problems.txt"
 DUPLICATES = "duplicates.jsonl"
+_FILES = re.compile(
+    rf"{BUILDING}/|{SHARD_PREFIX}|({'|'.join(map(re.escape, (MANIFEST, CONFIG)))}|"
+    rf"{re.escape(VOCABULARY)}(\.settings\.json)?|{PROBLEMS}|{DUPLICATES})$"
+)
 _FORMAT = 1
 # Fields that manifests had before.
 _ENDED = ("too_long_words", "too_long_characters", "stripped_share", "stripped_example")
@@ -204,8 +210,8 @@ class Manifest:
 
 
 def is_half_written(names: Iterable[str]) -> bool:
-    """Return whether the files of a folder without a manifest are half-written."""
-    return any(name.split("/")[0] == BUILDING for name in names)
+    """Return whether a folder has files of a build and no manifest."""
+    return CONFIG in names and MANIFEST not in names
 
 
 def shard_names(count: int) -> list[str]:
@@ -241,48 +247,41 @@ def records_output(
 ) -> Iterator[str]:
     """Yield a folder whose files replace the records of `output` after the block.
 
-    It is `_building` in the output, or a local folder if the output is a URL. A folder
-    with `_building` and without a manifest is half-written.
+    It is beside the output, which appears when it is complete, or a local folder if
+    the output is a URL.
 
     Args:
         output: The folder of records, a path or a URL.
         overwrite: Replace existing records.
-        is_shared: Other machines write to the folder, too: it is in the output always.
+        is_shared: Other machines write to the folder, too: at a URL it is `_building`.
     """
-    target = ObjectFolder(output)
-    building = target / BUILDING
-    names = list(target.find())
-    is_complete = MANIFEST in names
-    is_partial = not is_complete and is_half_written(names)
-    if names and not (overwrite and (is_complete or is_partial)):
-        found = "half-written records" if is_partial else "other files"
+    names = ObjectFolder(output).find()
+    problem = "contains half-written records"
+    if MANIFEST in names:
+        problem = "contains complete records"
+    if others := [name for name in names if not _FILES.match(name)]:
+        problem = f"contains {others[0]!r}, which is no file of records"
+    elif os.path.isfile(output) or os.path.ismount(output):
+        problem = "is a file or a mount point, which cannot be replaced"
+    elif not names or overwrite:
+        problem = ""
+    if problem:
         raise InputError(
-            "--output must be a new or empty folder, but "
-            f"{target.url} contains {'complete records' if is_complete else found}; "
-            "pass another" + ", or --overwrite" * (is_complete or is_partial)
+            f"--output must be a new or empty folder, but {output} {problem}; pass "
+            "another folder, or --overwrite for one of records alone"
         )
     try:
         with contextlib.ExitStack() as stack:
-            folder = building.url
-            if not is_url(output):
-                os.makedirs(output, exist_ok=True)
-                stack.enter_context(records_lock(output, exclusive=True))
-            elif not is_shared:
-                folder = stack.enter_context(temporary_folder())
-            try:
-                building.clear()
-                if folder == building.url:
-                    building.write(_MARK, b"")
-                yield folder
-            except BaseException:
-                with contextlib.suppress(OSError, InputError):
-                    building.clear()
-                    if is_partial:  # it must stay marked as such
-                        building.write(_MARK, b"")
-                    elif not is_url(output):
-                        os.rmdir(output)
-                raise
-            _publish(folder, target)
+            if is_url(output):
+                upload = _uploaded(ObjectFolder(output), is_shared)
+                yield stack.enter_context(upload)
+                return
+            with records_lock(f"{output}{PARTIAL}", exclusive=True):
+                pass  # else another process builds there
+            stack.enter_context(records_lock(output, exclusive=True))
+            folder = stack.enter_context(durable_files.new_folder(output, overwrite))
+            stack.enter_context(records_lock(folder, exclusive=True))
+            yield folder
     except OSError as error:
         raise InputError(
             f"--output={output} must be writable and have as much free space as the "
@@ -290,23 +289,26 @@ def records_output(
         ) from error
 
 
-def _publish(folder: str, target: ObjectFolder) -> None:
-    """Replace old records by new files, the manifest last.
+@contextlib.contextmanager
+def _uploaded(target: ObjectFolder, is_shared: bool) -> Iterator[str]:
+    """Yield a folder whose files replace the objects of a URL after the block.
 
-    An interruption leaves `_building` and no manifest.
+    The config is written first and the manifest last, so that an interruption leaves
+    records that are recognised as half-written.
     """
     building = target / BUILDING
-    names = [name for name in ObjectFolder(folder).find() if name != _MARK]
-    if not is_url(folder):
-        durable_files.sync(folder)
-    building.write(_MARK, b"")
-    target.delete(MANIFEST)
-    for name in target.find():
-        if name.startswith((SHARD_PREFIX, PROBLEMS, DUPLICATES)):
-            target.delete(name)
-    for group in (set(names) - {MANIFEST}, {MANIFEST}):
-        if folder == building.url:  # needs no disk space
-            target.move({f"{BUILDING}/{name}": name for name in group})
+    with contextlib.ExitStack() as stack:
+        stack.callback(building.clear)
+        folder = building.url if is_shared else stack.enter_context(temporary_folder())
+        yield folder
+        names = ObjectFolder(folder).find()
+        target.write(CONFIG, ObjectFolder(folder).read(CONFIG))
+        target.delete(MANIFEST)
+        for name in target.find():
+            if name not in names and not name.startswith(BUILDING):
+                target.delete(name)
+        if is_shared:
+            for group in (names.keys() - {MANIFEST}, {MANIFEST}):
+                target.move({f"{BUILDING}/{name}": name for name in group})
         else:
-            push(target, folder, sorted(group))
-    building.clear()
+            push(target, folder, list(names), last=[MANIFEST])

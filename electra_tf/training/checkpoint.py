@@ -41,7 +41,7 @@ CHECKPOINT_FILES = (MANIFEST, CONFIG, WEIGHTS, SLOTS)
 CHECKPOINTS = "checkpoints"  # subfolder of a run directory
 _NAME = re.compile(r"step_(\d+)")
 _FORMAT = 1
-_UNFINISHED, _DELETED = ".unfinished", ".deleted"
+_DELETED = ".deleted"
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -199,7 +199,7 @@ class CheckpointManager:
                 hold weights that somebody needs.
         """
         for path in sorted(pathlib.Path(self.folder).glob("step_*")):
-            if path.name.endswith((_UNFINISHED, _DELETED)):
+            if path.name.endswith((durable_files.PARTIAL, _DELETED)):
                 _delete(path)
             elif _NAME.fullmatch(path.name) and not (path / MANIFEST).exists():
                 raise _damaged(path, MANIFEST, "no such file")
@@ -221,18 +221,17 @@ class CheckpointManager:
         path = self._path(step)
         if (path / MANIFEST).exists():
             return str(path)
-        unfinished, sums = path.with_name(path.name + _UNFINISHED), {}
+        sums = {}
         try:
-            unfinished.mkdir(parents=True)
-            for name, data in {WEIGHTS: weights, SLOTS: slots, **files}.items():
-                sums[name] = _write_file(unfinished / name, data)
-            content = {"format": _FORMAT, "step": step, "files": sums}
-            content["details"] = metadata
-            text = json.dumps({**content, "sha256": _checksum(content)}, indent=1)
-            _write_file(unfinished / MANIFEST, text.encode())
-            durable_files.publish(unfinished, path)
+            with durable_files.new_folder(path) as partial:
+                folder = pathlib.Path(partial)
+                for name, data in {WEIGHTS: weights, SLOTS: slots, **files}.items():
+                    sums[name] = _write_file(folder / name, data)
+                content = {"format": _FORMAT, "step": step, "files": sums}
+                content["details"] = metadata
+                text = json.dumps({**content, "sha256": _checksum(content)}, indent=1)
+                _write_file(folder / MANIFEST, text.encode())
         except OSError as error:
-            shutil.rmtree(unfinished, ignore_errors=True)
             text, earlier = f"{path} cannot be written: {error}", ""
             if saved_steps(self.folder):
                 text += "; earlier checkpoints are unchanged"

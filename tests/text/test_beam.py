@@ -239,7 +239,7 @@ def test_an_interrupted_pipeline_leaves_nothing(
         text=True,
     )
     deadline = time.monotonic() + 60
-    while not (output / "_building").exists():
+    while not (tmp_path / "beam.partial").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     time.sleep(1)

@@ -1,14 +1,15 @@
 import hashlib
 import json
-import os
-import pathlib
 import re
+import uuid
 
 import pytest
 import tensorflow as tf
 
 from electra_tf.errors import InputError
+from electra_tf.storage.objects import ObjectFolder
 from electra_tf.text import builder
+from electra_tf.text.record_set import open_records
 from electra_tf.text.records import Manifest, shard_names
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
@@ -78,7 +79,6 @@ def test_the_manifest_matches_the_records(folder, corpus_file, vocabulary):
         WordPieceTokenizer(vocabulary).identity_text
     )
     assert Vocabulary.read(folder / "vocab.txt") == vocabulary
-    assert not (folder / "_building").exists()
 
 
 def test_output_does_not_depend_on_the_number_of_workers(
@@ -133,11 +133,14 @@ def test_an_output_is_replaced_only_with_overwrite(tmp_path, corpus_file, vocabu
     with pytest.raises(InputError, match=r"complete records.*--overwrite"):
         build_records(corpus_file, output, vocabulary, seed=1)
     assert content(output) == before
-    (output / "note.txt").write_text("mine")
     build_records(corpus_file, output, vocabulary, seed=1, shards=2, overwrite=True)
-    after = content(output)
-    assert after.pop("note.txt") == b"mine"
-    assert len([name for name in after if "tfrecord" in name]) == 2
+    assert len([name for name in content(output) if "tfrecord" in name]) == 2
+    (output / "note.txt").write_text("mine")
+    before = content(output)
+    with pytest.raises(InputError, match=r"note\.txt"):
+        build_records(corpus_file, output, vocabulary, overwrite=True)
+    assert content(output) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["o"]
 
 
 def test_a_folder_of_other_files_is_never_changed(tmp_path, corpus_file, vocabulary):
@@ -148,58 +151,47 @@ def test_a_folder_of_other_files_is_never_changed(tmp_path, corpus_file, vocabul
     assert content(tmp_path) == {"thesis.txt": b"mine"}
 
 
-def test_a_failed_build_leaves_existing_files(tmp_path, corpus_file, vocabulary):
-    output = tmp_path / "o"
-    build_records(corpus_file, output, vocabulary)
-    before = content(output)
-    bad = tmp_path / "bad.txt"
+@pytest.mark.parametrize("before", [None, "empty", "records"])
+def test_a_failed_build_leaves_what_was_there(
+    tmp_path, corpus_file, vocabulary, before
+):
+    output, bad = tmp_path / "new" / "o", tmp_path / "bad.txt"
     bad.write_bytes(b"fine\n" * 1000 + b"not \xff fine\n")
-    with pytest.raises(InputError, match=r"bad\.txt:1001: invalid UTF-8"):
-        build_records(bad, output, vocabulary, overwrite=True)
-    assert content(output) == before
-
-
-def test_a_failed_build_over_a_half_written_folder_leaves_it_half_written(
-    tmp_path, corpus_file, vocabulary
-):
-    output, bad = tmp_path / "o", tmp_path / "bad.txt"
-    build_records(corpus_file, output, vocabulary, shards=3)
-    # Interrupted while the files were moved.
-    (output / "_building").mkdir()
-    for name in ("manifest.json", "pretrain_data.tfrecord-00002-of-00003"):
-        (output / name).rename(output / "_building" / name)
-    bad.write_bytes(b"not \xff fine\n")
+    if before == "empty":
+        output.mkdir(parents=True)
+    elif before == "records":
+        build_records(corpus_file, output, vocabulary)
+    files = content(output) if before else None
     for workers in (0, 1):
-        with pytest.raises(InputError):
+        words = "--workers" if workers == 0 else r"bad\.txt:1001: invalid UTF-8"
+        with pytest.raises(InputError, match=words):
             build_records(bad, output, vocabulary, workers=workers, overwrite=True)
-        with pytest.raises(InputError, match="half-written"):
-            build_records(corpus_file, output, vocabulary)
-    build_records(corpus_file, output, vocabulary, shards=2, overwrite=True)
-    shards = [path.name for path in output.glob("*tfrecord*")]
-    assert sorted(shards) == shard_names(2)
+    if before:
+        assert content(output) == files
+        assert [path.name for path in output.parent.iterdir()] == ["o"]
+    else:
+        assert [path.name for path in tmp_path.iterdir()] == ["bad.txt"]
 
 
-def test_an_interrupted_move_is_half_written(
-    tmp_path, corpus_file, vocabulary, monkeypatch
-):
-    output = tmp_path / "o"
-    build_records(corpus_file, output, vocabulary, shards=2)
-    replace = os.replace
-    for steps in range(6):
-        remaining_moves = iter(range(steps))
+def test_an_interrupted_upload_is_half_written(corpus_file, vocabulary, monkeypatch):
+    store = ObjectFolder(f"memory://{uuid.uuid4().hex}/records")
+    build_records(corpus_file, store.url, vocabulary, shards=2)
+    upload, remaining = ObjectFolder.upload, iter(range(3))
 
-        def stop(source, target, remaining_moves=remaining_moves):
-            folders = (pathlib.Path(path).parent for path in (source, target))
-            is_move = len(set(folders)) > 1
-            if is_move and next(remaining_moves, None) is None:
-                raise RuntimeError("killed")
-            return replace(source, target)
+    def stop(self, path, name):
+        if next(remaining, None) is None:
+            raise RuntimeError("killed")
+        upload(self, path, name)
 
-        monkeypatch.setattr(os, "replace", stop)
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectFolder, "upload", stop)
         with pytest.raises(RuntimeError, match="killed"):
-            build_records(corpus_file, output, vocabulary, shards=3, overwrite=True)
-        monkeypatch.undo()
-        with pytest.raises(InputError, match="half-written"):
-            build_records(corpus_file, output, vocabulary)
-    build_records(corpus_file, output, vocabulary, shards=3, overwrite=True)
-    assert Manifest.parse((output / "manifest.json").read_text(), "m").records
+            build_records(corpus_file, store.url, vocabulary, shards=3, overwrite=True)
+    with pytest.raises(InputError, match=r"half-written.*--overwrite"):
+        build_records(corpus_file, store.url, vocabulary)
+    with pytest.raises(InputError, match=r"half-written.*--overwrite"):
+        open_records(store.url, max_length=128, tokenizer=None)
+    build_records(corpus_file, store.url, vocabulary, shards=3, overwrite=True)
+    shards = [name for name in store.find() if "tfrecord" in name]
+    assert shards == shard_names(3)
+    assert open_records(store.url, max_length=128, tokenizer=None).total

@@ -127,7 +127,10 @@ SHORT = {name: [1] * 31 for name in FEATURES}
 DAMAGE = {
     "truncated": (truncate, r"00001-of-00005: record \d+, at byte \d+ of \d+"),
     "length": (lambda f: write(shard(f), SHORT), "31.*config's 32"),
-    "half-written": (lambda f: (f / "_building").mkdir(), "half-written.*--overwrite"),
+    "half-written": (
+        lambda f: (f / "config.yaml").touch(),
+        "half-written.*--overwrite",
+    ),
     "no file": (lambda f: only(f, "other"), "no file"),
     "no record": (lambda f: only(f, "a.tfrecord"), "0 records"),
     "no example": (
