@@ -13,7 +13,6 @@ input first. Each line or record has the `id` of its input record.
 from electra_tf import cli, model_names
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
-from electra_tf.tasks import predictions
 from electra_tf.tasks.data.files import check_input_file, print_note
 
 FLAGS = cli.Flags()
@@ -33,7 +32,7 @@ FLAGS.choice(
     missing_text="Rows of a table whose text is missing, as data.missing_text. "
     "Default: as in training.",
 )
-FLAGS.choice(predictions.OUTPUT_FORMATS, "text", format="Format of the output.")
+FLAGS.choice(("text", "jsonl", "tsv", "csv"), "text", format="Format of the output.")
 FLAGS.counts(None, nbest="Answers per question with --format=jsonl.")
 
 
@@ -49,6 +48,7 @@ def main() -> None:
             from electra_tf import sources
             from electra_tf.tasks import registry
             from electra_tf.tasks.load import load
+            from electra_tf.tasks.predictions import predict_items
             from electra_tf.tasks.task_data import reading_for
         found = sources.open_source(FLAGS.model)
         model = load(found)
@@ -64,7 +64,7 @@ def main() -> None:
         stored = task.stored_columns(found.task, model)
         reading = reading_for(model, stored, given, print_note)
         items = task.inputs(model, source, reading)
-        lines = predictions.predict_items(model, items, FLAGS.format, FLAGS.nbest)
+        lines = predict_items(model, items, FLAGS.format, FLAGS.nbest)
         cli.write_lines(lines, output)
 
 

@@ -9,9 +9,11 @@ import numpy as np
 from electra_tf.errors import InputError
 from electra_tf.tasks import registry
 from electra_tf.tasks.class_report import format_class_report
+from electra_tf.tasks.data.duplicates import text_hashes
 from electra_tf.tasks.data.files import Notify, print_note
+from electra_tf.tasks.input_warnings import InputCounter
 from electra_tf.tasks.score import ScoredSplit
-from electra_tf.tasks.task_data import Labelled, reading_for, text_hashes
+from electra_tf.tasks.task_data import Labelled, reading_for
 from electra_tf.tasks.text_model import TextModel
 
 
@@ -50,7 +52,9 @@ def evaluate_model(
     report["examples"] = {split: len(part) for split, part in found.splits.items()}
     report |= declaration.decision_settings(model)
     for split, part in found.splits.items() if training_rows is not None else ():
-        count = int(np.isin(text_hashes(part.items), training_rows).sum())
+        count = int(
+            np.isin(text_hashes(part.items, model.tokenizer), training_rows).sum()
+        )
         if count:
             log(
                 f"warning: the model was trained on the texts of {count:,} of the "
@@ -82,7 +86,7 @@ def format_report(report: Mapping[str, Any]) -> str:
 def _scored(model: TextModel, data: Labelled, name: str, log: Notify) -> ScoredSplit:
     task, split = registry.of(model), data.splits[name]
     examples = model.examples(split.items)
-    for line in task.describe_inputs(model, name, examples):
+    for line in InputCounter(model, examples).lines(name):
         log(line)
     details = model.decode_details(split.items, examples, model.outputs_of(examples))
     scored = ScoredSplit(task, model, split, details, data.metrics, data.bounds)

@@ -13,6 +13,7 @@ import numpy as np
 
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.task_methods import TaskMethods
+from electra_tf.text.warnings import UnknownCounter
 
 EMPTY_LIMIT = 0.5
 """Share of texts without wordpieces above which there is a warning."""
@@ -28,16 +29,48 @@ def warn(text: str) -> None:
     warnings.warn(text, stacklevel=level)
 
 
+class InputCounter:
+    """Counter of the inputs of a model that are truncated, and of their [UNK]."""
+
+    def __init__(self, model: TaskMethods, *examples: EncodedExamples):
+        self._model, self._unknown = model, UnknownCounter(model.tokenizer)
+        self._inputs = self._truncated = 0
+        for one in examples:
+            self.add(one)
+
+    def add(self, examples: EncodedExamples) -> None:
+        """Count examples."""
+        self._unknown.add(examples.ids)
+        self._inputs += examples.num_items
+        self._truncated += examples.truncated
+
+    def lines(self, name: str) -> list[str]:
+        """Return a line about each of the two that occurs."""
+        lines = self._unknown.lines(name)
+        if self._truncated:
+            lines.append(
+                f"{name}: {self._truncated:,} of {self._inputs:,} inputs were "
+                f"truncated to {_length_limit(self._model)}"
+            )
+        return lines
+
+
+def _length_limit(model: TaskMethods) -> str:
+    """Return the setting that truncates the inputs of a model; of questions alone."""
+    data = model.settings.data
+    if model.input_form != "windows":
+        return f"data.max_length={data.max_length}"
+    if data.query_limit < data.max_query_length:
+        return f"half of data.max_length={data.max_length}"
+    return f"data.max_query_length={data.max_query_length}"
+
+
 def check_examples(model: TaskMethods, examples: EncodedExamples) -> None:
     """Warn of texts that were cut, and of many that are empty."""
     if examples.truncated:
-        data, is_question = model.settings.data, model.input_form == "windows"
-        limit = f"data.max_length={data.max_length}"
-        if is_question:
-            limit = f"data.max_query_length={data.max_query_length}"
         warn(
-            f"{examples.truncated:,} of {len(examples):,} inputs were cut at {limit}: "
-            "the model does not read the rest"
+            f"{examples.truncated:,} of {examples.num_items:,} inputs were cut at "
+            f"{_length_limit(model)}: the model does not read the rest"
         )
     frame = 3 if examples.pairs else 2  # [CLS] and [SEP]
     empty = np.count_nonzero(examples.ids.lengths <= frame)

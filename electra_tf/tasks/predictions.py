@@ -5,28 +5,25 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.tasks import registry
 from electra_tf.tasks.data.files import print_note
 from electra_tf.tasks.data.table import cell_text
-from electra_tf.text.warnings import UnknownCounter
+from electra_tf.tasks.input_warnings import InputCounter
+from electra_tf.tasks.score import ScoredSplit
+from electra_tf.tasks.task import Item
+from electra_tf.tasks.text_model import TextModel
 
-if TYPE_CHECKING:  # `predict` needs the formats before TensorFlow
-    from electra_tf.tasks.score import ScoredSplit
-    from electra_tf.tasks.task import Item
-    from electra_tf.tasks.text_model import TextModel
-
-OUTPUT_FORMATS = ("text", "jsonl", "tsv", "csv")
 _CHUNK_ITEMS = 1024
 _TABLES = ("csv", "tsv")
 _END = "\r\n"  # of a line of CSV, before it is written
 
 
 def predict_items(
-    model: "TextModel",
-    items: Sequence["Item"],
+    model: TextModel,
+    items: Sequence[Item],
     output_format: str = "text",
     nbest: int | None = None,
     log: Callable[[str], None] = print_note,
@@ -39,8 +36,8 @@ def predict_items(
     """
     task = registry.of(model)
     _check_nbest(model, task.has_nbest, output_format, nbest)
-    unknown = UnknownCounter(model.tokenizer)
-    predicted = _predicted(model, items, log, unknown)
+    counter = InputCounter(model)
+    predicted = _predicted(model, items, counter)
     if output_format in _TABLES:
         rows = (task.rows(model, *one) for one in predicted)
         yield from _table(itertools.chain.from_iterable(rows), output_format)
@@ -59,12 +56,12 @@ def predict_items(
             line = task.line(model, item.value, details)
             with_id = [] if item.id is None else [" ".join(str(item.id).split())]
             yield "\t".join([*with_id, line])
-    for line in unknown.lines("input"):
+    for line in counter.lines("input"):
         log(line)
 
 
 def _check_nbest(
-    model: "TextModel", has_nbest: bool, output_format: str, nbest: int | None
+    model: TextModel, has_nbest: bool, output_format: str, nbest: int | None
 ) -> None:
     if nbest is None:
         return
@@ -80,22 +77,16 @@ def _check_nbest(
 
 
 def _predicted(
-    model: "TextModel",
-    items: Sequence["Item"],
-    log: Callable[[str], None],
-    unknown: UnknownCounter,
-) -> Iterator[tuple[int, "Item", Any]]:
+    model: TextModel,
+    items: Sequence[Item],
+    counter: InputCounter,
+) -> Iterator[tuple[int, Item, Any]]:
     """Yield number, item and prediction of each input."""
     for first in range(0, len(items), _CHUNK_ITEMS):
         chunk = items[first : first + _CHUNK_ITEMS]
         values = [item.value for item in chunk]
         examples = model.examples(values)
-        unknown.add(examples.ids)
-        if examples.truncated:
-            log(
-                f"{examples.truncated:,} of {len(chunk):,} inputs were truncated to "
-                f"the {model.settings.data.max_length} positions of training"
-            )
+        counter.add(examples)
         details = model.decode_details(values, examples, model.outputs_of(examples))
         for index, pair in enumerate(zip(chunk, details, strict=True), first):
             yield index, *pair
@@ -126,15 +117,13 @@ def _table_line(cells: Sequence[Any], form: str) -> str:
     return _escape(buffer.getvalue().removesuffix(_END))
 
 
-def csv_lines(model: "TextModel", splits: Mapping[str, "ScoredSplit"]) -> Iterator[str]:
+def csv_lines(model: TextModel, splits: Mapping[str, ScoredSplit]) -> Iterator[str]:
     """Yield the lines of a CSV of labelled splits with their predictions.
 
     Columns are those of the table that the split is from, or the texts, then `gold`,
     `prediction`, the probabilities, `place` (FILE:LINE) if it is known, and `split` if
     there are several. A column of the table with one of these names is `input_NAME`.
     """
-    from electra_tf.tasks.task import Item
-
     task = registry.of(model)
     has_places = any(one.split.lines is not None for one in splits.values())
 

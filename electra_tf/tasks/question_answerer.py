@@ -139,7 +139,7 @@ class QuestionAnswerer(TextModel):
             [window.segments for window in windows],
             data.max_length,
             targets,
-            truncated=sum(window.query_truncated for window in windows),
+            truncated=sum(w.query_truncated and not w.first_piece for w in windows),
             origins=origins,
             items=[index for index, *_ in origins],
             pairs=True,

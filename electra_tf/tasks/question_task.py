@@ -43,7 +43,6 @@ class QuestionTask(Task):
     models = (QuestionAnswerer,)
     published: ClassVar = {n: {"epochs": 2, "max_length": 512} for n in PUBLISHED}
 
-    length_setting = "max_query_length"
     has_nbest = True
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:

@@ -4,14 +4,10 @@ import dataclasses
 import functools
 import heapq
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from electra_tf.tasks.class_report import ClassReport
 from electra_tf.tasks.data.splits import Split
-
-if TYPE_CHECKING:
-    from electra_tf.tasks.task import Task
-    from electra_tf.tasks.text_model import TextModel
 
 _MAX_MISTAKES = 30
 
@@ -30,8 +26,8 @@ class Mistake(NamedTuple):
 class ScoredSplit:
     """A split with what a model predicts for it; a labelled one has scores."""
 
-    task: "Task"
-    model: "TextModel"
+    task: Any  # the `Task` of the model
+    model: Any
     split: Split
     details: Sequence[Any]  # outputs of the model's `predict_details`
     metrics: Sequence[str]  # names of scores; the first one compares trials

@@ -19,12 +19,10 @@ from electra_tf.tasks.class_report import ClassReport, class_report
 from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
 from electra_tf.tasks.data.splits import texts_of
 from electra_tf.tasks.data.table import Table, cell_text, read
-from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.task_data import Labelled, Reading
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import RECORDS_REMEDY
-from electra_tf.text.warnings import UnknownCounter
 
 if TYPE_CHECKING:
     from electra_tf.tasks.text_model import TextModel
@@ -73,7 +71,6 @@ class Task:
 
     models: tuple[type["TextModel"], ...] = ()  # classes of its models
     columns: tuple[str, ...] = ()  # settings that name columns of its files
-    length_setting = "max_length"  # of `DataConfig`, for truncated inputs
     published: ClassVar[Mapping[str, Mapping[str, int]]] = {}
     """Epochs and max_length of the original by value of --task."""
 
@@ -90,20 +87,6 @@ class Task:
     def decision_settings(self, model: "TextModel") -> dict[str, float]:
         """Return what decides between predictions, such as a threshold, by name."""
         return {}
-
-    def describe_inputs(
-        self, model: "TextModel", name: str, examples: EncodedExamples
-    ) -> list[str]:
-        """Return lines about truncated inputs and [UNK] of a split."""
-        unknown, setting = UnknownCounter(model.tokenizer), self.length_setting
-        unknown.add(examples.ids)
-        lines = unknown.lines(name)
-        if examples.truncated:
-            lines.append(
-                f"{name}: {examples.truncated:,} of {len(examples):,} inputs were "
-                f"truncated to data.{setting}={getattr(model.settings.data, setting)}"
-            )
-        return lines
 
     def labelled_data(
         self, model: "TextModel", name: str | None, data: str, reading: Reading

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -89,11 +90,14 @@ class TaskData(Labelled):
         """Return a checksum of all splits, independent of the files' locations."""
         digest = hashlib.sha256()
         for name, split in self.splits.items():
-            digest.update(f"{name} {len(split)} {split.targets is None}\n".encode())
-            for values in (split.items, split.targets or ()):
-                for start in range(0, len(values), _ROWS):
-                    part = map(_without_source, values[start : start + _ROWS])
-                    digest.update("".join(map(repr, part)).encode())
+            digest.update(f"{name} {len(split)}\n".encode())
+            for start in range(0, len(split), _ROWS):
+                rows = slice(start, start + _ROWS)
+                items, targets = split.items[rows], (split.targets or ())[rows]
+                gold = [getattr(item, "gold", None) for item in items]
+                content = [list(map(texts_of, items)), targets, gold]
+                text = json.dumps(content, default=dataclasses.astuple)
+                digest.update(text.encode())
         return digest.hexdigest()
 
     def training_examples(self, model: TextModel) -> EncodedExamples:
@@ -107,23 +111,6 @@ class TaskData(Labelled):
         if rule := model.settings.training.class_weight:
             return examples.weighted(model.class_weights(targets, rule))
         return examples
-
-
-def _without_source(value: Any) -> Any:
-    """Return a value of a split without its file's name."""
-    if type(value) is str or not hasattr(value, "source"):
-        return value
-    return dataclasses.replace(value, source="")
-
-
-def text_hashes(items: Sequence[Any]) -> np.ndarray:
-    """Return a hash of the texts of each item, uint64 [N]."""
-    texts = (i if type(i) is str else "\0".join(texts_of(i)) for i in items)
-    digests = [
-        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        for text in texts
-    ]
-    return np.frombuffer(b"".join(digests), np.uint64)
 
 
 def format_counts(counts: Mapping[str, int]) -> str:

@@ -36,13 +36,14 @@ from electra_tf.interop.keras_file import FINETUNING_CONFIG, TRAINING_ROWS
 from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import registry
-from electra_tf.tasks.data.splits import Split
+from electra_tf.tasks.data.duplicates import text_hashes
 from electra_tf.tasks.defaults import default_epochs, describe_epochs
 from electra_tf.tasks.examples import EncodedExamples
+from electra_tf.tasks.input_warnings import InputCounter
 from electra_tf.tasks.optimizer import int_value
 from electra_tf.tasks.predictions import csv_lines
 from electra_tf.tasks.score import ScoredSplit
-from electra_tf.tasks.task_data import TaskData, text_hashes
+from electra_tf.tasks.task_data import TaskData
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.used_rows import UsedRows
 from electra_tf.training.checkpoint import (
@@ -101,29 +102,26 @@ def read_report(output: str | os.PathLike, number: int) -> dict[str, Any]:
     return report | {"losses": losses}
 
 
-def _to_json(value: Any) -> str:
-    """Return JSON, which has no NaN and no infinity: these are texts."""
+def _for_json(value: Any) -> Any:
+    """Return a value of JSON, which has no NaN and no infinity: these are texts."""
+    if isinstance(value, Mapping):
+        return {key: _for_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(_for_json, value))
+    is_number = not isinstance(value, float) or math.isfinite(value)
+    return value if is_number else str(value)
 
-    def valid(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: valid(one) for key, one in value.items()}
-        if isinstance(value, list | tuple):
-            return [valid(one) for one in value]
-        is_number = not isinstance(value, float) or math.isfinite(value)
-        return value if is_number else str(value)
 
-    return json.dumps(valid(value), allow_nan=False)
+def _scores(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return scores that `_for_json` returned."""
+    return {n: float(v) if isinstance(v, str) else v for n, v in values.items()}
 
 
 def _read_trial(line: str) -> Trial:
-    """Return the trial of a line that `_to_json` wrote."""
     values = json.loads(line)
-
-    def scores(of: Mapping[str, Any]) -> dict[str, float]:
-        return {name: float(v) if isinstance(v, str) else v for name, v in of.items()}
-
-    epochs = list(map(scores, values["epochs"]))
-    return Trial(**values | {"scores": scores(values["scores"]), "epochs": epochs})
+    values["scores"] = _scores(values["scores"])
+    values["epochs"] = list(map(_scores, values["epochs"]))
+    return Trial(**values)
 
 
 class TrialCheckpoint(keras.callbacks.Callback):
@@ -157,7 +155,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
         if checkpoint is None:
             return 0
         restore(model, checkpoint)
-        self.history = [dict(scores) for scores in checkpoint.metadata["history"]]
+        self.history = list(map(_scores, checkpoint.metadata["history"]))
         self.losses = [tuple(pair) for pair in checkpoint.metadata.get("losses", ())]
         return len(self.history)
 
@@ -218,7 +216,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
         self._lines.append(f"  epoch {epoch + 1}: {'  '.join(shown)}")
         weights, slots = training_state(self.model)
         step = int_value(self.model.optimizer.iterations)
-        metadata = {"history": self.history, "losses": self.losses}
+        metadata = _for_json({"history": self.history, "losses": self.losses})
         if self._keeps_best and self._best_epoch() == epoch:
             self._best.save(step, weights, {}, {}, metadata)
         self._newest.save(step, weights, slots, {}, metadata)
@@ -263,7 +261,7 @@ class Trials:
         self._output, self._devices, self._log = pathlib.Path(output), devices, log
         self._model: TextModel | None = None
         self._used_rows: UsedRows | None = None
-        self._examples: EncodedExamples | None = None
+        self._examples: dict[str, EncodedExamples] = {}
         self._epoch_steps = self._epochs = 0
 
     def run(self, count: int) -> list[Trial]:
@@ -284,7 +282,7 @@ class Trials:
                     self._save_model()
                 # A line marks its trial as finished, so it is on disk before the
                 # checkpoints of the trial are deleted.
-                line = f"{_to_json(dataclasses.asdict(trial))}\n"
+                line = f"{json.dumps(_for_json(dataclasses.asdict(trial)))}\n"
                 durable_files.append(self._output / _TRIALS, line)
             self._checkpoint(number).delete()
             trials.append(trial)
@@ -347,7 +345,8 @@ class Trials:
             durable_files.write(self._output / FINETUNING_CONFIG, text)
         if not (self._output / TRAINING_ROWS).exists():
             with durable_files.replacing(self._output / TRAINING_ROWS, "wb") as file:
-                np.save(file, text_hashes(self._task.splits["train"].items))
+                train, tokenizer = self._task.splits["train"], self._start.tokenizer
+                np.save(file, text_hashes(train.items, tokenizer))
         checkpoint, epochs = self._checkpoint(number), self._epochs
         if first := checkpoint.resume(model):
             done = pluralize(first, "epoch")
@@ -356,7 +355,7 @@ class Trials:
             folder = trial_folder(self._output, number)
             board = keras.callbacks.TensorBoard(os.path.join(folder, "tensorboard"))
             model.fit(
-                self._examples,
+                self._examples["train"],
                 epochs=epochs,
                 initial_epoch=first,
                 callbacks=[checkpoint, board],
@@ -382,16 +381,18 @@ class Trials:
             has_used_rows = self._can_use_rows()
             start = UsedRows(self._start).start if has_used_rows else self._start
             model = task.model(start, settings=self._settings, seed=seed)
-            self._examples = task.training_examples(model)
-            examples = {
-                name: model.examples(split.items) if name != "train" else self._examples
+            self._examples = {
+                name: task.training_examples(model)
+                if name == "train"
+                else model.examples(split.items)
                 for name, split in task.splits.items()
             }
             if has_used_rows:
-                self._used_rows = UsedRows(self._start, examples.values())
+                self._used_rows = UsedRows(self._start, self._examples.values())
                 model = self._used_rows.model(model, seed)
-            model.pairs = self._examples.pairs
-            batches = -(-len(self._examples) // training.batch_size)
+            train = self._examples["train"]
+            model.pairs = train.pairs
+            batches = -(-len(train) // training.batch_size)
             self._epoch_steps = batches
             self._epochs = training.epochs or default_epochs(batches)
             model.choose_dropout(self._epochs)
@@ -399,15 +400,15 @@ class Trials:
             model.compile(create_optimizer(self._settings.optimizer, steps, depth))
             model.optimizer.build(model.trainable_variables)
         self._log(
-            f"{task.name}: {len(self._examples):,} training examples, "
+            f"{task.name}: {len(train):,} training examples, "
             f"{describe_epochs(batches, self._epochs)}, "
             f"dropout {model.shape.dropout:g}; "
             + ", ".join(f"{n} {len(s):,}" for n, s in task.eval_splits.items())
         )
         if task.label_counts:
             self._log(f"train: {task.label_counts}")
-        for name, encoded in examples.items():
-            for line in registry.of(model).describe_inputs(model, name, encoded):
+        for name, examples in self._examples.items():
+            for line in InputCounter(model, examples).lines(name):
                 self._log(line)
         self._model = model
         return model
@@ -431,16 +432,18 @@ class Trials:
             self._log,
         )
 
-    def _scored(self, split: Split) -> ScoredSplit:
-        details = self._model.predict_details(split.items)
-        facts = self._task.metrics, self._task.bounds
-        return ScoredSplit(
-            registry.of(self._model), self._model, split, details, *facts
-        )
+    def _scored(self, name: str) -> ScoredSplit:
+        """Predict for a split."""
+        model, task = self._model, self._task
+        split, examples = task.splits[name], self._examples[name]
+        outputs = model.outputs_of(examples)
+        details = model.decode_details(split.items, examples, outputs)
+        facts = task.metrics, task.bounds
+        return ScoredSplit(registry.of(model), model, split, details, *facts)
 
     def _dev_scores(self) -> dict[str, float]:
-        name, split = next(iter(self._task.eval_splits.items()))
-        scores = self._scored(split).scores
+        name = next(iter(self._task.eval_splits))
+        scores = self._scored(name).scores
         return {f"{name}_{metric}": value for metric, value in scores.items()}
 
     def _evaluate(
@@ -456,7 +459,7 @@ class Trials:
         for name, split in self._task.splits.items():
             if name == "train":
                 continue
-            one, path = self._scored(split), f"{folder}/{name}"
+            one, path = self._scored(name), f"{folder}/{name}"
             if split.targets is not None:
                 if not scored:
                     declaration.tune(one)
@@ -467,7 +470,9 @@ class Trials:
         classes = {name: one.classes for name, one in scored.items()}
         report["classes"] = {name: rates for name, rates in classes.items() if rates}
         report["mistakes"] = {name: one.mistakes for name, one in scored.items()}
-        durable_files.write(os.path.join(folder, _REPORT), _to_json(report))
+        durable_files.write(
+            os.path.join(folder, _REPORT), json.dumps(_for_json(report))
+        )
         scores = {
             f"{name}_{metric}": value
             for name, one in scored.items()

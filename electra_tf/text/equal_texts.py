@@ -5,7 +5,7 @@ these are normalized: NumPy adds a number for each character, while normalizatio
 take longer than reading the texts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -34,13 +34,22 @@ def first_equals(texts: Sequence[Texts], settings: TokenizationConfig) -> np.nda
     for index in candidates.tolist():
         first_N[index] = seen.setdefault(texts[index], index)
     different = candidates[first_N[candidates] == candidates]
-    characters, whole = CharacterTable(settings), WholeEntries(settings)
+    repeated = _with_repeated(hashes_N, different).tolist()
     normal: dict[tuple[str, ...], int] = {}
-    for index in _with_repeated(hashes_N, different).tolist():
-        parts = texts[index] if isinstance(texts[index], tuple) else (texts[index],)
-        key = tuple(_normalize(part, characters, whole) for part in parts)
+    keys = normalized((texts[index] for index in repeated), settings)
+    for index, key in zip(repeated, keys, strict=True):
         first_N[index] = normal.setdefault(key, index)
     return first_N[first_N]
+
+
+def normalized(
+    texts: Iterable[Texts], settings: TokenizationConfig
+) -> Iterator[tuple[str, ...]]:
+    """Yield each text, or the texts of each tuple, after normalization."""
+    characters, whole = CharacterTable(settings), WholeEntries(settings)
+    for one in texts:
+        parts = one if isinstance(one, tuple) else (one,)
+        yield tuple(_normalize(part, characters, whole) for part in parts)
 
 
 def _normalize(text: str, characters: CharacterTable, whole: WholeEntries) -> str:

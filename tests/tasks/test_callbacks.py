@@ -1,12 +1,15 @@
 """TrialCheckpoint: selection of an epoch, early stopping, exact resuming."""
 
+import json
+import math
+
 import pytest
 
 from electra_tf.config.finetuning import FitConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.tasks.trials import TrialCheckpoint
-from electra_tf.training.checkpoint import saved_steps
+from electra_tf.training.checkpoint import MANIFEST, saved_steps
 from tests import tiny
 
 TEXTS, LABELS = tiny.texts(16, longest=11, shortest=10)  # two steps an epoch
@@ -68,10 +71,12 @@ def test_finish_loads_the_last_or_the_best_epoch(model, train, tmp_path):
     assert list((tmp_path / "best").iterdir()) == []
 
 
-def test_patience_stops_a_trial(model, train):
+def test_patience_stops_a_trial(model, train, tmp_path):
     scores = [10.0, 30.0, float("nan"), 30.0, 99.0]
     policy = FitConfig(keep="best", early_stopping=2)
     checkpoint, _, after, lines = train(scores, policy)
+    (manifest,) = (tmp_path / "trial" / "checkpoints").rglob(MANIFEST)
+    json.loads(manifest.read_text(), parse_constant=pytest.fail)  # NaN is none
     assert sorted(after) == [1, 2, 3, 4]
     assert checkpoint.is_over
     assert "epoch 2 is the best; the weights of epoch 2 are kept" in lines[-1]
@@ -80,6 +85,7 @@ def test_patience_stops_a_trial(model, train):
     # A finished trial stays finished after a restart, with its best weights.
     checkpoint, first, after_restart, _ = train(scores, policy)
     assert (first, after_restart) == (4, {})
+    assert math.isnan(checkpoint.history[2]["dev_f1"])
     assert checkpoint.is_over
     checkpoint.finish(model)
     assert tiny.distance(tiny.weights(model), after[2]) == 0

@@ -309,6 +309,20 @@ def test_unknown_wordpieces_are_reported_once(models, predict):
 
 
 @pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({"data_max_query_length": 2}, "data.max_query_length=2"),
+        ({"data_max_length": 8}, "half of data.max_length=8"),
+    ],
+)
+def test_questions_are_cut_at_the_limit_of_questions(predict, settings, limit):
+    model, logged = QuestionAnswerer(tiny.start(), None, tiny.settings(**settings)), []
+    lines = [json.dumps(QUESTION | {"question": "of " * n}) for n in (2, 9)] * 600
+    predict(model, lines, log=logged.append)
+    assert logged == [f"input: 600 of 1,200 inputs were truncated to {limit}"]
+
+
+@pytest.mark.parametrize(
     ("name", "lines", "options", "words"),
     [
         ("classifier", ["a", '{"text": "a"'], (), r"a\.txt:2: "),

@@ -39,6 +39,13 @@ def task_of(**splits):
     return TaskData("csv", {"train": TRAIN, **splits}, ("accuracy",), None)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Sentence(Sentence):
+    """A sentence of a version with another field."""
+
+    more: int = 1
+
+
 def test_the_fingerprint_depends_on_the_data_alone():
     prints = [
         task_of(**splits).fingerprint
@@ -54,11 +61,11 @@ def test_the_fingerprint_depends_on_the_data_alone():
     assert prints[0] == prints[1]
     assert len(set(prints)) == 5
     tagging = []
-    for source in ("a.txt", "b.txt"):
-        split = Split([Sentence(("in",), ("A",), source, 1)], [("A",)])
+    for kind, source in ((Sentence, "a.txt"), (Sentence, "b.txt"), (_Sentence, "")):
+        split = Split([kind(("in",), ("A",), source, 1)], [("A",)])
         splits = {"train": split, "dev": split}
         tagging.append(TaskData("tagging", splits, ("accuracy",), None).fingerprint)
-    assert tagging[0] == tagging[1]
+    assert len(set(tagging)) == 1
 
 
 # Trials.
@@ -260,6 +267,18 @@ def test_invalid_settings_write_no_config(tmp_path):
     with pytest.raises(InputError, match="64 positions"):
         make_trials(tmp_path, data_max_length=65).run(1)
     assert not list(tmp_path.iterdir())
+
+
+def test_texts_are_tokenized_once(tmp_path, monkeypatch):
+    encode, counts = TextClassifier.examples, []
+
+    def examples(model, x, y=None):
+        counts.append(len(x))
+        return encode(model, x, y)
+
+    monkeypatch.setattr(TextClassifier, "examples", examples)
+    make_trials(tmp_path).run(2)
+    assert counts == [16, 16, 4]
 
 
 def test_unknown_wordpieces_and_truncation_of_each_split_are_logged(tmp_path):

@@ -1,14 +1,15 @@
 """Count examples with equal texts: within train, and of other splits in train."""
 
+import hashlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.tasks.data.splits import Split, texts_of
-from electra_tf.text.equal_texts import first_equals
+from electra_tf.text.equal_texts import first_equals, normalized
 
 if TYPE_CHECKING:
     from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -23,8 +24,21 @@ def first_equal_items(
     """
     if len(items) and not isinstance(items[0], str):
         items = list(map(texts_of, items))
-    settings = tokenizer.settings if tokenizer else TokenizationConfig()
-    return first_equals(items, settings)
+    return first_equals(items, _settings(tokenizer))
+
+
+def text_hashes(
+    items: Iterable[Any], tokenizer: "WordPieceTokenizer | None"
+) -> np.ndarray:
+    """Return a hash of the normalized texts of each item, uint64 [N]."""
+    texts = normalized(map(texts_of, items), _settings(tokenizer))
+    parts = ("\0".join(text).encode("utf-8", "surrogatepass") for text in texts)
+    digests = [hashlib.blake2b(part, digest_size=8).digest() for part in parts]
+    return np.frombuffer(b"".join(digests), np.uint64)
+
+
+def _settings(tokenizer: "WordPieceTokenizer | None") -> TokenizationConfig:
+    return tokenizer.settings if tokenizer else TokenizationConfig()
 
 
 class EqualTexts:
