@@ -63,7 +63,7 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     seconds = time.perf_counter() - start
     print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
     if dropped:
-        print(f"{dropped:,} words that occur once were dropped")
+        print(f"{dropped:,} rare words were dropped to bound the memory")
     tokenizer = vocab_training.train_vocabulary(word_counts, settings)
     tokenizer.save(output)  # an error in the held-out text does not lose it
     stats = vocab_training.VocabStats()

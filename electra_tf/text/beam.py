@@ -124,17 +124,17 @@ def count_words(
     )
     try:
         summary = job.run(folder, words)
-        names = [name for name, *_ in summary[_FILE]]
-        contents = {name: ObjectFolder(folder).read(name) for name in names}
+        problems = ObjectFolder(folder).read(records.PROBLEMS) or b""
+        error_log.extend(problems.decode(), _counts_of(summary, _PROBLEM))
+        counts: collections.Counter[str] = collections.Counter()
+        dropped = _counts_of(summary, "")["dropped"]
+        for name in {name for name, *_ in summary[_FILE]} - {records.PROBLEMS}:
+            lines = ObjectFolder(folder).read(name).splitlines()
+            counts.update(dict(map(json.loads, lines)))
+            dropped += drop_rare(counts)
     finally:
         ObjectFolder(folder).clear()
-    problems = contents.pop(records.PROBLEMS, b"").decode()
-    error_log.extend(problems, _counts_of(summary, _PROBLEM))
-    lines = (line for content in contents.values() for line in content.splitlines())
-    all_words = collections.Counter(dict(map(json.loads, lines)))
-    repeated, dropped = drop_rare(all_words)
-    dropped += _counts_of(summary, "")["dropped"]
-    return WordCounts(repeated, dropped)
+    return WordCounts(counts, dropped)
 
 
 def _word_part(element: tuple[str, int]) -> tuple[str, tuple]:

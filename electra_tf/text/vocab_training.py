@@ -1,13 +1,16 @@
-"""Train a WordPiece vocabulary on a corpus of any size.
+"""Train a WordPiece vocabulary on a corpus of any size, in bounded memory.
 
 The text is split into words by the rules of the tokenizer. The words are counted in one
 pass, then Hugging Face's `tokenizers` trains the vocabulary on the counts.
 """
 
 import collections
+import itertools
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import numpy as np
 import tokenizers
 from tokenizers import models, trainers
 
@@ -21,9 +24,8 @@ from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 from electra_tf.text.wordpieces import WholeEntries, split_units
 
-# Maximum number of different units in memory, about 150 bytes each. Beyond it, units
-# that occurred once are dropped: they are too rare to enter a vocabulary.
-_MAX_UNITS = 4_000_000
+MAX_UNITS = 4_000_000
+"""Different units in memory, at most, of about 150 bytes each."""
 _LONG_UNIT = 64  # longer units rarely repeat; their words are counted as units
 _REPEATS = 1000
 
@@ -34,14 +36,14 @@ class WordCounts(NamedTuple):
     words: collections.Counter[str]
     """Count of each word, without over-long words."""
     dropped: int
-    """Number of units and words that were dropped to bound the memory."""
+    """Number of rare units and words that were dropped to bound the memory."""
 
 
 class WordCounter:
     """Count the words of a stream of text in bounded memory."""
 
-    def __init__(self, settings: TokenizationConfig):
-        self._settings = settings
+    def __init__(self, settings: TokenizationConfig, most: int = MAX_UNITS):
+        self._settings, self._most = settings, most
         self._characters = CharacterTable(settings)
         self._whole = WholeEntries(settings)
         self._units: collections.Counter[str] = collections.Counter()
@@ -55,8 +57,7 @@ class WordCounter:
             if max(map(len, units), default=0) > _LONG_UNIT:
                 units = [part for unit in units for part in self._parts(unit)]
             self._units.update(units)
-        self._units, dropped = drop_rare(self._units)
-        self.dropped += dropped
+        self.dropped += drop_rare(self._units, self._most)
 
     def words(self) -> collections.Counter[str]:
         """Return the count of each word, without over-long words."""
@@ -78,10 +79,14 @@ def count_words(
     patterns: Iterable[str],
     settings: PretrainingConfig,
     error_log: DataErrorLog,
+    most: int = MAX_UNITS,
 ) -> WordCounts:
-    """Count the words of a corpus, with a progress bar."""
+    """Count the words of a corpus, with a progress bar.
+
+    Memory is bounded by the `most` different units that are counted.
+    """
     reader = CorpusReader(patterns, settings.corpus, error_log)
-    counter = WordCounter(settings.tokenization)
+    counter = WordCounter(settings.tokenization, most)
     with progress_bar(reader) as bar:
         for document in reader:
             counter.add(document.lines)
@@ -99,17 +104,27 @@ def _split_text(
     return [unit for part in parts for unit in split_units(part, settings)]
 
 
-def drop_rare(
-    words: collections.Counter[str],
-) -> tuple[collections.Counter[str], int]:
-    """Return the counts of words, without those of 1 if there are too many words.
+def drop_rare(counts: collections.Counter[str], most: int = MAX_UNITS) -> int:
+    """Drop the rarest texts if there are more than `most`; return how many.
 
-    Also return how many were dropped.
+    Half of `most` stay, so that the time is proportional to the number of texts. Of
+    equally frequent texts those with the greatest hashes stay. So the same ones stay
+    every time, and their counts add up.
     """
-    if len(words) <= _MAX_UNITS:
-        return words, 0
-    repeated = collections.Counter({text: n for text, n in words.items() if n > 1})
-    return repeated, len(words) - len(repeated)
+    if len(counts) <= most:
+        return 0
+    numbers = np.fromiter(counts.values(), np.int64, len(counts))
+    hashes = np.fromiter(map(_hash, counts), np.int64, len(counts))
+    ranks = np.minimum(numbers, 2**31 - 1) << 32 | hashes
+    is_rare = ranks < np.partition(ranks, -most // 2)[-most // 2]
+    rare = list(itertools.compress(counts, is_rare.tolist()))
+    for text in rare:
+        del counts[text]
+    return len(rare)
+
+
+def _hash(text: str) -> int:
+    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
 
 def train_vocabulary(

@@ -5,10 +5,13 @@ import random
 import pytest
 
 from electra_tf.config.data import TokenizationConfig, VocabularyConfig
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.text import vocab_training
+from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS
 from electra_tf.text.vocab_training import VocabStats, WordCounter, train_wordpieces
+from tests.process_memory import PeakMemory
 
 
 def count(lines, **settings):
@@ -26,16 +29,36 @@ def test_words_are_those_of_the_tokenizer():
     assert cased["Café"] == cased["CAFE"] == 1
 
 
-def test_memory_is_bounded_by_dropping_rare_words(monkeypatch):
-    monkeypatch.setattr(vocab_training, "_MAX_UNITS", 100)
-    counter = WordCounter(TokenizationConfig())
-    counter.add(["often often"])
+def test_rare_words_are_dropped_beyond_a_bound():
+    counter = WordCounter(TokenizationConfig(), most=100)
     for i in range(1000):
-        counter.add([f"often rare{i}"])
+        counter.add([f"often rare{i} rare{i}"])
     words = counter.words()
-    assert words["often"] == 1002
-    assert len(words) <= 102
+    assert words["often"] == 1000
+    assert len(words) <= 100
     assert counter.dropped == 1001 - len(words)
+
+
+def test_of_equally_frequent_words_the_same_ones_stay():
+    counter = WordCounter(TokenizationConfig(), most=100)
+    words = [f"word{i}" for i in range(400)]
+    for _ in range(50):
+        for start in range(0, 400, 40):
+            counter.add([" ".join(words[start : start + 40])])
+    assert sum(n == 50 for n in counter.words().values()) >= 20
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path):
+    """The text has twenty times as many words, twice, as may be in memory."""
+    path, settings = tmp_path / "a.txt", PretrainingConfig()
+    lines = (f"w{n:x} v{n:x}\nv{n:x} w{n:x}\n\n" for n in range(200_000))
+    path.write_text("".join(lines))
+    memory = PeakMemory()
+    log = DataErrorLog("stop", "")
+    counts = vocab_training.count_words([str(path)], settings, log, most=20_000)
+    assert memory.taken < 30e6
+    assert len(counts.words) <= 20_000
+    assert counts.dropped == 400_000 - len(counts.words)
 
 
 @pytest.mark.parametrize(
