@@ -16,7 +16,7 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.classifier import PooledTextModel, encode_texts
 from electra_tf.tasks.examples import EncodedExamples, IdRows, check_num_targets
-from electra_tf.tasks.losses import Loss, class_loss
+from electra_tf.tasks.losses import Loss, class_loss, class_targets
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -198,8 +198,12 @@ class ChoiceClassifier(PooledTextModel):
         return list(logits)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Compute the cross-entropy over the choices, and the right predictions."""
+        """Compute the cross-entropy over the choices."""
         return class_loss(outputs, targets, weights_B)
+
+    def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
+        """Return the numbers of the right choices, and probabilities."""
+        return class_targets(targets)[0], tf.nn.softmax(outputs), weights_B
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None

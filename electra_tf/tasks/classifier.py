@@ -14,6 +14,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.model.heads import ClassificationHead
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
+from electra_tf.tasks.compiled_metrics import SubsetAccuracy
 from electra_tf.tasks.examples import EncodedExamples, IdRows, check_num_targets
 from electra_tf.tasks.input_warnings import warn
 from electra_tf.tasks.labels import (
@@ -26,6 +27,7 @@ from electra_tf.tasks.labels import (
 from electra_tf.tasks.losses import (
     Loss,
     class_loss,
+    class_targets,
     label_set_loss,
     label_set_targets,
     score_loss,
@@ -145,11 +147,6 @@ class TextClassifier(PooledTextModel):
         return super().from_preset(path_or_name, **options)
 
     @property
-    def metric_name(self) -> str:
-        """Name of the share of texts whose class or classes are all correct."""
-        return "subset_accuracy" if self.multi_label else "accuracy"
-
-    @property
     def metric_kind(self) -> str:
         """Values that metrics of `compile` compare."""
         return "label_sets" if self.multi_label else "classes"
@@ -159,7 +156,7 @@ class TextClassifier(PooledTextModel):
         return self.text_head(len(self.labels), seed)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Compute the cross-entropy and the number of correct predictions."""
+        """Compute the cross-entropy."""
         if self.multi_label:
             return label_set_loss(outputs, targets, weights_B)
         return class_loss(outputs, targets, weights_B)
@@ -183,10 +180,18 @@ class TextClassifier(PooledTextModel):
             )
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
-        """Return targets, logits and weights of texts."""
+        """Return class ids, or rows of zeros and ones, and probabilities of texts."""
+        predictions = self.probabilities(outputs)
         if self.multi_label:
             targets = label_set_targets(targets, len(self.labels))
-        return targets, outputs, weights_B
+        else:
+            targets, _ = class_targets(targets)
+        return targets, predictions, weights_B
+
+    def task_metrics(self) -> list[keras.metrics.Metric]:
+        """Return the share of texts whose class or classes are all correct."""
+        is_set = self.multi_label
+        return [SubsetAccuracy("subset_accuracy")] if is_set else super().task_metrics()
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Return the probabilities of the classes, float32 [N, C]."""
@@ -294,7 +299,7 @@ class TextRegressor(PooledTextModel):
     kind = "regressor"
     own_arguments = ("low", "high", "pairs")
     head_arguments = ("low", "high")
-    metric_name, metric_kind = "mse", "scores"
+    metric_kind = "scores"
 
     def __init__(
         self,
@@ -318,15 +323,18 @@ class TextRegressor(PooledTextModel):
         return self.text_head(1, seed)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Compute the error of scaled scores, and `mse` in the units of the scores."""
-        loss = score_loss(outputs, targets, weights_B)
-        return loss._replace(metric_sum=loss.metric_sum * (self.high - self.low) ** 2)
+        """Compute the squared error of scaled scores."""
+        return score_loss(outputs, targets, weights_B)
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
         """Return true and predicted scores [B, 1], in the units of `low` and `high`."""
         targets_B1 = tf.reshape(tf.cast(targets, tf.float32), [-1, 1])
         scores = (self.low + t * (self.high - self.low) for t in (targets_B1, outputs))
         return *scores, weights_B
+
+    def task_metrics(self) -> list[keras.metrics.Metric]:
+        """Return the squared error in the units of the scores."""
+        return [keras.metrics.MeanSquaredError("mse")]
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None

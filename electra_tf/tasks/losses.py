@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.labels import THRESHOLD
 
 
 class Loss(NamedTuple):
@@ -16,16 +15,11 @@ class Loss(NamedTuple):
 
     total: tf.Tensor  # float32: weighted sum of the losses
     weight: tf.Tensor  # float32: sum of the weights
-    metric_sum: tf.Tensor  # float32: weights of correct ones, or squared error
 
 
-def weighted_sums(losses: tf.Tensor, correct: tf.Tensor, weights: tf.Tensor) -> Loss:
-    """Return the sums of losses and of a metric, weighted; all have one shape."""
-    return Loss(
-        tf.reduce_sum(losses * weights),
-        tf.reduce_sum(weights),
-        tf.reduce_sum(tf.cast(correct, tf.float32) * weights),
-    )
+def weighted_sums(losses: tf.Tensor, weights: tf.Tensor) -> Loss:
+    """Return the weighted sum of losses, and the sum of weights of the same shape."""
+    return Loss(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
 
 
 def squeeze_column(values: Any) -> tf.Tensor:
@@ -55,8 +49,7 @@ def class_loss(logits_BC: tf.Tensor, labels_B: tf.Tensor, weights_B: tf.Tensor) 
         losses_B = tf.nn.softmax_cross_entropy_with_logits(probabilities_BC, logits_BC)
     else:
         losses_B = tf.nn.sparse_softmax_cross_entropy_with_logits(labels_B, logits_BC)
-    correct_B = tf.argmax(logits_BC, -1, tf.int32) == labels_B
-    return weighted_sums(losses_B, correct_B, weights_B)
+    return weighted_sums(losses_B, weights_B)
 
 
 def score_loss(
@@ -64,8 +57,7 @@ def score_loss(
 ) -> Loss:
     """Compute the squared error of scores, in the units of the head's output."""
     scores_B = tf.reshape(tf.cast(scores_B, tf.float32), [-1])
-    errors_B = tf.square(outputs_B1[:, 0] - scores_B)
-    return weighted_sums(errors_B, errors_B, weights_B)
+    return weighted_sums(tf.square(outputs_B1[:, 0] - scores_B), weights_B)
 
 
 def tag_loss(logits_BLC: tf.Tensor, tags_BL: tf.Tensor, weights_B: tf.Tensor) -> Loss:
@@ -73,8 +65,7 @@ def tag_loss(logits_BLC: tf.Tensor, tags_BL: tf.Tensor, weights_B: tf.Tensor) ->
     tagged_BL = tf.cast(tags_BL != IGNORE_LABEL, tf.float32) * weights_B[:, None]
     valid_BL = tf.maximum(tags_BL, 0)
     losses_BL = tf.nn.sparse_softmax_cross_entropy_with_logits(valid_BL, logits_BLC)
-    correct_BL = tf.argmax(logits_BLC, -1, tf.int32) == tags_BL
-    return weighted_sums(losses_BL, correct_BL, tagged_BL)
+    return weighted_sums(losses_BL, tagged_BL)
 
 
 def sum_over_replicas(weight: tf.Tensor) -> tf.Tensor:
@@ -123,9 +114,7 @@ def label_set_targets(targets: Any, num_classes: int) -> tf.Tensor:
 
 
 def label_set_loss(logits_BC: tf.Tensor, targets: Any, weights_B: tf.Tensor) -> Loss:
-    """Compute the mean binary cross-entropy; a text counts as correct as a whole."""
+    """Compute the mean binary cross-entropy of the classes."""
     targets_BC = label_set_targets(targets, logits_BC.shape[-1])
     losses_BC = tf.nn.sigmoid_cross_entropy_with_logits(targets_BC, logits_BC)
-    is_same_BC = (targets_BC > THRESHOLD) == (tf.sigmoid(logits_BC) > THRESHOLD)
-    correct_B = tf.reduce_all(is_same_BC, -1)
-    return weighted_sums(tf.reduce_mean(losses_BC, -1), correct_B, weights_B)
+    return weighted_sums(tf.reduce_mean(losses_BC, -1), weights_B)

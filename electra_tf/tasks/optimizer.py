@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.tasks import defaults
-from electra_tf.tasks.compiled_metrics import set_modes
 from electra_tf.training.optimizer import Optimizer, create_optimizer, rate_error
 
 
@@ -28,7 +27,6 @@ def prepare_training(
             own = type(model.optimizer).__name__
             note += f"; optimizer.* have no effect: compile() set {own}"
         print(f"{note}\n{length}, dropout {model.shape.dropout:g}")
-    set_modes(callbacks, model.metrics)
 
 
 def prepare_optimizer(model: Any, steps: int, first_epoch: int, epochs: int) -> None:

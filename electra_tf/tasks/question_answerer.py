@@ -78,20 +78,27 @@ class QuestionAnswerer(TextModel):
         return self.head(x_BLD, inputs["segment_ids"], *starts)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Return the loss and the number of windows with the right start and end.
-
-        The loss is the original's weighted sum of start, end and answerability.
-        """
+        """Return the original's weighted sum of start, end and answerability."""
         logits = [outputs[f"{name}_logits_BL"] for name in ("start", "end")]
         positions = [targets["start"], targets["end"]]
         logit_B, impossible_B = outputs.get("answerable_logit_B"), targets["impossible"]
         weight = self.settings.model.answerable_weight
         losses_B = span_loss(*logits, logit_B, *positions, impossible_B, weight)
-        correct_B = [
-            tf.argmax(logits_BL, -1, tf.int32) == position_B
-            for logits_BL, position_B in zip(logits, positions, strict=True)
-        ]
-        return weighted_sums(losses_B, correct_B[0] & correct_B[1], weights_B)
+        return weighted_sums(losses_B, weights_B)
+
+    def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
+        """Return ones, and whether start and end of each window are right."""
+        start_B, end_B = (
+            targets[name]
+            == tf.argmax(outputs[f"{name}_logits_BL"], -1, targets[name].dtype)
+            for name in ("start", "end")
+        )
+        correct_B1 = tf.cast(start_B & end_B, tf.float32)[:, None]
+        return tf.ones_like(correct_B1), correct_B1, weights_B
+
+    def task_metrics(self) -> list[keras.metrics.Metric]:
+        """Return the share of windows with the right start and end."""
+        return [keras.metrics.BinaryAccuracy("accuracy")]
 
     @property
     def served_inputs(self) -> Mapping[str, int]:

@@ -1,19 +1,17 @@
-"""Spans of tags in a graph, and their F1 as a metric of Keras.
+"""Spans of tags in a graph.
 
 Axes: W words of all texts, N entities of all texts, E entities of the text with the
 most.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from electra_tf.serving.text_graph import WordTags
 from electra_tf.tasks.data import schemes
-from electra_tf.tasks.examples import IGNORE_LABEL
 from electra_tf.text.graph_tokenizer import WordOffsets, repeat_rows, substrings
 
 _WRITTEN = "IBE"
@@ -127,64 +125,3 @@ class GraphSpans:
         """Find the spans; none extends over two texts."""
         is_start_W = tf.ragged.range(words.row_lengths_B).values == 0
         return self._finder(words.tag_W, is_start_W)
-
-
-@keras.saving.register_keras_serializable("electra_tf")
-class SpanF1(keras.metrics.Metric):
-    """F1 of spans, by the rules of conlleval, from the tags of words.
-
-    A span counts with the weight of its sentence. The parts of a sentence longer than
-    `data.max_length` count as sentences.
-    """
-
-    def __init__(self, tags: Sequence[str], name: str = "f1", dtype: Any = "float64"):
-        super().__init__(name=name, dtype=dtype)
-        self.tags = tuple(tags)
-        # The last id is that of positions without a word, outside of all spans.
-        self._finder = SpanFinder([*self.tags, schemes.OUTSIDE])
-        self._counts_3 = self.add_variable((3,), "zeros", name="counts")
-
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any) -> None:
-        """Add tag ids [B, L], `IGNORE_LABEL` at no word, and logits [B, L, C].
-
-        `sample_weight`: float32 [B].
-        """
-        y_true = tf.cast(y_true, tf.int32)
-        is_word_X = tf.reshape(y_true != IGNORE_LABEL, [-1])
-        rows_BL = tf.ones_like(y_true) * tf.range(tf.shape(y_true)[0])[:, None]
-        # Words first, in their order; shapes stay static.
-        order_X = tf.argsort(tf.cast(~is_word_X, tf.int32), stable=True)
-        is_word_X = tf.gather(is_word_X, order_X)
-        rows_X = tf.gather(tf.reshape(rows_BL, [-1]), order_X)
-        is_start_X = tf.concat([[True], rows_X[1:] != rows_X[:-1]], 0)
-        sides = []
-        for ids_BL in (y_true, tf.argmax(y_pred, -1, tf.int32)):
-            ids_X = tf.gather(tf.reshape(ids_BL, [-1]), order_X)
-            ids_X = tf.where(is_word_X, ids_X, len(self.tags))
-            sides.append(self._finder(ids_X, is_start_X))
-        gold, predicted = sides
-        is_correct_X = gold.first_W & predicted.first_W
-        is_correct_X &= gold.kind_W == predicted.kind_W
-        is_correct_X &= _last_words(gold) == _last_words(predicted)
-        masks = [is_correct_X, gold.first_W, predicted.first_W]
-        weights_X = tf.gather(tf.cast(sample_weight, self.dtype), rows_X)
-        masks_3X = tf.cast(tf.stack(masks), self.dtype)
-        self._counts_3.assign_add(tf.reduce_sum(masks_3X * weights_X, 1))
-
-    def result(self) -> tf.Tensor:
-        """Return the F1."""
-        correct, gold, predicted = tf.unstack(self._counts_3.value)
-        return tf.math.divide_no_nan(2 * correct, gold + predicted)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        return super().get_config() | {"tags": self.tags}
-
-
-def _last_words(words: SpanWords) -> tf.Tensor:
-    """Return the index of the last word of the span that each word is in."""
-    count = tf.size(words.first_W)
-    number_W = tf.cumsum(tf.cast(words.first_W, tf.int32))
-    index_W = tf.where(words.inside_W, tf.range(count), -1)
-    last_N = tf.math.unsorted_segment_max(index_W, number_W, count + 1)
-    return tf.gather(last_N, number_W)

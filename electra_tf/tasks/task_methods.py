@@ -30,10 +30,9 @@ class TaskMethods(abc.ABC):
     own_arguments: tuple[str, ...] = ()  # of the constructor; saved with the model
     head_arguments: tuple[str, ...] = ()  # those of them that define a new head
     output_names: tuple[str, ...] = ()  # of classes or tags, in the logits' order
-    metric_name = "accuracy"  # of what `fit` and `evaluate` report beside the loss
     metric_kind: str | None = None
     """Values that metrics of `compile` compare: `classes`, `label_sets` (a text has any
-    number of classes), `scores`; None: none."""
+    number of classes), `scores`; None: none of Keras's."""
     reads_cls_alone = False  # whether the last layer computes [CLS] alone
     input_form: Literal["texts", "words", "windows"] = "texts"
     """Inputs, and rows of a served graph: `texts` or pairs of texts; lists of `words`,
@@ -120,12 +119,14 @@ class TaskMethods(abc.ABC):
         return self.decode(x, examples, outputs)
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
-        """Return targets, outputs and weights, a row for each text or word."""
+        """Return targets, predictions and weights, a row for each text or word."""
         return targets, outputs, weights_B
 
     def task_metrics(self) -> list[keras.metrics.Metric]:
-        """Return metrics of targets and outputs that are always reported."""
-        return []
+        """Return the weighted metrics that are always reported."""
+        has_classes = self.metric_kind == "classes"
+        accuracy = keras.metrics.SparseCategoricalAccuracy
+        return [accuracy("accuracy")] if has_classes else []
 
     def class_weights(
         self, y: Sequence[Any], of: Mapping[Any, float] | str

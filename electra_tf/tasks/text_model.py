@@ -33,7 +33,7 @@ from electra_tf.tasks import (
     saved_models,
 )
 from electra_tf.tasks import optimizer as optimizers
-from electra_tf.tasks.compiled_metrics import CompiledMetrics
+from electra_tf.tasks.compiled_metrics import suited_metrics
 from electra_tf.tasks.data.missing import fill_missing
 from electra_tf.tasks.encoder import Encoder
 from electra_tf.tasks.examples import EncodedExamples, IdRows, eval_dataset
@@ -68,8 +68,6 @@ class TextModel(keras.Model, TaskMethods):
     """Default learning rate of small encoders, relative to that of a classifier."""
     settings_note = ""
     """Line that `fit` prints: defaults that were chosen for the encoder."""
-    _compiled_metrics: CompiledMetrics | None = None
-    """Loss and metrics of `compile`."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "TextModel":
         """Raise an error for a path in place of an encoder."""
@@ -123,8 +121,6 @@ class TextModel(keras.Model, TaskMethods):
         )
         self.seed.assign(seed)
         self.built = True
-        # The name of this attribute is part of paths in saved models.
-        self._mean_quality = keras.metrics.Mean(self.metric_name, "float32")
         self.trainable = trainable
 
     @classmethod
@@ -379,11 +375,17 @@ class TextModel(keras.Model, TaskMethods):
         sums = self.task_loss(outputs, targets, weights_B)
         return self._update_metrics(sums, inputs, targets, outputs, weights_B)
 
-    @property
-    def metrics(self) -> list[keras.metrics.Metric]:
-        """Loss, metrics of `compile`, and the task's whose names are not taken."""
-        own = super().metrics
-        return self._compiled_metrics.merged(own) if self.compiled else own
+    def compute_metrics(
+        self, x: IdRows, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
+        """Update metrics with the rows of a batch, and return means so far."""
+        rows = self.metric_rows(y, y_pred, sample_weight)
+        if self._has_given_metrics:  # some would count padding, which has no token
+            mask = x["padding_mask"]
+            is_real_B = tf.reduce_max(mask, list(range(1, mask.shape.rank)))
+            *_, is_real_N = self.metric_rows(y, y_pred, tf.cast(is_real_B, tf.float32))
+            rows = [tf.boolean_mask(row, is_real_N > 0) for row in rows]
+        return super().compute_metrics(x, *rows)
 
     def compile(
         self,
@@ -401,7 +403,7 @@ class TextModel(keras.Model, TaskMethods):
                 for its number of steps.
             loss: Not supported, as the model has the loss of its task.
             loss_weights: Not supported.
-            metrics: Metrics of Keras, their names, or functions.
+            metrics: Metrics of Keras that suit the targets, their names, or functions.
             weighted_metrics: Metrics that the weights of the texts apply to.
             arguments: Other arguments of Keras's `compile`.
         """
@@ -414,22 +416,29 @@ class TextModel(keras.Model, TaskMethods):
                     f"compile({name}={value!r:.80}) does not apply: the model has its "
                     "own loss; call compile(optimizer=..., metrics=[...])"
                 )
-        facts = type(self).__name__, self.metric_kind, self.num_outputs
-        given = {"metrics": metrics, "weighted_metrics": weighted_metrics}
         with self.distribute_strategy.scope():
-            compiled_metrics = CompiledMetrics(*facts, given, self.task_metrics())
+            given = [suited_metrics(self, one) for one in (metrics, weighted_metrics)]
+            names = {metric.name for metric in (*given[0], *given[1])}
+            given[1] += [m for m in self.task_metrics() if m.name not in names]
+        both = [("metrics", given[0] or None), ("weighted_metrics", given[1] or None)]
         # XLA would compile the whole step again for each length of batches.
-        super().compile(optimizer, jit_compile=False, **arguments)
-        self._compiled_metrics = compiled_metrics
+        super().compile(optimizer, jit_compile=False, **dict(both), **arguments)
+        outputs = tf.zeros([2, self.num_outputs])
+        are_ids = self.metric_kind == "classes"
+        rows = tf.zeros([2], tf.int32) if are_ids else outputs, outputs, tf.ones([2])
+        with self.distribute_strategy.scope(), keras.StatelessScope():
+            super().compute_metrics(None, *rows)  # creates the variables of metrics
+        self._has_given_metrics = bool(metrics or weighted_metrics)
         self.has_own_optimizer = optimizer is not None
-        self._compile = functools.partial(self.compile, **arguments, **given)
+        given = {"metrics": metrics, "weighted_metrics": weighted_metrics}
+        self._compile = functools.partial(self.compile, **given, **arguments)
 
     def get_compile_config(self) -> dict[str, Any] | None:
         """Return the arguments of `compile`, serialized; None: not compiled."""
         config = super().get_compile_config()
         if not config:
             return None
-        given = self._compile.keywords
+        given = self._compile.keywords  # without the task's metrics
         metrics = {name: given[name] for name in ("metrics", "weighted_metrics")}
         return config | keras.saving.serialize_keras_object(metrics)
 
@@ -524,10 +533,6 @@ class TextModel(keras.Model, TaskMethods):
     def _update_metrics(
         self, sums: Loss, inputs: IdRows, targets: Any, outputs: Any, weights_B: Any
     ) -> dict[str, Any]:
-        means = (self._compiled_metrics.loss, self._mean_quality)
-        for mean, total in zip(means, (sums.total, sums.metric_sum), strict=True):
-            value = tf.math.divide_no_nan(total, sums.weight)
-            mean.update_state(value, sums.weight)
-        batch = targets, outputs, weights_B
-        self._compiled_metrics.update(inputs, batch, self.metric_rows)
+        loss = tf.math.divide_no_nan(sums.total, sums.weight)
+        self.metrics[0].update_state(loss, sums.weight)
         return self.compute_metrics(inputs, targets, outputs, weights_B)

@@ -23,7 +23,7 @@ from electra_tf.tasks.examples import (
 )
 from electra_tf.tasks.labels import names_of, values_of
 from electra_tf.tasks.losses import Loss, tag_loss
-from electra_tf.tasks.span_metric import GraphSpans, SpanF1
+from electra_tf.tasks.span_metric import GraphSpans
 from electra_tf.tasks.text_inputs import to_single_texts
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.encoding import to_array, to_list
@@ -161,16 +161,11 @@ class TokenClassifier(TextModel):
         return GraphSpans(self.tags, self.scheme)
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
-        """Return tags, logits and weights of all words."""
-        weights_BL = tf.broadcast_to(weights_B[:, None], tf.shape(targets))
-        rows = targets, outputs, weights_BL
-        return tuple(tf.boolean_mask(t, targets != IGNORE_LABEL) for t in rows)
-
-    def task_metrics(self) -> list[keras.metrics.Metric]:
-        """Return the F1 of spans, if the tags mark spans."""
-        marks_spans = schemes.is_span_scheme(self.tags)
-        marks_spans |= bool(schemes.to_bioes(dict.fromkeys(self.tags, 1)))
-        return [SpanF1(self.tags)] if marks_spans else []
+        """Return tags and probabilities of all positions; weights are 0 at no word."""
+        is_word_BL = tf.cast(targets != IGNORE_LABEL, weights_B.dtype)
+        weights_X = tf.reshape(is_word_BL * weights_B[:, None], [-1])
+        probabilities_XC = tf.reshape(tf.nn.softmax(outputs), [-1, len(self.tags)])
+        return tf.reshape(targets, [-1]), probabilities_XC, weights_X
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None

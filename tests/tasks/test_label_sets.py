@@ -3,7 +3,6 @@
 import dataclasses
 import json
 
-import keras
 import numpy as np
 import pandas as pd
 import pytest
@@ -127,52 +126,6 @@ def test_class_weights_are_refused(model):
 def test_labels_are_distinct_names(labels):
     with pytest.raises(InputError, match="distinct"):
         TextClassifier(tiny.start(), labels, tiny.settings(), multi_label=True)
-
-
-def test_metrics_of_keras_compare_each_class(model, probabilities):
-    predicted = (probabilities > 0.5).astype(int)
-    sides = ROWS, predicted
-    expected = {
-        "accuracy": (predicted == ROWS).mean(),
-        "f1": metrics.f1_score(*sides, average="macro", zero_division=0),
-        "f1_micro": metrics.f1_score(*sides, average="micro"),
-        "f1_score": metrics.f1_score(*sides, average="weighted", zero_division=0),
-        "precision": metrics.precision_score(*sides, average="micro"),
-        "recall_in": metrics.recall_score(ROWS[:, 1], predicted[:, 1]),
-        "auc": metrics.roc_auc_score(ROWS, probabilities),
-        "binary_crossentropy": metrics.log_loss(
-            ROWS.ravel(), probabilities.ravel().astype(np.float64)
-        ),
-    }
-    copy = TextClassifier.from_config(model.get_config())
-    copy.set_weights(model.get_weights())
-    copy.compile(
-        metrics=[
-            "accuracy", "f1", "f1_micro", keras.metrics.Precision(name="precision"),
-            keras.metrics.F1Score("weighted", threshold=0.5, name="f1_score"),
-            keras.metrics.Recall(class_id=1, name="recall_in"),
-            keras.metrics.AUC(2000, multi_label=True, name="auc"),
-            "binary_crossentropy",
-        ]
-    )  # fmt: skip
-    result = copy.evaluate(TEXTS, SETS, return_dict=True)
-    for name, value in expected.items():
-        tolerance = 0.03 if name == "auc" else 1e-5
-        np.testing.assert_allclose(result[name], value, atol=tolerance, err_msg=name)
-
-
-@pytest.mark.parametrize(
-    ("metric", "named"),
-    [
-        (keras.metrics.F1Score(), "threshold=None"),
-        ("mcc", "MatthewsCorrelation 'mcc'"),
-        (keras.metrics.MeanIoU(3), "MeanIoU"),
-        ("categorical_accuracy", "CategoricalAccuracy"),
-    ],
-)
-def test_metrics_of_single_classes_are_refused(metric, named):
-    with pytest.raises(InputError, match=named):
-        new().compile(metrics=[metric])
 
 
 def test_saved_and_converted_models_keep_their_classes(model, probabilities, tmp_path):

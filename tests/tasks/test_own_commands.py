@@ -32,8 +32,7 @@ class ToneClassifier(TextModel):
 
     def task_loss(self, outputs, targets, weights_B):
         losses_B = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs)
-        correct_B = tf.argmax(outputs, -1, tf.int32) == targets
-        return weighted_sums(losses_B, correct_B, weights_B)
+        return weighted_sums(losses_B, weights_B)
 
     def examples(self, x, y=None):
         ids = None if y is None else [self.labels.index(tone) for tone in y]

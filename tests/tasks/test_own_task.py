@@ -33,8 +33,7 @@ class MultiLabel(TextModel):
         bits_BC = targets[:, None] // (2 ** tf.range(self.count)) % 2
         labels_BC = tf.cast(bits_BC, tf.float32)
         losses_BC = tf.nn.sigmoid_cross_entropy_with_logits(labels_BC, outputs)
-        correct_B = tf.reduce_all((outputs > 0) == (bits_BC > 0), -1)
-        return weighted_sums(tf.reduce_sum(losses_BC, -1), correct_B, weights_B)
+        return weighted_sums(tf.reduce_sum(losses_BC, -1), weights_B)
 
     def examples(self, x, y=None):
         return encode_texts(self.tokenizer, x, self.settings.data.max_length, y)
