@@ -39,7 +39,7 @@ FLAGS.choice(
     missing_text="With --model: rows whose text is missing, as data.missing_text. "
     "Default: as in training.",
 )
-FLAGS.switches(overwrite="Replace the files of the three flags above.")
+FLAGS.switches(overwrite="Replace --output, --report and --save_predictions.")
 FLAGS.lists(
     text_columns="With --model: columns or keys of the texts or words. Default: those "
     "of training.",

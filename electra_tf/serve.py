@@ -39,7 +39,7 @@ FLAGS.choice(
     "for [MASK]), or encoder (hidden states). Default: electra.",
 )
 _LIMITS = {
-    "max_waiting": "Requests that are not answered yet; further ones get status 503.",
+    "max_waiting": "Unanswered requests, at most; further ones get status 503.",
     "max_request_bytes": "Bytes of a request; a larger one gets the status 413.",
     "threads": "Requests that are computed at the same time.",
 }

@@ -25,8 +25,8 @@ class TokenizationConfig:
     """Characters of a word, at most; a longer word becomes [UNK]. 200: the original.
     Most tokenizers of Hugging Face have 100."""
     keep_whole: tuple[str, ...] = ()
-    """Entries that a text is searched for before it is split, such as `[USER]`: they
-    are neither split nor lower-cased."""
+    """Entries that are found in a text before it is split, such as `[USER]`: they are
+    neither split nor lower-cased."""
     keep_whole_normalized: tuple[str, ...] = ()
     """Like `keep_whole`, but compared with the text after case and accents are removed,
     if these settings do so: added tokens of Hugging Face with `normalized: true`."""
@@ -109,8 +109,7 @@ class RecordsConfig:
     shards: Annotated[int, Field(gt=0, le=1000)] | None = None
     """Number of files; null: one per 32 MB of text, 512 at most."""
     deduplicate: Literal["none", "exact"] = "none"
-    """Documents that are dropped, with a report: `exact` those with the words of an
-    earlier one."""
+    """`exact`: drop documents with the same words as an earlier one, and list them."""
 
 
 @section()

@@ -25,15 +25,15 @@ class DataConfig:
     """Positions of an input, at most. Longer texts are truncated, pairs in their longer
     text. Longer sentences to tag and SQuAD contexts are split into several inputs."""
     text_columns: tuple[str, ...] = ()
-    """`csv`: column of the text, or the two columns of a pair. `tagging` of
-    tables: that of the text or the list of words. `choice`: column of the text, or
-    those of context and question. A name with a comma needs quotes:
+    """`csv`: column of the text, or the two columns of a pair. `tagging` of tables:
+    column of the text or of the list of words. `choice`: column of the text, or columns
+    of context and question. A name with a comma needs quotes:
     --text_columns='"a, b"'."""
     choice_columns: tuple[str, ...] = ()
-    """`choice`: a column for each choice, or one of lists. Empty: `text_columns` has
-    context, question and then these."""
+    """`choice`: a column for each choice, or one column of lists. If empty,
+    `text_columns` lists context, question and choices."""
     label_column: str | None = None
-    """`csv`: column of the class. `tagging` of tables: that of the list of tags.
+    """`csv`: column of the class. `tagging` of tables: column of the list of tags.
     `choice`: column of the right choice."""
     label_separator: Annotated[str, Field(min_length=1)] | None = None
     """`csv`: separator of the classes of a text in `label_column`. A text may then have
@@ -41,8 +41,8 @@ class DataConfig:
     score_column: str | None = None
     """`csv`: column of the score, in place of a class."""
     spans_column: str | None = None
-    """`tagging` of tables: that of the spans of characters of a text, if it has another
-    name than `entities`, `spans`, `ents`, `label` or `labels`."""
+    """`tagging` of tables: column of the spans of characters, if its name is not
+    `entities`, `spans`, `ents`, `label` or `labels`."""
     split_column: str | None = None
     """`csv`: column of one table with the words train, dev (or validation, valid, val)
     and test."""
