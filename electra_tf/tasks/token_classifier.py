@@ -357,7 +357,7 @@ def split_text(text: str, tokenizer: WordPieceTokenizer) -> Sentence:
     """Split a text into words, with `Tokenizer.word_offsets`."""
     offsets = tokenizer.word_offsets(text)
     words = tuple(text[slice(*word)] for word in offsets)
-    return Sentence(words, None, "the given texts", 1, True, text, offsets)
+    return Sentence(words, None, "the given texts", 1, text, offsets)
 
 
 def split_sentence(sentence: Sentence, tokenizer: WordPieceTokenizer) -> Sentence:
@@ -375,7 +375,7 @@ def split_sentence(sentence: Sentence, tokenizer: WordPieceTokenizer) -> Sentenc
             for span in schemes.conlleval_spans(sentence.tags)
         ]
         tags = schemes.write_spans(spans, len(words))
-    return Sentence(tuple(words), tuple(tags), sentence.source, sentence.line, True)
+    return Sentence(tuple(words), tuple(tags), sentence.source, sentence.line)
 
 
 def find_entities(

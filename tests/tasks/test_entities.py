@@ -121,7 +121,7 @@ def test_split_words_adds_targets_to_training_only():
     assert names == ["O", "B-PER", "I-PER", "I-PER", "E-PER"]
     assert model.examples([words]).ids.tolist() == examples.ids.tolist()
     assert [len(tags) for tags in model.predict([words])] == [2]
-    with pytest.raises(InputError, match="sentences:2: the tag 'B-OTHER'"):
+    with pytest.raises(InputError, match="sentences:1: the tag 'B-OTHER'"):
         model.examples([words], [["O", "B-OTHER"]])
 
 

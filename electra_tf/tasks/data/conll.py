@@ -35,7 +35,8 @@ _HEADER = re.compile(
     "(?:(?:(?:pos|ner|chunk)_)?tags?|labels?|[ux]?pos|ner|chunks?|iob|bio)"
 )
 
-_Blocks = Sequence[list[tuple[int, str]]]  # numbers and texts of lines by sentence
+_Line = tuple[int, str]  # its number and its text
+_Blocks = Sequence[list[_Line]]  # lines by sentence
 _Fields = Callable[[str], list[str]]  # function that divides a line into columns
 
 
@@ -47,14 +48,12 @@ class Sentence:
     tags: tuple[str, ...] | None  # one for each word, unchanged; None: unlabelled
     source: str
     line: int  # line number of the first word, from 1
-    is_one_line: bool = dataclasses.field(default=False, repr=False)
-    """Whether all words are on that line; otherwise word i is on line `line` + i."""
     text: str | None = dataclasses.field(default=None, repr=False)
     """The text that was split into the words; None: the words were given."""
     offsets: Sequence[tuple[int, int]] = dataclasses.field(default=(), repr=False)
     """Characters (start, end) of each word in the text."""
     lines: Sequence[int] = dataclasses.field(default=(), repr=False)
-    """Line number of each word; empty: they follow one another."""
+    """Line number of each word; empty: all are on the first one's line."""
     form: SpanForm | None = dataclasses.field(default=None, repr=False)
     """The form of its record; None: not one of spans of characters."""
 
@@ -70,9 +69,7 @@ class Sentence:
 
     def line_of(self, index: int) -> int:
         """Return the line number of a word."""
-        if self.lines:
-            return self.lines[index]
-        return self.line if self.is_one_line else self.line + index
+        return self.lines[index] if self.lines else self.line
 
 
 def as_sentence(
@@ -117,40 +114,23 @@ def read_conll(
     if each line has one and words have spaces.
     """
     path = os.fspath(path)
-    refuse_binary(path)
-    if inner_suffix(path) in _NO_COLUMNS:
-        raise InputError(
-            f"{path} must be columns (.txt, .conll, .tsv): a word, a tab and its tag "
-            "on each line, and a blank line after each sentence"
-        )
-    if word_column == tag_column:
-        raise InputError(
-            "data.word_column and data.tag_column must differ, and both are "
-            f"{tag_column}"
-        )
+    _check_arguments(path, word_column, tag_column)
     blocks = _blocks(path)
     fields = _divider(blocks, inner_suffix(path))
-    parser = _Columns(path, word_column, tag_column, fields)
-    is_comment = _comments(blocks, tag_column, fields)
-    comments, sentences = [], []
-    for block in blocks:
-        while block and is_comment(block[0][1]):
-            comments.append(block.pop(0))
-    surfaces = _skip_surfaces(blocks)
-    for block in blocks:
-        rows = [parser.parse(number, line) for number, line in block]
-        if rows:
-            words, tags = map(tuple, zip(*rows, strict=True))
-            tags = None if tag_column is None else tags
-            first, lines = block[0][0], [number for number, _ in block]
-            lines = lines if lines[-1] - first >= len(lines) else ()
-            sentences.append(Sentence(words, tags, path, first, lines=lines))
-    kinds = {"comments": comments, "ranges and empty nodes of CoNLL-U": surfaces}
-    for kind, skipped in kinds.items():
-        if skipped:
-            number, text = skipped[0]
+    comments = _take_comments(blocks, tag_column, fields)
+    skipped = {
+        "comments": comments,
+        "ranges and empty nodes of CoNLL-U": _take_surfaces(blocks),
+    }
+    parse = _parser(path, blocks, fields, word_column, tag_column)
+    sentences = [_sentence(path, block, parse) for block in blocks if block]
+    if tag_column is None:
+        sentences = [dataclasses.replace(one, tags=None) for one in sentences]
+    for kind, lines in skipped.items():
+        if lines:
+            number, text = lines[0]
             notify(
-                f"{path}: {len(skipped):,} lines skipped as {kind}, "
+                f"{path}: {len(lines):,} lines skipped as {kind}, "
                 f"the first is line {number}, {text!r:.60}"
             )
     _check_words(path, sentences, blocks, fields, word_column, tag_column)
@@ -164,9 +144,23 @@ def read_conll(
     return sentences
 
 
-def _blocks(path: str) -> list[list[tuple[int, str]]]:
+def _check_arguments(path: str, word: int, tag: int | None) -> None:
+    """Raise an error for a file without columns of words, and for one column twice."""
+    refuse_binary(path)
+    if inner_suffix(path) in _NO_COLUMNS:
+        raise InputError(
+            f"{path} must be columns (.txt, .conll, .tsv): a word, a tab and its tag "
+            "on each line, and a blank line after each sentence"
+        )
+    if word == tag:
+        raise InputError(
+            f"data.word_column and data.tag_column must differ, and both are {tag}"
+        )
+
+
+def _blocks(path: str) -> _Blocks:
     """Return numbers and texts of the lines of each sentence."""
-    blocks: list[list[tuple[int, str]]] = [[]]
+    blocks: list[list[_Line]] = [[]]
     with opened(path) as file:
         for number, line in numbered_lines(file):
             if number == 1 and begins_json(line):
@@ -188,18 +182,16 @@ def _divider(blocks: _Blocks, suffix: str) -> _Fields:
     return lambda line: [field.strip(" ") for field in line.split("\t")]
 
 
-def _skip_surfaces(blocks: _Blocks) -> list[tuple[int, str]]:
+def _take_surfaces(blocks: _Blocks) -> list[_Line]:
     """Remove and return ranges and empty nodes, if all other lines are numbered."""
-    if not any(_SURFACE.match(line) for block in blocks for _, line in block):
-        return []
+    taken = [row for block in blocks for row in block if _SURFACE.match(row[1])]
     words = [[row for row in block if not _SURFACE.match(row[1])] for block in blocks]
-    indices = [[line.partition("\t")[0] for _, line in block] for block in words]
-    if not any(indices) or not all(_counts_up(own) for own in indices if own):
+    indices = [[line.partition("\t")[0] for _, line in rows] for rows in words if rows]
+    if not taken or not indices or not all(map(_counts_up, indices)):
         return []
-    skipped = [row for block in blocks for row in block if _SURFACE.match(row[1])]
-    for block, own in zip(blocks, words, strict=True):
-        block[:] = own
-    return skipped
+    for block, rows in zip(blocks, words, strict=True):
+        block[:] = rows
+    return taken
 
 
 def _counts_up(words: Sequence[str]) -> bool:
@@ -252,8 +244,8 @@ def _check_words(
     )
 
 
-def _comments(blocks: _Blocks, tag: int | None, fields: _Fields) -> Any:
-    """Return a test of the lines before the first word of a sentence."""
+def _take_comments(blocks: _Blocks, tag: int | None, fields: _Fields) -> list[_Line]:
+    """Remove and return the comments before the first word of each sentence."""
 
     def has_hash(line: str) -> bool:
         return fields(line)[0] == _HASH
@@ -271,52 +263,61 @@ def _comments(blocks: _Blocks, tag: int | None, fields: _Fields) -> Any:
         tags.update(tag_of(line) for line in lines if not has_hash(line))
         if tag is not None:
             tags.discard(None)  # of lines that are too short
-    return lambda line: (
-        bool(_COMMENT.match(line)) or (has_hash(line) and tag_of(line) not in tags)
-    )
+
+    def is_comment(line: str) -> bool:
+        is_known = _COMMENT.match(line)
+        return bool(is_known) or (has_hash(line) and tag_of(line) not in tags)
+
+    taken = []
+    for block in blocks:
+        while block and is_comment(block[0][1]):
+            taken.append(block.pop(0))
+    return taken
 
 
 def _fields(line: str) -> list[str]:
     return re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
 
 
-class _Columns:
-    """Parser of the lines of one file, which must have the same number of columns."""
+def _parser(
+    path: str, blocks: _Blocks, fields: _Fields, word: int, tag: int | None
+) -> Callable[[int, str], tuple[str, str]]:
+    """Return a function that returns word and tag of a line of the first one's form."""
+    columns = [word] if tag is None else [word, tag]
+    least = max(-c if c < 0 else c + 1 for c in columns)
+    if min(columns) < 0 <= max(columns):  # the two must not be one
+        least = max(least, max(columns) + 1 - min(columns))
+    number, line = next((row for block in blocks for row in block), (0, ""))
+    width, first = len(fields(line)), f"line {number}, {line[:60]!r}"
 
-    def __init__(self, path: str, word: int, tag: int | None, fields: _Fields):
-        self._path, self._word, self._tag, self._fields = path, word, tag, fields
-        columns = [word] if tag is None else [word, tag]
-        self._least = max(-c if c < 0 else c + 1 for c in columns)
-        if min(columns) < 0 <= max(columns):  # the two must not be one
-            self._least = max(self._least, max(columns) + 1 - min(columns))
-        self._first: tuple[int, int, str] | None = None  # columns, number, line
-
-    def parse(self, number: int, line: str) -> tuple[str, str]:
-        """Return word and tag of a line."""
-        row, match = self._fields(line), re.search("[\0\r]", line)
-        if not match and len(row) >= self._least:
-            self._first = self._first or (len(row), number, line)
-        width, first, first_line = self._first or (0, 0, "")
-        if match:
-            kind = "NUL" if match[0] == "\0" else "carriage return"
-            detail = "within the line"
-        elif len(row) == width and width >= self._least and not row[self._word]:
-            kind, detail = "no word", f"{line[:60]!r} has none in column {self._word}"
-        elif len(row) == width and width >= self._least:
-            tag = "" if self._tag is None else row[self._tag]
-            return sys.intern(row[self._word]), sys.intern(tag)
-        elif len(row) < self._least:
-            kind = "too few columns"
-            detail = (
-                f"{line[:60]!r} has {len(row)}, and must have {self._least} or more"
-            )
+    def parse(number: int, line: str) -> tuple[str, str]:
+        row, shown = fields(line), f"{line[:60]!r} has"
+        if match := re.search("[\0\r]", line):
+            error = "NUL" if match[0] == "\0" else "carriage return", "within the line"
+        elif len(row) < least:
+            detail = f"{shown} {len(row)}, and must have {least} or more"
+            error = "too few columns", detail
+        elif len(row) != width:
+            detail = f"{shown} {len(row)}, and {first}, has {width}"
+            error = "another number of columns", detail
+        elif not row[word]:
+            error = "no word", f"{shown} none in column {word}"
         else:
-            kind = "another number of columns"
-            detail = (
-                f"{line[:60]!r} has {len(row)}, and line {first}, {first_line[:60]!r}, "
-                f"has {width}"
-            )
-        raise data_error(self._path, number, kind, detail)
+            own = "" if tag is None else row[tag]
+            return sys.intern(row[word]), sys.intern(own)
+        raise data_error(path, number, *error)
+
+    return parse
+
+
+def _sentence(
+    path: str, block: Sequence[_Line], parse: Callable[[int, str], tuple[str, str]]
+) -> Sentence:
+    words, tags = zip(*(parse(number, line) for number, line in block), strict=True)
+    numbers = [number for number, _ in block]
+    lines = range(numbers[0], numbers[-1] + 1)  # takes little memory
+    lines = lines if len(lines) == len(numbers) else numbers
+    return Sentence(words, tags, path, numbers[0], lines=lines)
 
 
 def is_column_file(lines: Sequence[str], tags: Sequence[str]) -> bool:

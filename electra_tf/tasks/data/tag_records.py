@@ -58,7 +58,7 @@ class _Parser:
             raise ValueError(f"{text!r:.80}, with half of a surrogate pair")
         offsets = self.tokenizer.word_offsets(text)
         words = tuple(text[start:end] for start, end in offsets)
-        return Sentence(words, None, self.source, line, True, text, offsets)
+        return Sentence(words, None, self.source, line, text, offsets)
 
     def labelled(self, record: _Record, line: int) -> Sentence:
         """Return lists of words and tags; ValueError: they are none."""
@@ -82,7 +82,7 @@ class _Parser:
             keys = f"{self.words[0]!r} and {len(tags)} {self.tags[0]!r}"
             raise ValueError(f"{len(words)} {keys}")
         named = _checked(self.names[t] if isinstance(t, int) else t for t in tags)
-        return Sentence(tuple(words), named, self.source, line, True)
+        return Sentence(tuple(words), named, self.source, line)
 
     def unlabelled(self, record: _Record, line: int) -> tuple[Sentence, str]:
         """Return words or a text, with its labels, and why it has none; mostly "".
@@ -112,7 +112,7 @@ class _Parser:
                     f"{_AS_COLUMNS}"
                 )
             return self.text(words, line), ""
-        bare = Sentence(tuple(words), None, self.source, line, True)
+        bare = Sentence(tuple(words), None, self.source, line)
         if tag_key is None:
             return bare, ""
         parser = dataclasses.replace(self, words=[word_key], tags=[tag_key])
