@@ -30,7 +30,6 @@ from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.squad_metrics import exact, has_gold, score_v1, score_v2
 from electra_tf.tasks.task import Item, Task, check_count, float_scores, write_lines
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
-from electra_tf.text.data_errors import data_error
 from electra_tf.text.rows import JSON_SUFFIXES, READERS
 
 _COLUMNS = ("question", "context")
@@ -71,8 +70,9 @@ class QuestionTask(Task):
             reading.notify(line)
         for question in parts["train"].items:
             if not question.trainable:
-                detail = "its context has none of its answers"
-                raise data_error(question.place, 0, "untrainable", detail)
+                raise InputError(
+                    f"{question.place}: its context has none of its answers"
+                )
         for split, part in parts.items():
             if split != "train" and any(q.gold is not None for q in part.items):
                 _require_gold(part.items, allows_null)
@@ -237,9 +237,10 @@ def _require_gold(questions: Sequence[Question], allows_null: bool) -> None:
     for one in questions:
         if not has_gold(one, allows_null):
             found = "`is_impossible` is true" * one.impossible or "no `answers`"
-            detail = f"{found}, so there are no gold answers"
-            remedy = "train with --task=squad2" * one.impossible
-            raise data_error(one.place, 0, "no_answers", detail, remedy)
+            remedy = "; train with --task=squad2" * one.impossible
+            raise InputError(
+                f"{one.place}: {found}, so there are no gold answers{remedy}"
+            )
 
 
 def _question_split(questions: Sequence[Question]) -> Split:

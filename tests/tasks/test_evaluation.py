@@ -134,7 +134,7 @@ def test_an_answerer_is_scored_with_its_stored_threshold(
 
 def test_questions_without_answers_are_errors(evaluate, models, write, monkeypatch):
     unlabelled = QUESTIONS[0] | {"id": "c", "answers": None}
-    words = r"new\.jsonl, question c: no_answers: no `answers`"
+    words = r"new\.jsonl, question c: no `answers`"
     with pytest.raises(InputError, match=words):
         evaluate("answerer", write("new.jsonl", [*QUESTIONS, unlabelled]))
     monkeypatch.setattr(models["answerer"], "null_threshold", None)

@@ -177,15 +177,15 @@ def test_a_docbin_is_refused(saved_models, tmp_path):
 BAD = {  # task, rows, form, words of the error
     "a row of a table": (
         "squad1", [ASKED[0], ASKED[1] | {"question": " "}], "CSV of JSON",
-        r"train\.csv:3: wrong_value: `question`",
+        r"train\.csv:3: `question`",
     ),
     "a row of Parquet": (
         "squad1", [ASKED[0], ASKED[1] | {"question": None}], "Parquet",
-        r"train\.parquet:2: wrong_value: `question`",
+        r"train\.parquet:2: `question`",
     ),
     "answers that are no JSON": (
         "squad1", [ASKED[0] | {"answers": "user"}], "CSV of JSON",
-        r"train\.csv:2: wrong_value: `answers` is 'user'",
+        r"train\.csv:2: `answers` is 'user'",
     ),
     "a table of other columns": ("squad1", TAGGED, "Parquet", "'tokens'"),
     "a word on each line": (

@@ -3,6 +3,7 @@
 A row of a table is one question with its context, as the library `datasets` has SQuAD.
 """
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator
@@ -12,7 +13,6 @@ from electra_tf.errors import InputError
 from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.table import Table, read
 from electra_tf.tasks.labels import parse_cell
-from electra_tf.text.data_errors import data_error
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES, describe_json
 from electra_tf.untrusted_files import parse_json
@@ -22,9 +22,6 @@ PUBLISHED = {
     for name, version in (("squad1", "v1.1"), ("squad2", "v2.0"))
 }
 """Names of the published files by task and split."""
-
-
-"""Errors of which scores are independent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,10 +79,6 @@ def _occurs_at(text: str, start: int, context: str) -> bool:
     return bool(text.strip()) and start >= 0 and context.startswith(text, start)
 
 
-class _InvalidError(Exception):
-    """The reason why a record is invalid."""
-
-
 def read_squad(path: str | os.PathLike, notify: Notify | None = None) -> list[Question]:
     """Read a file in SQuAD's layout, or a table of questions, one or more.
 
@@ -93,7 +86,8 @@ def read_squad(path: str | os.PathLike, notify: Notify | None = None) -> list[Qu
     whose text the context lacks -1. `notify` gets the number of both, which training
     needs; scores are independent of offsets.
     """
-    parser, found = _parsed(read(os.fspath(path)), needs_gold=True)
+    parser = _Parser(read(os.fspath(path)), needs_gold=True)
+    found = list(parser)
     if not found:
         raise InputError(f"{path} must have a valid question, and has none")
     if notify and (wrong := parser.wrong_offsets):
@@ -122,7 +116,8 @@ def parse_unlabelled(table: Table, notify: Notify) -> list[Question]:
     A question with wrong answers is unlabelled, and a note counts the unlabelled ones,
     unless no question has answers.
     """
-    parser, found = _parsed(table, needs_gold=False)
+    parser = _Parser(table, needs_gold=False)
+    found = list(parser)
     without = sum(question.gold is None for question in found)
     if without and (parser.has_wrong_gold or without < len(found)):
         notify(
@@ -132,116 +127,82 @@ def parse_unlabelled(table: Table, notify: Notify) -> list[Question]:
     return found
 
 
-def _parsed(table: Table, needs_gold: bool) -> tuple["_Parser", list[Question]]:
-    """Return the questions of rows, or of the articles of SQuAD's layout.
+class _Parser:
+    """Questions of rows, or of the articles of SQuAD's layout.
 
     A row has id, question, context and optionally title, is_impossible and answers:
     lists of text and answer_start, in .csv and .tsv written as JSON or by Python. A
     question without `answers` is unlabelled.
     """
-    path, rows = table.source, table.records(_parse_cell)
-    if is_nested(table):
-        rows = [(0, article) for article in table.columns["data"][0]]
-    first = rows[0][1] if rows else None
-    if not isinstance(first, dict) or first.keys().isdisjoint(
-        ("paragraphs", "context")
-    ):
-        found = describe_json(first) if rows else "no records"
-        raise InputError(
-            f"{path} must have SQuAD's layout, or id, question, context and answers in "
-            f"each row, and has {found}"
-        )
-    parser = _Parser(path, needs_gold)
-    return parser, list(parser.questions(rows))
 
-
-def _parse_cell(name: str, text: str) -> Any:
-    """Return the value of a cell as JSON, if it has one; None: the cell is empty."""
-    if name not in ("answers", "is_impossible"):
-        return text
-    try:
-        value = parse_cell(text) if name == "answers" else parse_json(text.lower())
-    except ValueError:
-        return text.strip() or None
-    return bool(value) if name == "is_impossible" and value in (0, 1) else value
-
-
-class _Parser:
-    def __init__(self, path: str, needs_gold: bool):
-        self._path, self._needs_gold = path, needs_gold
+    def __init__(self, table: Table, needs_gold: bool):
+        self._path, self._needs_gold = table.source, needs_gold
+        self._rows = table.records(_parse_cell)
+        if is_nested(table):
+            self._rows = [(0, article) for article in table.columns["data"][0]]
         self.has_wrong_gold = False  # of a question that became unlabelled
         self.wrong_offsets: list[str] = []  # descriptions of answers
         self.moved = 0  # number of those with another offset
-        self._ids: dict[str, str] = {}  # place of each id
-        self._record = 0
+        self._places: dict[str, str] = {}  # of each id
 
-    def questions(self, rows: list[tuple[int, Any]]) -> Iterator[Question]:
-        """Yield the questions of all articles, or of rows with their numbers."""
+    def __iter__(self) -> Iterator[Question]:
+        first = self._rows[0][1] if self._rows else None
+        if not isinstance(first, dict) or first.keys().isdisjoint(
+            ("paragraphs", "context")
+        ):
+            found = describe_json(first) if self._rows else "no records"
+            raise InputError(
+                f"{self._path} must have SQuAD's layout, or id, question, context and "
+                f"answers in each row, and has {found}"
+            )
+        for number, (place, *parts) in enumerate(self._parts(), 1):
+            with _at(place):
+                yield self._question(place, number, *parts)
+
+    def _parts(self) -> Iterator[tuple[str, Any, Any, Any]]:
+        """Yield place, question, paragraph and article; those of a row are the row."""
         is_json = inner_suffix(self._path) in JSON_SUFFIXES
-        for number, (line, article) in enumerate(rows, 1):
+        for number, (line, article) in enumerate(self._rows, 1):
             if isinstance(article, dict) and {"question", "context"} & article.keys():
-                place = f"{self._path}, record {number}"
-                place = place if is_json else f"{self._path}:{line}"
-                yield self._question(article, article, article, place)
+                place = f", record {number}" if is_json else f":{line}"
+                yield f"{self._path}{place}", article, article, article
                 continue
             place = f"{self._path}, article {number}"
-            for index, value in enumerate(self._list(article, "paragraphs", place), 1):
+            with _at(place):
+                paragraphs = _get(article, "paragraphs", list)
+            for index, paragraph in enumerate(paragraphs, 1):
                 where = f"{place}, paragraph {index}"
-                for count, qa in enumerate(self._list(value, "qas", where), 1):
-                    where_qa = f"{where}, question {count}"
-                    yield self._question(qa, value, article, where_qa)
+                with _at(where):
+                    questions = _get(paragraph, "qas", list)
+                for count, qa in enumerate(questions, 1):
+                    yield f"{where}, question {count}", qa, paragraph, article
 
-    def _list(self, record: Any, key: str, place: str) -> list[Any]:
-        try:
-            return _get(record, key, list)
-        except _InvalidError as error:
-            raise data_error(place, 0, "wrong_value", str(error)) from None
+    def _question(
+        self, place: str, record: int, qa: Any, paragraph: Any, article: Any
+    ) -> Question:
+        title = _get(article, "title", str, type(None), blank=True) or ""
+        context = _get(paragraph, "context", str)
+        name, question = str(_get(qa, "id", str, int)), _get(qa, "question", str)
+        if name in self._places:
+            raise ValueError(f"{self._places[name]} has the same id")
+        self._places[name] = place = f"{place} (id {name})"
+        answers, impossible = self._gold(qa)
+        answers = tuple(self._answer(*pair, context, place) for pair in answers)
+        head = name, question, context, answers, impossible, title
+        return Question(*head, self._path, record)
 
-    def _question(self, qa: Any, paragraph: Any, article: Any, place: str) -> Question:
-        """Return a question."""
-        self._record += 1
-        try:
-            title = _get(article, "title", str, type(None), blank=True) or ""
-            context = _get(paragraph, "context", str)
-            name, question = str(_get(qa, "id", str, int)), _get(qa, "question", str)
-            answers, impossible = self._gold(qa)
-        except _InvalidError as error:
-            raise data_error(place, 0, "wrong_value", str(error)) from None
-        place = f"{place} (id {name})"
-        if name in self._ids:
-            detail = f"{self._ids[name]} has the same id"
-            raise data_error(place, 0, "duplicate_id", detail)
-        if answers == [] and not impossible:
-            detail = "`answers` is empty, but `is_impossible` is not true"
-            remedy = "set `is_impossible`, or remove `answers` to predict"
-            raise data_error(place, 0, "no_answers", detail, remedy)
-        self._ids[name] = place
-        if answers and impossible:
-            detail = "`is_impossible` is true with answers"
-            raise data_error(place, 0, "impossible_with_answers", detail)
-        if blank := sum(not text.strip() for text, _ in answers or ()):
-            raise data_error(place, 0, "blank_answer", f"{blank} answers are blank")
-        located = tuple(self._answer(*pair, context, place) for pair in answers or ())
-        head = (name, question, context, located)
-        return Question(*head, impossible, title, self._path, self._record)
-
-    def _gold(self, qa: Any) -> tuple[list[tuple[str, int]] | None, bool]:
+    def _gold(self, qa: Any) -> tuple[list[tuple[str, int]], bool]:
         """Return text and offset of the answers, and whether there is none.
 
         Without need of gold, wrong answers are those of an unlabelled question.
         """
         try:
-            answers, impossible = _parse_gold(qa)
-        except _InvalidError:
+            return _parse_gold(qa)
+        except ValueError:
             if self._needs_gold:
                 raise
-            self.has_wrong_gold = True
-            return None, False
-        texts = [text.strip() for text, _ in answers or ()]
-        if self._needs_gold or (all(texts) and bool(texts) != impossible):
-            return answers, impossible
-        self.has_wrong_gold |= bool(texts)
-        return None, False
+            self.has_wrong_gold |= qa.get("answers") != []
+            return [], False
 
     def _answer(self, text: str, start: int, context: str, place: str) -> Answer:
         """Return an answer with its offset corrected; note a wrong offset."""
@@ -260,40 +221,61 @@ class _Parser:
         return Answer(text, nearest)
 
 
-def _parse_gold(qa: Any) -> tuple[list[tuple[str, int]] | None, bool]:
+@contextlib.contextmanager
+def _at(place: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+def _parse_cell(name: str, text: str) -> Any:
+    """Return the value of a cell as JSON, if it has one; None: the cell is empty."""
+    if name not in ("answers", "is_impossible"):
+        return text
+    try:
+        value = parse_cell(text) if name == "answers" else parse_json(text.lower())
+    except ValueError:
+        return text.strip() or None
+    return bool(value) if name == "is_impossible" and value in (0, 1) else value
+
+
+def _parse_gold(qa: Any) -> tuple[list[tuple[str, int]], bool]:
+    """Return text and offset of the answers, and whether there is none."""
     impossible = _get(qa, "is_impossible", bool, type(None))
     answers = _get(qa, "answers", list, dict, type(None))
-    if isinstance(answers, dict):
-        answers = _as_list(answers)
-        if impossible is None:
-            impossible = not answers
-    if answers is not None:
-        starts = [_get(answer, "answer_start", int) for answer in answers]
-        texts = [_get(answer, "text", str, blank=True) for answer in answers]
-        answers = list(zip(texts, starts, strict=True))
-    return answers, bool(impossible)
+    if isinstance(answers, dict):  # `datasets` writes one object of two lists
+        texts, starts = _get(answers, "text", list), _get(answers, "answer_start", list)
+        if len(texts) != len(starts):
+            raise ValueError("`text` and `answer_start` must be of one length")
+        pairs = zip(texts, starts, strict=True)
+        answers = [{"text": text, "answer_start": start} for text, start in pairs]
+        impossible = not answers if impossible is None else impossible
+    found = [
+        (_get(one, "text", str, blank=True), _get(one, "answer_start", int))
+        for one in answers or ()
+    ]
+    if answers == [] and not impossible:
+        raise ValueError(
+            "`answers` is empty, but `is_impossible` is not true; set `is_impossible`, "
+            "or remove `answers` to predict"
+        )
+    if answers and impossible:
+        raise ValueError("`is_impossible` is true with answers")
+    if blank := sum(not text.strip() for text, _ in found):
+        raise ValueError(f"{blank} answers are blank")
+    return found, bool(impossible)
 
 
 def _get(record: Any, key: str, *kinds: type, blank: bool = False) -> Any:
-    """Return a value of a record; raise an error for another type and a blank text."""
+    """Return a value of a record; ValueError: it has another type or is blank."""
     if not isinstance(record, dict):
-        raise _InvalidError(f"{record!r:.50} is no object")
+        raise ValueError(f"{record!r:.50} is no object")
     value = record.get(key)
     is_blank = isinstance(value, str) and not value.strip() and not blank
     if type(value) not in kinds or is_blank:
         received = f"is {value!r:.50}" if key in record else "is missing"
         names = " or ".join(kind.__name__ for kind in kinds if kind is not type(None))
         required = f"{names}, not blank" if is_blank else names
-        raise _InvalidError(f"`{key}` {received}, and must be {required}")
+        raise ValueError(f"`{key}` {received}, and must be {required}")
     return value
-
-
-def _as_list(answers: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return answers as objects; `datasets` writes one object of two lists."""
-    texts, starts = _get(answers, "text", list), _get(answers, "answer_start", list)
-    if len(texts) != len(starts):
-        raise _InvalidError(
-            "`answers` must have `text` and `answer_start` of one length"
-        )
-    pairs = zip(texts, starts, strict=True)
-    return [{"text": text, "answer_start": start} for text, start in pairs]
