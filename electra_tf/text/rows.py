@@ -392,7 +392,7 @@ def numbered_lines(source: Source) -> Iterator[tuple[int, str]]:
         yield number, line.rstrip("\r\n")
 
 
-def text_rows(source: Source) -> Iterator[Batch]:
+def _text_rows(source: Source) -> Iterator[Batch]:
     """Yield the text of each line, or its JSON object."""
     return _batches(_lines_or_objects(source))
 
@@ -500,3 +500,8 @@ READERS: dict[str, Callable[[Source], Iterator[Batch]]] = {
     ".parquet": _parquet,
 }
 """Readers of tables by suffix."""
+
+
+def read_rows(source: Source) -> Iterator[Batch]:
+    """Yield the rows of a file; one of another suffix has lines of text or objects."""
+    return READERS.get(inner_suffix(source.path), _text_rows)(source)

@@ -13,7 +13,7 @@ from electra_tf.errors import InputError
 from electra_tf.text import corpus
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.rows import MAX_ROW_SIZE, json_values
+from electra_tf.text.rows import json_values
 
 TEXT = "first line\n  second \n\n\nnew document\r\n\n"
 
@@ -64,17 +64,9 @@ ROWS = [["one", "two"], ['say "a, b"'], ["中\t;"]]
 JSON_LINES = '{"text": "one\\ntwo"}\n{"text": "say \\"a, b\\""}\n{"text":"中\t;"}'
 TABLES = {
     "a.csv": 'id,text\n1,"one\n\ntwo"\n\n2,"say ""a, b"""\n3,中\t;\n',
-    "b.csv": '\ufeffid;text\r\n1;"one\r\ntwo"\r\n2;"say ""a, b"""\r\n3;"中\t;"\r\n',
     "e.json": json.dumps(
         [{"id": 1, "text": "one\n\ntwo"}, {"text": 'say "a, b"'}, {"text": "中\t;"}]
     ),
-    "f.json": json.dumps(
-        [{"text": "one\ntwo"}, {"text": 'say "a, b"'}, {"text": "中\t;"}],
-        ensure_ascii=False,
-        indent=2,
-    ),
-    "g.json": '{\n"text": "one\\ntwo"\n}\n{\n"text": "say \\"a, b\\""}{"text":"中\t;"}',
-    "h.json": JSON_LINES,
     "wiki_00": JSON_LINES,
     "i.txt": "[\n  " + JSON_LINES.replace("\n", ",\n ") + " ]\n",
 }
@@ -88,10 +80,7 @@ def test_rows_of_tables_and_json_are_documents(tmp_path, name):
     assert [d[2] for d in documents] == ROWS
     lines = {
         "a.csv": [2, 4, 5],
-        "b.csv": [2, 3, 4],
         "e.json": [1, 1, 1],
-        "f.json": [2, 5, 8],
-        "g.json": [1, 4, 5],
         "i.txt": [2, 3, 4],
     }
     assert [d[1] for d in documents] == lines.get(name, [1, 2, 3])
@@ -119,8 +108,8 @@ def test_tables_of_another_layout_are_refused(tmp_path, name):
             read(tmp_path, tmp_path / name, on_error=on_error)
 
 
-@pytest.mark.parametrize("name", ["a.csv", "b.csv"])
-def test_a_table_without_the_field_is_an_error_with_its_columns(tmp_path, name):
+def test_a_table_without_the_field_is_an_error_with_its_columns(tmp_path):
+    name = "a.csv"
     (tmp_path / name).write_text(TABLES[name].replace("text", "body"))
     with pytest.raises(InputError, match=rf"{name}.*'text'.*body.*--field"):
         read(tmp_path, tmp_path / name)
@@ -144,34 +133,14 @@ DAMAGED = {
     "nul.jsonl": (
         b'{"text": "a\0b"}\n{"text": "c\\u0000"}', {"NUL": 2}, 1, [["a\0b"], ["c\0"]]
     ),
-    "cut.jsonl": (b'{"text": "a"}\n{"text": "cut\n', {"invalid JSON": 1}, 2, [["a"]]),
-    "deep.jsonl": (b"[" * 200_000, {"invalid JSON": 1}, 1, []),
     "other.jsonl": (
         b'{"text": "a"}\n{"txet": "b"}\n', {"row without text": 1}, 2, [["a"]]
     ),
     "no.parquet": (b"this is no table" * 9, {"broken Parquet": 1}, 0, []),
-    "columns.csv": (
-        b"text,id\na,1\nb\nc,3\n", {"another number of columns": 1}, 3, [["a"], ["c"]]
-    ),
-    "columns.tsv": (
-        b"text\tid\na\t1\nb\t2\t3\nc\t3\n", {"another number of columns": 1}, 3,
-        [["a"], ["c"]],
-    ),
-    "quotes.csv": (
-        b'text,id\na,1\n"b"x,2\nc,3\n', {"broken quoting": 1}, 3, [["a"], ["c"]]
-    ),
-    "utf8.csv": (
-        b'text,id\na,1\n"b\n\xff",2\nc,3\n', {"invalid UTF-8": 1}, 3, [["a"], ["c"]]
-    ),
     "no.csv": (b"text,id\na,1\n,2\nc,3\n", {"row without text": 1}, 3, [["a"], ["c"]]),
     "id.json": (
         b'[{"text": "a"},\n{"id": 1}, {"text": "c"}]', {"row without text": 1}, 2,
         [["a"], ["c"]],
-    ),
-    "end.json": (b'[{"text": "a"}\n', {"invalid JSON": 1}, 2, [["a"]]),
-    "more.json": (b'[{"text": "a"}\n] and', {"invalid JSON": 1}, 2, [["a"]]),
-    "utf8.json": (
-        b'[{"text": "a"},\n{"text": "c\xff"}]', {"invalid UTF-8": 1}, 2, [["a"], ["c"]]
     ),
 }  # fmt: skip
 
@@ -205,21 +174,6 @@ def test_text_before_the_end_of_a_broken_archive_is_read(tmp_path):
     assert documents[0][2][0] == "good line"
     with pytest.raises(InputError, match="broken archive"):
         read(tmp_path, path)
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
-def test_rows_have_a_limit(tmp_path, name):
-    before, after = {"a.csv": ("text\na", "b")}.get(
-        name, ('{"text": "a"}', '{"text": "b"}')
-    )
-    long = '{"text": "' + "x" * 2 * MAX_ROW_SIZE + '"}'
-    (tmp_path / name).write_text("\n".join([before, long, after]))
-    place = 1 + before.count("\n") + 1
-    with pytest.raises(InputError, match=rf"{name}:{place}: long line: .*64,000,000"):
-        read(tmp_path, tmp_path / name)
-    documents, counts, _ = read(tmp_path, tmp_path / name, on_error="report")
-    assert counts == {"long line": 1}
-    assert [d[1:] for d in documents] == [(place - 1, ["a"]), (place + 1, ["b"])]
 
 
 def test_long_fields_of_tables_are_read_and_the_limit_of_csv_stays(tmp_path):

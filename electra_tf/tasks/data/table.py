@@ -14,10 +14,9 @@ from electra_tf.tasks.data.files import Notify, print_note
 from electra_tf.text.files import TFDS_PREFIX, TfdsSource, inner_suffix
 from electra_tf.text.rows import (
     DELIMITED_SUFFIXES,
-    READERS,
     TEXT,
     Batch,
-    text_rows,
+    read_rows,
     tfds_batches,
 )
 
@@ -111,8 +110,7 @@ def read(
             table = _table(source, tfds_batches(TfdsSource(source)))
         else:
             with files.opened(path, names) as file:
-                reader = READERS.get(inner_suffix(source), text_rows)
-                table = _table(source, reader(file))
+                table = _table(source, read_rows(file))
     if len(table):
         return table
     if path:
