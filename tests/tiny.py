@@ -418,7 +418,7 @@ def tf1(folder, source, **more):
         tensors |= network.to_format("tf1", prefixes)
     write_bundle(folder / "model.ckpt-0", tensors)
     (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
-    (folder / "vocab.txt").write_text(model.tokenizer.original_text)
+    (folder / "vocab.txt").write_text(model.tokenizer.vocabulary.text)
     return str(folder / "model.ckpt-0")
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from electra_tf.config.fields import Count, Positive, Seed, Share, section
+from electra_tf.config.fields import Positive, Seed, Share, section
 
 
 @section()
@@ -30,9 +30,6 @@ class TokenizationConfig:
     keep_whole_normalized: tuple[str, ...] = ()
     """Like `keep_whole`, but compared with the text after case and accents are removed,
     if these settings do so: added tokens of Hugging Face with `normalized: true`."""
-    pad_id: Count = 0
-    """Id of [PAD] in files for other libraries. Here [PAD] is entry 0; a conversion
-    exchanges the two entries and their rows."""
 
     @property
     def strips_accents(self) -> bool:
@@ -49,10 +46,11 @@ class TokenizationConfig:
             "max_word_characters": 200,
             "keep_whole": (),
             "keep_whole_normalized": (),
-            "pad_id": 0,
         }
         lists = {n: tuple(v) for n, v in stored.items() if isinstance(v, list)}
-        return {**added, **stored, **lists}
+        values = {**added, **stored, **lists}
+        values.pop("pad_id", None)  # ended: the vocabulary has it
+        return values
 
     def __str__(self) -> str:
         """Return a description such as `lower-cased, without accents`."""

@@ -6,6 +6,7 @@ from typing import Any
 from electra_tf.config.objectives import drop_foreign
 from electra_tf.errors import InputError
 
+_ANY = object()  # the setting has no effect, whatever its value
 _DEFAULTS: Mapping[str, Any] = {
     "data.on_error": "stop",
     "Electra.corrector": False,  # an argument of the layer, not a setting
@@ -18,6 +19,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "training.length_buckets": True,
     "records.duplicate_similarity": 0.8,
     "input.on_error": "stop",
+    "tokenization.pad_id": _ANY,  # the vocabulary has it
 }
 """Former default by dotted name, in the types of YAML."""
 
@@ -38,7 +40,7 @@ def drop_ended(tree: dict[str, Any], source: str) -> None:
         values = tree.get(section)
         if not isinstance(values, dict) or name not in values:
             continue
-        if (value := values.pop(name)) != default:
+        if (value := values.pop(name)) != default is not _ANY:
             raise InputError(
                 f"{source}: `{dotted}` no longer exists and must be {default!r}, its "
                 f"former default, not {value!r}"

@@ -45,7 +45,7 @@ from electra_tf.text.huggingface_tokenizer import (
     fast_tokenizer,
 )
 from electra_tf.text.tokenizer import WordPieceTokenizer
-from electra_tf.text.vocab import SPECIAL_TOKENS
+from electra_tf.text.vocab import PAD, SPECIAL_TOKENS
 from electra_tf.training.checkpoint import folder_of, write_safetensors
 from electra_tf.untrusted_files import read_json
 
@@ -122,7 +122,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         notes += huggingface_config.unknown_keys(other, inner)
     tokenizer = choose_tokenizer(vocab, path, TOKENIZATION)
     if tokenizer is not None:
-        entries = tokenizer.vocabulary.file_tokens
+        entries = tokenizer.vocabulary.tokens
         notes += huggingface_config.padding_note(config, entries, path)
     notes = [
         *huggingface_config.unknown_keys(config, path), *notes, *sentence_notes(path)
@@ -312,9 +312,10 @@ def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
         "architectures": [f"Electra{network.class_end}"],
         "hidden_act": "gelu",
         "model_type": "electra",
-        "pad_token_id": model.tokenizer.settings.pad_id if model.tokenizer else 0,
         "tie_word_embeddings": True,
     }
+    if model.tokenizer is not None:
+        config["pad_token_id"] = model.tokenizer.vocabulary.ids[PAD]
     if head is None:
         return config
     config |= dict.fromkeys(head.kind.dropout_keys, head.dropout)
@@ -333,11 +334,11 @@ def write_tokenizer(
     tokenizer: WordPieceTokenizer, shape: EncoderConfig, folder: str
 ) -> None:
     """Write the files from which transformers 4 and 5 make the same tokenizer."""
-    settings, ids = tokenizer.settings, tokenizer.original_ids
+    settings, ids = tokenizer.settings, tokenizer.vocabulary.ids
     strip = {ours: theirs for theirs, ours in STRIP_ACCENTS.items()}
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     special = dict(zip(names, SPECIAL_TOKENS, strict=True))
-    pathlib.Path(folder, VOCABULARY).write_bytes(tokenizer.original_text.encode())
+    pathlib.Path(folder, VOCABULARY).write_bytes(tokenizer.vocabulary.text.encode())
     _write_json(os.path.join(folder, "special_tokens_map.json"), special)
     config = special | {
         "do_lower_case": settings.lower_case,

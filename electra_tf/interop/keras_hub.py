@@ -116,7 +116,7 @@ def write(model: PretrainedModel, path: str) -> None:
         }
         files = {CONFIG: _config(network.shape), _METADATA: metadata}
         if model.tokenizer is not None:
-            text = model.tokenizer.original_text
+            text = model.tokenizer.vocabulary.text
             pathlib.Path(folder, KERAS_HUB_VOCABULARY).write_bytes(text.encode())
             files[TOKENIZER] = _tokenizer(model.tokenizer)
         for name, value in files.items():

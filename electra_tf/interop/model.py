@@ -22,6 +22,7 @@ from electra_tf.interop.names import LAYOUTS, NO_PREFIXES, Activation, Prefixes,
 from electra_tf.interop.task_heads import TaskHead
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
+from electra_tf.text.vocab import Vocabulary
 
 Role = str
 """`discriminator`; `generator`: an encoder with a masked-LM head, a BERT too;
@@ -156,15 +157,6 @@ class Network:
         weights = {n: w for n, w in self.weights.items() if n.startswith("encoder/")}
         return dataclasses.replace(self, weights=weights, role="encoder", head=None)
 
-    def with_rows_exchanged(self, number: int) -> "Network":
-        """Return the network with a row exchanged with row 0 in all its tables."""
-        weights = dict(self.weights)
-        for path, array in self.weights.items() if number else ():
-            if path.endswith((TABLE, BIAS)):
-                weights[path] = array.copy()
-                weights[path][[0, number]] = array[[number, 0]]
-        return dataclasses.replace(self, weights=weights)
-
 
 @dataclasses.dataclass(frozen=True)
 class PretrainedModel:
@@ -189,12 +181,9 @@ class PretrainedModel:
         path: str,
         **more: Any,
     ) -> "PretrainedModel":
-        """Return the model of networks with rows in the order of the vocabulary."""
+        """Return the model of networks whose tables have the vocabulary's entries."""
         if tokenizer is not None:
-            networks = [_with_rows_of(network, tokenizer) for network in networks]
-            if pad_id := tokenizer.vocabulary.pad_id:
-                settings = dataclasses.replace(tokenizer.settings, pad_id=pad_id)
-                tokenizer = WordPieceTokenizer(tokenizer.vocabulary, settings)
+            networks = [_with_spare_rows(n, tokenizer.vocabulary) for n in networks]
         return cls(_ordered(networks, path), tokenizer, path, **more)
 
     @classmethod
@@ -204,7 +193,7 @@ class PretrainedModel:
         """Return the model of a discriminator and its generator."""
         tokenizers = [model.tokenizer for model in models if model.tokenizer]
         files = [tokenizer.vocabulary for tokenizer in tokenizers]
-        if len({vocabulary.file_tokens for vocabulary in files}) > 1:
+        if len({vocabulary.tokens for vocabulary in files}) > 1:
             both = " and ".join(f"{one.source}, {len(one):,} entries," for one in files)
             raise InputError(
                 f"{both} are different vocabularies of a discriminator and its "
@@ -253,11 +242,6 @@ class PretrainedModel:
         if self.tokenizer is None:
             return notes
         vocabulary, shape = self.tokenizer.vocabulary, self.main.shape
-        if pad_id := self.tokenizer.settings.pad_id:
-            notes.append(
-                f"[PAD] has the id {pad_id} in files for other libraries, and 0 here: "
-                f"the two entries and their rows are exchanged"
-            )
         if shape.spare_rows:
             notes.append(
                 f"{shape.spare_rows:,} of {shape.vocabulary_size:,} rows of the token "
@@ -272,12 +256,6 @@ class PretrainedModel:
             folder = os.path.join(path, "generator") if number else path
             os.makedirs(folder, exist_ok=True)
             yield network, folder
-
-    def in_original_order(self) -> "PretrainedModel":
-        """Return the model with the rows of its tables as another library has them."""
-        pad_id = self.tokenizer.settings.pad_id if self.tokenizer else 0
-        networks = (network.with_rows_exchanged(pad_id) for network in self.networks)
-        return dataclasses.replace(self, networks=tuple(networks))
 
     def with_head(self, head: TaskHead) -> "PretrainedModel":
         """Return a fine-tuned model with other names of its classes or tags."""
@@ -340,9 +318,9 @@ def _ordered(networks: Sequence[Network], path: str) -> tuple[Network, ...]:
     return tuple(networks)
 
 
-def _with_rows_of(network: Network, tokenizer: WordPieceTokenizer) -> Network:
-    """Return a network with the rows of its tables in the order of a tokenizer."""
-    vocabulary, rows = tokenizer.vocabulary, network.shape.vocabulary_size
+def _with_spare_rows(network: Network, vocabulary: Vocabulary) -> Network:
+    """Return a network with the number of rows that a vocabulary has no entry for."""
+    rows = network.shape.vocabulary_size
     if rows < len(vocabulary):
         raise InputError(
             f"the {network.role}'s token table has {rows:,} rows, and "
@@ -352,8 +330,7 @@ def _with_rows_of(network: Network, tokenizer: WordPieceTokenizer) -> Network:
             "both"
         )
     shape = dataclasses.replace(network.shape, spare_rows=rows - len(vocabulary))
-    network = dataclasses.replace(network, shape=shape)
-    return network.with_rows_exchanged(vocabulary.pad_id)
+    return dataclasses.replace(network, shape=shape)
 
 
 def is_float(array: np.ndarray) -> bool:
@@ -420,7 +397,7 @@ def choose_tokenizer(
     if vocab is None:
         stored = find_tokenizer(folder)
         return stored and stored.tokenizer(default)
-    stored = open_tokenizer(vocab, pad_anywhere=True)
+    stored = open_tokenizer(vocab)
     if stored.settings is None and (own := find_tokenizer(folder)):
         default = own.settings or default
     return stored.tokenizer(default)

@@ -123,10 +123,9 @@ def write(model: PretrainedModel, path: str) -> None:
 
 
 def _write_tokenizer(tokenizer: WordPieceTokenizer, folder: str) -> None:
-    vocabulary = tokenizer.original_text.encode()
+    vocabulary = tokenizer.vocabulary.text.encode()
     pathlib.Path(folder, "vocab.txt").write_bytes(vocabulary)
     settings = dataclasses.asdict(tokenizer.settings)
-    del settings["pad_id"]  # that of the file
     text = json.dumps({"tokenization": settings}, indent=1)
     pathlib.Path(folder, _SETTINGS).write_text(text)
 

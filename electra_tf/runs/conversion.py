@@ -112,10 +112,9 @@ def _write(model: PretrainedModel, target: str, format: str) -> None:
     """Write a model, which gets its name when it is complete."""
     is_task = format == "electra_tf" and model.head is not None
     write = load.write if is_task else formats.module_of(format).write
-    ordered = model if format == "electra_tf" else model.in_original_order()
     remedy = "free space, then run the same command again"
     with reraise_full_disk(target, remedy), durable_files.new_folder(target) as folder:
-        write(ordered, folder)
+        write(model, folder)
 
 
 def _check_writable(target: str) -> None:

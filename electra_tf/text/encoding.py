@@ -48,12 +48,12 @@ class RaggedRows(Sequence):
         """Return the rows as lists."""
         return [row.tolist() for row in self]
 
-    def padded(self, rows: Any, shape: tuple[int, int]) -> np.ndarray:
-        """Return the rows of some indices, padded with 0, int32 [B, L]."""
+    def padded(self, rows: Any, shape: tuple[int, int], value: int = 0) -> np.ndarray:
+        """Return the rows of some indices, padded with a value, int32 [B, L]."""
         lengths_B, ends_B = self.lengths[rows], self._ends[rows]
         places_L = np.arange(shape[1])
         is_real = places_L < lengths_B[:, None]
-        padded_BL = np.zeros(shape, np.int32)
+        padded_BL = np.full(shape, value, np.int32)
         places = (places_L + (ends_B - lengths_B)[:, None])[is_real]
         padded_BL[: len(lengths_B)][is_real] = self.values[places]
         return padded_BL
@@ -136,7 +136,11 @@ def _columns(texts: Sequence[Any]) -> list[Sequence[str]]:
 
 
 def pad_rows(
-    ids: RaggedRows, segments: RaggedRows, rows: Any, shape: tuple[int, int]
+    ids: RaggedRows,
+    segments: RaggedRows,
+    rows: Any,
+    shape: tuple[int, int],
+    pad_id: int = 0,
 ) -> dict[str, np.ndarray]:
     """Return `token_ids`, `segment_ids` and `padding_mask`, int32 of a shape [B, L].
 
@@ -146,7 +150,7 @@ def pad_rows(
     lengths_B = ids.lengths[rows]
     mask_BL[: len(lengths_B)] = np.arange(shape[1]) < lengths_B[:, None]
     return {
-        "token_ids": ids.padded(rows, shape),
+        "token_ids": ids.padded(rows, shape, pad_id),
         "segment_ids": segments.padded(rows, shape),
         "padding_mask": mask_BL,
     }

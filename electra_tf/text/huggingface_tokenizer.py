@@ -71,7 +71,7 @@ def open_text(folder: str, vocabulary: Vocabulary) -> StoredTokenizer:
         added = _added_files(folder, config)
         if not config and not added:
             return StoredTokenizer(vocabulary, None, vocabulary.source)
-        ids = {token: n for n, token in enumerate(vocabulary.file_tokens)}
+        ids = dict(vocabulary.ids)
         for one in added:
             if ids.setdefault(one["content"], one["id"]) != one["id"]:
                 name, own = one["content"], ids[one["content"]]
@@ -82,7 +82,7 @@ def open_text(folder: str, vocabulary: Vocabulary) -> StoredTokenizer:
         tokens = _entries(files, ids)
         settings = _keep_whole(_settings(path, config), added, files)
     if len(tokens) > len(vocabulary):
-        vocabulary = Vocabulary.pad_first(tokens, vocabulary.source)
+        vocabulary = Vocabulary(tuple(tokens), vocabulary.source)
     return StoredTokenizer(vocabulary, settings, path)
 
 
@@ -134,8 +134,8 @@ def open_json(path: str, text: Vocabulary | None = None) -> StoredTokenizer:
     tokens = _entries(path, library.get_vocab())
     settings = _settings(path, document["normalizer"], "lowercase", limit)
     settings = _keep_whole(settings, document["added_tokens"], path)
-    if text is None or _stripped(text.file_tokens) != _stripped(tokens):
-        text = Vocabulary.pad_first(tokens, path)
+    if text is None or _stripped(text.tokens) != _stripped(tokens):
+        text = Vocabulary(tuple(tokens), path)
     return StoredTokenizer(text, settings, path)
 
 
@@ -219,11 +219,7 @@ def write_json(tokenizer: WordPieceTokenizer, path: str) -> None:
 
 
 def fast_tokenizer(settings: TokenizationConfig, ids: Mapping[str, int]) -> Any:
-    """Return a tokenizer of the library `tokenizers`.
-
-    `ids`: the id of each entry; those of `Tokenizer.original_ids` are of files of other
-    libraries.
-    """
+    """Return a tokenizer of the library `tokenizers`, given the id of each entry."""
     import tokenizers
     from tokenizers import AddedToken, decoders, models, normalizers, processors
 

@@ -24,7 +24,7 @@ from electra_tf.errors import InputError, report_damage
 from electra_tf.storage.mirror import push, temporary_folder
 from electra_tf.storage.objects import ObjectFolder, is_url
 from electra_tf.text.examples import Example
-from electra_tf.text.vocab import CLS, SEP, Vocabulary
+from electra_tf.text.vocab import CLS, PAD, SEP, Vocabulary
 from electra_tf.text.wordpieces import Wordpieces
 from electra_tf.untrusted_files import masked_crc
 
@@ -51,10 +51,11 @@ class RecordEncoder:
 
     def __init__(self, vocabulary: Vocabulary, max_length: int):
         self._max_length = max_length
-        self._cls, self._sep = chr(vocabulary.ids[CLS]), chr(vocabulary.ids[SEP])
+        special = (chr(vocabulary.ids[token]) for token in (CLS, SEP, PAD))
+        self._cls, self._sep, self._pad = special
 
     def encode(self, examples: list[Example]) -> list[bytes]:
-        """Return one payload per example: [CLS] A [SEP] (B [SEP]), padded with 0."""
+        """Return one payload per example: [CLS] A [SEP] (B [SEP]) and [PAD]."""
         rows, mask_entries = [], []
         for first, second in examples:
             row = self._cls + first + self._sep
@@ -64,7 +65,7 @@ class RecordEncoder:
             mask_entries.append(
                 _mask_and_segments(self._max_length, length_a, len(row))
             )
-            rows.append(row.ljust(self._max_length, "\0"))
+            rows.append(row.ljust(self._max_length, self._pad))
         ids = _packed_rows("".join(rows), self._max_length)
         return [
             _field(1, _entry(FEATURES[0], packed) + entries)

@@ -24,7 +24,6 @@ from electra_tf.text.vocab import (
     SPECIAL_TOKENS,
     UNKNOWN,
     Vocabulary,
-    exchange_first,
 )
 from electra_tf.text.wordpieces import (
     Units,
@@ -62,11 +61,6 @@ class WordPieceTokenizer:
                 "Tokenizer.read(PATH) for a file"
             )
         self.whole = WholeEntries(settings)
-        if settings.pad_id >= len(vocabulary):
-            raise InputError(
-                f"tokenization.pad_id must be below the {len(vocabulary)} entries of "
-                f"{vocabulary.source}, not {settings.pad_id}"
-            )
         for name in ("keep_whole", "keep_whole_normalized"):
             entries = getattr(settings, name)
             if missing := [entry for entry in entries if entry not in vocabulary.ids]:
@@ -116,7 +110,8 @@ class WordPieceTokenizer:
         texts = to_rows(to_array(columns))
         rows = encode_rows(self.wordpieces, self.vocabulary, texts, max_length)
         shape = len(texts), rows.ids.lengths.max(initial=0)
-        return pad_rows(rows.ids, rows.segments, slice(None), shape)
+        pad_id = self.vocabulary.ids[PAD]
+        return pad_rows(rows.ids, rows.segments, slice(None), shape, pad_id)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Return the wordpieces of a text, without [CLS] and [SEP]."""
@@ -275,18 +270,6 @@ class WordPieceTokenizer:
         from electra_tf.text.graph_tokenizer import GraphTokenizer
 
         return GraphTokenizer(self.vocabulary, self.settings)
-
-    @property
-    def original_text(self) -> str:
-        """Content of the vocabulary file for other libraries."""
-        return exchange_first(self.vocabulary.text, self.settings.pad_id)
-
-    @property
-    def original_ids(self) -> dict[str, int]:
-        """Mapping from entry to id in other libraries."""
-        pad_id = self.settings.pad_id
-        first = self.vocabulary.tokens[pad_id]
-        return {**self.vocabulary.ids, first: 0, PAD: pad_id}
 
     def identity(self) -> dict[str, Any]:
         """Return the checksum and settings that `check_identity` compares."""

@@ -53,17 +53,13 @@ def local_vocabulary(path: str | None) -> str | None:
     return os.path.join(fetch(source, files, folder="."), name)
 
 
-def open_tokenizer(
-    path: str | os.PathLike, pad_anywhere: bool = False
-) -> StoredTokenizer:
+def open_tokenizer(path: str | os.PathLike) -> StoredTokenizer:
     """Open a vocabulary and the settings stored with it."""
     path = os.fspath(path)
     stored = find_tokenizer(path) if os.path.isdir(path) else _open_file(path)
     if stored is None:
         names = format_list(sorted(os.listdir(path)), 6) or "no file"
         raise InputError(f"{path} must have {VOCABULARY} or {TOKENIZER}, not {names}")
-    if not pad_anywhere:
-        stored.vocabulary.check_pad_id(stored.vocabulary.pad_id)
     return stored
 
 
@@ -80,18 +76,18 @@ def _open_file(path: str) -> StoredTokenizer:
             return _open_keras_hub(preset)
     if name == VOCABULARY and os.path.exists(path):
         return find_tokenizer(folder)
-    return StoredTokenizer(Vocabulary.read(path, pad_anywhere=True), None, path)
+    return StoredTokenizer(Vocabulary.read(path), None, path)
 
 
 def find_tokenizer(folder: str) -> StoredTokenizer | None:
-    """Open the tokenizer in a folder, with [PAD] anywhere; None: no file."""
+    """Open the tokenizer in a folder; None: no file."""
     if os.path.isfile(os.path.join(folder, KERAS_HUB_VOCABULARY)):
         return _open_keras_hub(folder)
     text, fast = (os.path.join(folder, name) for name in (VOCABULARY, TOKENIZER))
     has_text = os.path.isfile(text)
     if has_text and settings_path(text).exists():
         return _open_own(text)
-    vocabulary = Vocabulary.read(text, pad_anywhere=True) if has_text else None
+    vocabulary = Vocabulary.read(text) if has_text else None
     if os.path.isfile(fast):
         return huggingface.open_json(fast, vocabulary)
     if vocabulary is not None:
@@ -135,4 +131,4 @@ def _open_keras_hub(folder: str) -> StoredTokenizer:
         strip_accents="lowered" if lower_case == strips else accents,
     )
     file = os.path.join(folder, KERAS_HUB_VOCABULARY)
-    return StoredTokenizer(Vocabulary.read(file, pad_anywhere=True), settings, path)
+    return StoredTokenizer(Vocabulary.read(file), settings, path)

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
-from collections.abc import Sequence
 
 from electra_tf.errors import InputError
 from electra_tf.text.files import HEAD_BYTES, check_format
@@ -32,8 +31,7 @@ class Vocabulary:
         content: Content of the file, or None for a vocabulary that has no file.
 
     Raises:
-        InputError: A special token is missing, [PAD] is not id 0 (padding is written
-            as 0), or an entry is duplicated.
+        InputError: A special token is missing, or an entry is duplicated.
 
     Example:
         import electra_tf
@@ -45,8 +43,6 @@ class Vocabulary:
     tokens: tuple[str, ...]
     source: str = dataclasses.field(default="vocabulary", compare=False)
     content: str | None = dataclasses.field(default=None, compare=False, repr=False)
-    pad_id: int = dataclasses.field(default=0, compare=False)
-    """Id that [PAD] has in the file, if `read` exchanged it with the first entry."""
 
     def __post_init__(self):
         if not all(isinstance(token, str) for token in self.tokens):
@@ -70,7 +66,6 @@ class Vocabulary:
                 f"but its {size} lines lack {' '.join(missing)}; use the vocabulary "
                 "that the model was trained with"
             )
-        self.check_pad_id(self.ids[PAD])
         if len(self.ids) != size:
             counts = collections.Counter(self.tokens)
             token = next(token for token in self.tokens if counts[token] > 1)
@@ -81,24 +76,13 @@ class Vocabulary:
                 "keeps the ids"
             )
 
-    def check_pad_id(self, pad_id: int) -> None:
-        """Raise an InputError if [PAD] has another id in the file than 0."""
-        if pad_id:
-            raise InputError(
-                f"{PAD} must be the first entry of {self.source}, not on line "
-                f"{pad_id + 1}; electra-tf convert reorders the vocabulary and weights "
-                "of a trained model"
-            )
-
     @classmethod
-    def read(cls, path: str | pathlib.Path, pad_anywhere: bool = False) -> "Vocabulary":
+    def read(cls, path: str | pathlib.Path) -> "Vocabulary":
         """Read a vocabulary file; the line number, from 0, is the id.
 
         Args:
             path: A UTF-8 text file with one entry per line, as BERT, ELECTRA and
                 Hugging Face write it.
-            pad_anywhere: Exchange [PAD] with the first entry. Only for a vocabulary
-                with weights, whose rows must be exchanged too.
 
         Returns:
             The validated vocabulary.
@@ -119,18 +103,7 @@ class Vocabulary:
                 f"The vocabulary {path} must be UTF-8 text with one entry per line, "
                 f"not another encoding or a binary file (SentencePiece): {error}"
             ) from error
-        pad_id = 0
-        if pad_anywhere:
-            lines = text.removeprefix(_BYTE_ORDER_MARK).split("\n")
-            pad_id = next((n for n, line in enumerate(lines) if line.strip() == PAD), 0)
-        vocabulary = cls.parse(exchange_first(text, pad_id), str(path))
-        return dataclasses.replace(vocabulary, pad_id=pad_id)
-
-    @classmethod
-    def pad_first(cls, tokens: Sequence[str], source: str) -> "Vocabulary":
-        """Return the vocabulary of entries with [PAD] and the first one exchanged."""
-        pad_id = tokens.index(PAD) if PAD in tokens else 0
-        return cls(tuple(_exchanged(tokens, pad_id)), source, pad_id=pad_id)
+        return cls.parse(text, str(path))
 
     @classmethod
     def parse(cls, text: str, source: str = "vocabulary") -> "Vocabulary":
@@ -160,11 +133,6 @@ class Vocabulary:
                 )
         tokens = tuple(line.strip() or line.strip(_BLANKS) for line in lines)
         return cls(tokens, source, text)
-
-    @property
-    def file_tokens(self) -> tuple[str, ...]:
-        """Entries in the order of the file."""
-        return tuple(_exchanged(self.tokens, self.pad_id))
 
     @property
     def text(self) -> str:
@@ -197,16 +165,3 @@ class Vocabulary:
     def is_continuation(self) -> tuple[bool, ...]:
         """Whether each id continues a word (for whole-word masking)."""
         return tuple(token.startswith(CONTINUATION) for token in self.tokens)
-
-
-def exchange_first(text: str, number: int) -> str:
-    """Return the content of a vocabulary file with two lines exchanged."""
-    mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
-    return mark + "\n".join(_exchanged(text.removeprefix(mark).split("\n"), number))
-
-
-def _exchanged(entries: Sequence[str], number: int) -> list[str]:
-    """Return entries, the first and another one exchanged."""
-    entries = list(entries)
-    entries[0], entries[number] = entries[number], entries[0]
-    return entries

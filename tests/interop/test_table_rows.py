@@ -1,4 +1,4 @@
-"""Token tables whose rows are not the entries of a vocabulary in this package's order.
+"""Token tables of vocabularies in any order.
 
 [PAD] may have any id in another library, and a table may have more rows than entries.
 """
@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from tokenizers import BertWordPieceTokenizer
 
 import electra_tf
-from electra_tf.config.data import TokenizationConfig
+from electra_tf.config.data import InputConfig
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import formats
@@ -83,7 +82,7 @@ def test_a_conversion_back_restores_the_rows(format, ours, theirs, tmp_path, cap
     convert_checkpoint(tmp_path / "back", tmp_path / "again", force=True)
     model = tiny.networks(tmp_path / "again")
     assert f"{SPARE} of {len(ENTRIES) + SPARE}" in capsys.readouterr().err
-    assert model.tokenizer.settings.pad_id == 4
+    assert model.tokenizer.vocabulary.ids[PAD] == 4
     assert model.main.shape.spare_rows == SPARE
     expected = tiny.networks(ours).main.without_head().weights
     assert_equal_models(model.main.without_head().weights, expected)
@@ -105,7 +104,7 @@ def test_hugging_face_files_are_those_of_the_source(ours, theirs, tmp_path):
 def test_logits_are_those_of_the_golden_rows_and_none_of_spare_rows(ours):
     read = tiny.networks(ours)
     own = [read.tokenizer.vocabulary.ids[entry] for entry in ENTRIES]
-    assert own[0] == 0
+    assert own[0] == 4
     assert sorted(own) == list(range(len(own)))
     network = read.networks[1]
     model = electra_tf.MaskedLanguageModel(electra_tf.Encoder(network.shape))
@@ -122,37 +121,19 @@ def test_logits_are_those_of_the_golden_rows_and_none_of_spare_rows(ours):
     assert (tf.nn.softmax(logits)[..., len(ENTRIES) :].numpy() == 0).all()
 
 
-@pytest.mark.parametrize("number", [1, 4, 700])
-def test_ids_are_those_of_the_other_library_with_two_exchanged(number, tmp_path):
-    cases = json.loads((ALL_GOLDEN / "tokenization.json").read_text())
-    texts = {case["text"] for case in cases if "[" not in case["text"]}
-    texts = [f"{a} {b}" for a in sorted(texts) for b in sorted(texts)]
-    texts = texts[:: len(texts) // 50][:50]
-    lines = (ALL_GOLDEN / "vocab.txt").read_text().rstrip("\n").split("\n")
-    lines.insert(number, lines.pop(0))
-    (tmp_path / "vocab.txt").write_text("".join(f"{line}\n" for line in lines))
-    theirs = BertWordPieceTokenizer(str(tmp_path / "vocab.txt"))
-    vocabulary = Vocabulary.read(tmp_path / "vocab.txt", pad_anywhere=True)
-    settings = TokenizationConfig(pad_id=vocabulary.pad_id, max_word_characters=100)
-    tokenizer = WordPieceTokenizer(vocabulary, settings)
-    exchanged = {0: number, number: 0}
-    ids = [tokenizer.encode(text) for text in texts]
-    ids = [[exchanged.get(i, i) for i in row] for row in ids]
-    assert ids == [theirs.encode(t, add_special_tokens=False).ids for t in texts]
-    assert tokenizer.original_text == (tmp_path / "vocab.txt").read_text()
-    assert tokenizer.original_ids == theirs.get_vocab()
-
-
 def test_pad_anywhere_survives_training_of_a_classifier(theirs, tmp_path):
     source = theirs / "discriminator"
     model = electra_tf.TextClassifier.from_preset(
         source, 2, settings=electra_tf.FinetuningConfig(data=DataConfig(max_length=16))
     )
     table = next(array for name, array in tensors_of(source).items() if TABLE in name)
-    np.testing.assert_array_equal(model.encoder.embeddings.word_embeddings[0], table[4])
+    np.testing.assert_array_equal(model.encoder.embeddings.word_embeddings, table)
     model.save(tmp_path / "model.keras")
     model = electra_tf.load_model(tmp_path / "model.keras")
-    assert model.tokenizer.settings.pad_id == 4
+    assert model.tokenizer(["a"], max_length=8)["token_ids"].shape == (1, 3)
+    padded = model.tokenizer(["a", "a a"])
+    assert padded["token_ids"][0, 3:].tolist() == [4]
+    assert padded["padding_mask"][0].tolist() == [1, 1, 1, 0]
     target = tmp_path / "garden"
     convert_checkpoint(
         tmp_path / "model.keras", target, "model_garden", drop_head=True, force=True
@@ -161,10 +142,18 @@ def test_pad_anywhere_survives_training_of_a_classifier(theirs, tmp_path):
     assert (target / "vocab.txt").read_bytes() == expected
 
 
-def test_a_vocabulary_alone_must_begin_with_pad(theirs):
-    file = str(theirs / "discriminator" / "vocab.txt")
-    with pytest.raises(InputError, match=r"\[PAD\].*line 5.*electra-tf convert"):
-        electra_tf.TextClassifier.from_preset("tiny", 2, vocabulary=file)
+def test_records_of_a_vocabulary_with_pad_anywhere(theirs, tmp_path):
+    (tmp_path / "text.txt").write_text("\n".join(ENTRIES[5:]))
+    vocabulary = Vocabulary.read(theirs / "discriminator" / "vocab.txt")
+    data = tmp_path / "records"
+    tiny.build_records(tmp_path / "text.txt", data, vocabulary, max_length=64)
+    records = electra_tf.open_records(
+        str(data), max_length=64, tokenizer=WordPieceTokenizer(vocabulary)
+    )
+    batches = electra_tf.training_batches(records, InputConfig(batch_size=1))
+    (batch,) = batches.take(1)
+    padding = batch.input_ids_BL[batch.input_mask_BL == 0]
+    assert set(padding.numpy()) == {4}
 
 
 def test_a_vocabulary_in_place_of_the_sources_own(theirs, tmp_path):
@@ -173,7 +162,6 @@ def test_a_vocabulary_in_place_of_the_sources_own(theirs, tmp_path):
     file.write_text(own.replace(ENTRIES[20], "another"))
     model = tiny.networks(theirs / "discriminator", file)
     assert "another" in model.tokenizer.vocabulary.ids
-    assert model.tokenizer.settings.pad_id == 4
     file.write_text(own + "".join(f"more{n}\n" for n in range(SPARE + 1)))
     with pytest.raises(InputError, match=r"40 rows.*41 entries"):
         tiny.networks(theirs / "discriminator", file)
