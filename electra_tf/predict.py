@@ -11,7 +11,6 @@ input first. Each line or record has the `id` of its input record.
 """
 
 from electra_tf import cli, model_names
-from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
 from electra_tf.tasks.data.files import check_input_file, print_note
 
@@ -49,20 +48,12 @@ def main() -> None:
             from electra_tf.tasks import registry
             from electra_tf.tasks.load import load
             from electra_tf.tasks.predictions import predict_items
-            from electra_tf.tasks.task_data import reading_for
         found = sources.open_source(FLAGS.model)
         model = load(found)
         task = registry.of(model)
-        names = ("text_columns", "choice_columns")
-        given = {name: tuple(FLAGS[name].value) for name in names if FLAGS[name].value}
-        if FLAGS.missing_text:
-            given["missing_text"] = FLAGS.missing_text
-        for name in {"choice_columns", "missing_text"} & given.keys():
-            if name not in task.columns_for(model):
-                kind = type(model).__name__
-                raise InputError(f"--{name} has no effect on a {kind}")
-        stored = task.stored_columns(found.task, model)
-        reading = reading_for(model, stored, given, print_note)
+        names = "text_columns", "choice_columns", "missing_text"
+        flags = {name: FLAGS[name].value for name in names}
+        reading = task.reading(model, found.task, flags, print_note, names[:1])
         items = task.inputs(model, source, reading)
         lines = predict_items(model, items, FLAGS.format, FLAGS.nbest)
         cli.write_lines(lines, output)

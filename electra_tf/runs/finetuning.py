@@ -128,28 +128,8 @@ def run_task(
 ) -> list[Trial]:
     """Fine-tune and evaluate on one task; write the scores."""
     declaration = named(name)
-    scale = declaration.models[0].rate_scale
-    defaults = default_settings(pretrained, scale)
-    published = declaration.published.get(name, {})
-    if "max_length" in published:
-        defaults["data.max_length"] = longest(pretrained, published["max_length"])
-    if is_published(pretrained) and "epochs" in published:
-        defaults["training.epochs"] = published["epochs"]
-    settings = make_config(defaults)
-    kind = declaration.models[0].kind
-    print(f"{name}: {describe_settings(pretrained, settings, defaults, kind)}")
-    for line in precision_hints(settings.training.precision):
-        print(line)
-    length, trained = settings.data.max_length, pretrained.trained_length
-    # Above `max_positions`, the rows of the position table, an error follows.
-    if trained is not None and trained < length <= pretrained.shape.max_positions:
-        print(
-            f"warning: the encoder was trained on records of {trained} positions, and "
-            f"data.max_length is {length}: the rows of its position table for later "
-            "positions have their initial values. Set data.max_length="
-            f"{trained}, or pre-train with longer records.",
-            file=sys.stderr,
-        )
+    settings = _settings(name, pretrained, make_config)
+    _warn_of_length(settings, pretrained)
     os.makedirs(output, exist_ok=True)
     reading = Reading(settings.data, print, pretrained.tokenizer)
     task = declaration.training_data(name, data, reading)
@@ -162,15 +142,46 @@ def run_task(
     print(format_summary(done, name))
     if line := describe_better_epoch(best, settings.training.keep):
         print(f"{name}: {line}")
-    results = {  # JSON has no infinity and no NaN
+    scores = {  # JSON has no infinity and no NaN
         score: {
             n: v if math.isfinite(v) else None for n, v in summary(done, score).items()
         }
         for score in done[0].scores
     }
-    report = {"task": name, "scores": results}
+    report = {"task": name, "scores": scores}
     report |= {"best_trial": best.number, "classes": classes}
     path = os.path.join(output, RESULTS)
     with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
         json.dump(report, file, indent=1, ensure_ascii=False)
     return done
+
+
+def _settings(
+    name: str, pretrained: PretrainedEncoder, make_config: MakeConfig
+) -> FinetuningConfig:
+    """Return the settings of a task, completed by defaults, and print them."""
+    declaration = named(name)
+    model, published = declaration.models[0], declaration.published.get(name, {})
+    defaults = default_settings(pretrained, model.rate_scale)
+    if "max_length" in published:
+        defaults["data.max_length"] = longest(pretrained, published["max_length"])
+    if is_published(pretrained) and "epochs" in published:
+        defaults["training.epochs"] = published["epochs"]
+    settings = make_config(defaults)
+    line = describe_settings(pretrained, settings, defaults, model.kind)
+    print("\n".join([f"{name}: {line}", *precision_hints(settings.training.precision)]))
+    return settings
+
+
+def _warn_of_length(settings: FinetuningConfig, pretrained: PretrainedEncoder) -> None:
+    """Warn of inputs that are longer than those of pre-training."""
+    length, trained = settings.data.max_length, pretrained.trained_length
+    # Above `max_positions`, the rows of the position table, an error follows.
+    if trained is not None and trained < length <= pretrained.shape.max_positions:
+        print(
+            f"warning: the encoder was trained on records of {trained} positions, and "
+            f"data.max_length is {length}: the rows of its position table for later "
+            "positions have their initial values. Set data.max_length="
+            f"{trained}, or pre-train with longer records.",
+            file=sys.stderr,
+        )

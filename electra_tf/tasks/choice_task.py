@@ -124,13 +124,10 @@ def _resolve(splits: Mapping[str, Split]) -> dict[str, Split]:
     for name, split in splits.items():
         targets = split.targets and []
         for index, (position, text) in enumerate(split.targets or ()):
+            meanings = {position, text} - {None}
             if only_texts != only_positions:
-                number = text if only_texts else position
-            elif None in (position, text):
-                number = text if position is None else position
-            elif position == text:
-                number = text
-            else:
+                meanings = {text if only_texts else position}
+            if len(meanings) > 1:
                 choices = split.items[index].choices
                 raise data_error(
                     split.source,
@@ -141,7 +138,7 @@ def _resolve(splits: Mapping[str, Split]) -> dict[str, Split]:
                     "write numbers from 0, letters (A, B, ...) or texts, whichever "
                     "cannot be mistaken for another choice",
                 )
-            targets.append(str(number))
+            targets.append(str(meanings.pop()))
         resolved[name] = dataclasses.replace(split, targets=targets)
     return resolved
 

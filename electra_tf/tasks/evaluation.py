@@ -11,9 +11,10 @@ from electra_tf.tasks import registry
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.data.duplicates import text_hashes
 from electra_tf.tasks.data.files import Notify, print_note
+from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.input_warnings import InputCounter
 from electra_tf.tasks.score import ScoredSplit
-from electra_tf.tasks.task_data import Labelled, reading_for
+from electra_tf.tasks.task_data import Labelled
 from electra_tf.tasks.text_model import TextModel
 
 
@@ -32,19 +33,8 @@ def evaluate_model(
     split, scores by name, with the split's as prefix if there are several, the reports
     of `classes`, and the `threshold` of the model's decisions, where there are any.
     """
-    given = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in (columns or {}).items()
-        if value
-    }
     declaration = registry.of(model)
-    known = declaration.columns_for(model)
-    if wrong := [f"--{name}" for name in given if name not in known]:
-        raise InputError(
-            f"{', '.join(wrong)} has no effect on a {type(model).__name__}"
-        )
-    stored = declaration.stored_columns(task, model)
-    reading = reading_for(model, stored, given, log)
+    reading = declaration.reading(model, task, columns or {}, log)
     found = declaration.labelled_data(model, task, data, reading)
     if not found.splits:
         raise InputError(f"{data!r} must have labels, and has none")
@@ -61,7 +51,14 @@ def evaluate_model(
                 f"{len(part):,} examples of {split}, which are scored too: scores of "
                 "new texts may be lower"
             )
-    scored = {name: _scored(model, found, name, log) for name in found.splits}
+    scored = {}
+    for split, part in found.splits.items():
+        examples = model.examples(part.items)
+        scored[split] = one = score_split(model, found, split, examples)
+        for line in InputCounter(model, examples).lines(split):
+            log(line)
+        if one.degenerate:
+            log(f"DEGENERATE: the model {one.degenerate} on {split}")
     for split, one in scored.items():
         prefix = f"{split}_" if len(scored) > 1 else ""
         for key, value in one.scores.items():
@@ -69,6 +66,16 @@ def evaluate_model(
     classes = {split: one.classes for split, one in scored.items()}
     classes = {split: rates for split, rates in classes.items() if rates}
     return report | ({"classes": classes} if classes else {}), scored
+
+
+def score_split(
+    model: TextModel, data: Labelled, name: str, examples: EncodedExamples
+) -> ScoredSplit:
+    """Predict for a split, whose examples are given."""
+    task, split = registry.of(model), data.splits[name]
+    outputs = model.outputs_of(examples)
+    details = model.decode_details(split.items, examples, outputs)
+    return ScoredSplit(task, model, split, details, data.metrics, data.bounds)
 
 
 def format_report(report: Mapping[str, Any]) -> str:
@@ -81,15 +88,3 @@ def format_report(report: Mapping[str, Any]) -> str:
     for name, classes in report.get("classes", {}).items():
         lines += [f"{name}:", format_class_report(classes)]
     return "\n".join(lines)
-
-
-def _scored(model: TextModel, data: Labelled, name: str, log: Notify) -> ScoredSplit:
-    task, split = registry.of(model), data.splits[name]
-    examples = model.examples(split.items)
-    for line in InputCounter(model, examples).lines(name):
-        log(line)
-    details = model.decode_details(split.items, examples, model.outputs_of(examples))
-    scored = ScoredSplit(task, model, split, details, data.metrics, data.bounds)
-    if scored.degenerate:
-        log(f"DEGENERATE: the model {scored.degenerate} on {name}")
-    return scored

@@ -125,36 +125,19 @@ def score_spans(gold: Tags, predicted: Tags) -> dict[str, Any]:
     marks = [{tag[:1] for tags in side for tag in tags} for side in (gold, predicted)]
     if (marks[1] - marks[0]) & {"E", "S"}:
         gold = [to_scheme(tags) for tags in gold]
-    pairs = _tag_pairs(gold, predicted)
+    kinds = sorted(counts[0] | counts[1])
     return {
         **_rates(*(count.total() for count in counts)),
-        "accuracy": _percent(sum(a == b for a, b in pairs), len(pairs)),
-        "types": _rates_by_type(*counts),
+        "accuracy": tag_accuracy(gold, predicted),
+        "types": {kind: _rates(*(count[kind] for count in counts)) for kind in kinds},
     }
 
 
-def score_tokens(gold: Tags, predicted: Tags) -> dict[str, Any]:
+def tag_accuracy(gold: Tags, predicted: Tags) -> float:
     """Compute the accuracy of tags of single words, such as parts of speech."""
-    pairs = _tag_pairs(gold, predicted)
-    correct = Counter(a for a, b in pairs if a == b)
-    counts = Counter(a for a, _ in pairs), Counter(b for _, b in pairs), correct
-    return {
-        "accuracy": _percent(correct.total(), len(pairs)),
-        "tokens": len(pairs),
-        "types": _rates_by_type(*counts),
-    }
-
-
-def _tag_pairs(gold: Tags, predicted: Tags) -> list[tuple[str, str]]:
     sentences = zip(gold, predicted, strict=True)
-    return [pair for sides in sentences for pair in zip(*sides, strict=True)]
-
-
-def _rates_by_type(gold: Counter, predicted: Counter, correct: Counter) -> dict:
-    return {
-        kind: _rates(gold[kind], predicted[kind], correct[kind])
-        for kind in sorted(gold | predicted)
-    }
+    pairs = [pair for sides in sentences for pair in zip(*sides, strict=True)]
+    return _percent(sum(a == b for a, b in pairs), len(pairs))
 
 
 def _rates(gold: int, predicted: int, correct: int) -> dict[str, float | int]:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from electra_tf.tasks.data.files import print_note
 from electra_tf.tasks.data.table import cell_text
 from electra_tf.tasks.input_warnings import InputCounter
 from electra_tf.tasks.score import ScoredSplit
-from electra_tf.tasks.task import Item
+from electra_tf.tasks.task import Item, Task
 from electra_tf.tasks.text_model import TextModel
 
 _CHUNK_ITEMS = 1024
@@ -30,17 +29,21 @@ def predict_items(
 ) -> Iterator[str]:
     """Yield the lines of predictions, computed for chunks of 1024 items.
 
-    A table has the columns of the input, then those of the predictions. If the items
-    have ids, a line of text begins with the id and a tab, and a JSON object has `id`;
-    of labelled items it also has the texts and `gold`.
+    A table has the columns of the input, or its texts and `gold`, then those of the
+    predictions. If the items have ids, a line of text begins with the id and a tab, and
+    a JSON object has `id`; of labelled items it also has the texts and `gold`.
     """
     task = registry.of(model)
     _check_nbest(model, task.has_nbest, output_format, nbest)
     counter = InputCounter(model)
     predicted = _predicted(model, items, counter)
     if output_format in _TABLES:
-        rows = (task.rows(model, *one) for one in predicted)
-        yield from _table(itertools.chain.from_iterable(rows), output_format)
+        rows = (
+            _beside(task, item, row)
+            for index, item, details in predicted
+            for row in task.rows(model, index, item, details, item.columns is None)
+        )
+        yield from _table(rows, output_format)
     for _, item, details in predicted:
         if output_format == "jsonl":
             record = task.record(model, item.value, details)
@@ -122,32 +125,30 @@ def csv_lines(model: TextModel, splits: Mapping[str, ScoredSplit]) -> Iterator[s
 
     Columns are those of the table that the split is from, or the texts, then `gold`,
     `prediction`, the probabilities, `place` (FILE:LINE) if it is known, and `split` if
-    there are several. A column of the table with one of these names is `input_NAME`.
+    there are several.
     """
-    task = registry.of(model)
     has_places = any(one.split.lines is not None for one in splits.values())
 
     def rows() -> Iterator[dict[str, Any]]:
         for name, one in splits.items():
-            split = one.split
+            split, places = one.split, one.split.places
             columns = zip(split.items, split.targets, one.details, strict=True)
-            places = split.places
             for index, (value, gold, details) in enumerate(columns):
+                item = Item(value, gold, split.columns_of(index))
                 more = {"split": name} if len(splits) > 1 else {}
                 if has_places:
                     more["place"] = places[index] if places else ""
-                own = split.columns_of(index)
-                for cells in task.rows(model, index, Item(value, gold), details):
-                    if own is not None:
-                        texts = task.texts(value)
-                        added = {n: c for n, c in cells.items() if n not in texts}
-                        cells = _beside(own, added | more)
-                    yield {**cells, **more}
+                for row in one.task.rows(model, index, item, details, True):
+                    yield _beside(one.task, item, row | more)
 
     return _table(rows(), "csv")
 
 
-def _beside(own: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of a table with others, whose names it may have."""
+def _beside(task: Task, item: Item, added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of an item, or its texts, with others after them.
+
+    A column of the item with the name of another one is `input_NAME`.
+    """
+    own = task.texts(item.value) if item.columns is None else item.columns
     names = {name: f"input_{name}" if name in added else name for name in own}
     return {names[name]: cell_text(v) for name, v in own.items()} | dict(added)

@@ -21,7 +21,7 @@ from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.schemes import Span
 from electra_tf.tasks.data.span_records import CharacterSpan, to_character_spans
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.data.table import cell_text, read
+from electra_tf.tasks.data.table import read
 from electra_tf.tasks.labels import unknown_name
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.task import (
@@ -146,13 +146,17 @@ class TagTask(Task):
         return {}
 
     def rows(
-        self, model: TokenClassifier, index: int, item: Item, details: TaggedWords
+        self,
+        model: TokenClassifier,
+        index: int,
+        item: Item,
+        details: TaggedWords,
+        has_gold: bool,
     ) -> list[dict[str, Any]]:
         """Return a row for each word, with the probabilities of the learned tags."""
         sentence, rows = conll.as_sentence(item.value), []
-        more = {} if item.id is None else {ID: cell_text(item.id)}
         for number, word in enumerate(sentence.words):
-            row: dict[str, Any] = {**more, "sentence": index, "word": word}
+            row: dict[str, Any] = {"sentence": index, "word": word}
             if sentence.offsets:
                 row["start"], row["end"] = sentence.offsets[number]
             if item.gold is not None:
@@ -170,10 +174,10 @@ class TagTask(Task):
 
     def scores(self, scored: ScoredSplit) -> dict[str, float]:
         """Compute the scores of conlleval, or the accuracy of tags."""
-        has_spans = schemes.is_span_scheme(scored.model.tags)
-        score = metrics.score_spans if has_spans else metrics.score_tokens
-        scores = score(scored.split.targets, scored.predictions)
-        return float_scores(scores, scored.metrics)
+        sides = scored.split.targets, scored.predictions
+        if schemes.is_span_scheme(scored.model.tags):
+            return float_scores(metrics.score_spans(*sides), scored.metrics)
+        return {"accuracy": metrics.tag_accuracy(*sides)}
 
     def class_report(self, scored: ScoredSplit) -> ClassReport:
         """Return the scores of each type of span, or of each tag."""

@@ -17,6 +17,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import metrics
 from electra_tf.tasks.class_report import ClassReport, class_report
 from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
+from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.splits import texts_of
 from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.score import Mistake, ScoredSplit
@@ -94,6 +95,27 @@ class Task:
         """Read a file, or dev and test of a folder, for a model of a task's name."""
         kind = type(model).__name__
         raise InputError(f"a {kind} is scored in Python, as it is a class of your own")
+
+    def reading(
+        self,
+        model: "TextModel",
+        name: str | None,
+        flags: Mapping[str, Any],
+        notify: Notify,
+        known: Sequence[str] = (),
+    ) -> Reading:
+        """Return how files are read for a model: as in training, apart from flags."""
+        given = {
+            flag: tuple(value) if isinstance(value, list) else value
+            for flag, value in flags.items()
+            if value
+        }
+        wrong = given.keys() - {*self.columns_for(model), *known}
+        if wrong:
+            names = ", ".join(f"--{flag}" for flag in given if flag in wrong)
+            raise InputError(f"{names} has no effect on a {type(model).__name__}")
+        settings = dataclasses.replace(self.stored_columns(name, model), **given)
+        return Reading(settings, notify, model.tokenizer, given)
 
     def stored_columns(self, name: str | None, model: "TextModel") -> DataConfig:
         """Return settings with the columns that a model was trained with."""
@@ -196,26 +218,13 @@ class Task:
         return {"prediction": prediction, **probability_cells(names, values)}
 
     def rows(
-        self, model: "TextModel", index: int, item: Item, details: Any
+        self, model: "TextModel", index: int, item: Item, details: Any, has_gold: bool
     ) -> list[dict[str, Any]]:
-        """Return the rows of a table for an item, the prediction at their end.
-
-        An item without the columns of a file has those of its texts, and `gold`.
-        """
-        if item.columns is not None:  # as labels are read
-            columns = {name: cell_text(cell) for name, cell in item.columns.items()}
-        else:
-            columns = self.texts(item.value)
-            if item.gold is not None:
-                columns["gold"] = self.cell(model, self.gold(item))
+        """Return the rows of a table for an item, beside its own columns."""
         cells = self.cells(model, self.record(model, item.value, details))
-        if both := columns.keys() & cells.keys():
-            raise InputError(
-                f"the input must not have the columns {format_list(sorted(both))}, "
-                "which those of the predictions would replace; rename them, or pass "
-                "--format=jsonl"
-            )
-        return [{**columns, **cells}]
+        if has_gold and item.gold is not None:
+            cells = {"gold": self.cell(model, self.gold(item)), **cells}
+        return [cells]
 
     # Scores.
 

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -30,17 +29,6 @@ class Reading:
     tokenizer: WordPieceTokenizer | None = None
     """Splits texts with spans of characters into words; None: BERT's rules."""
     given: Collection[str] = ()  # settings that replace those of a trained model
-
-
-def reading_for(
-    model: TextModel,
-    stored: DataConfig,
-    given: Mapping[str, Any],
-    notify: Notify,
-) -> Reading:
-    """Return how files are read for a model: as stored, apart from `given` settings."""
-    settings = dataclasses.replace(stored, **given)
-    return Reading(settings, notify, model.tokenizer, given)
 
 
 @dataclasses.dataclass(frozen=True)

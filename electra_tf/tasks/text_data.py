@@ -22,8 +22,6 @@ from electra_tf.tasks.task_data import UNBOUNDED, Reading, TaskData, format_coun
 from electra_tf.text.data_errors import data_error
 from electra_tf.text.rows import READERS, RECORDS_REMEDY
 
-_Errors = dict[int, tuple[str, str]]  # kind and detail by index of the row
-
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
@@ -38,93 +36,93 @@ class Columns:
     def read(self, table: Table, is_labelled: bool = True) -> Split:
         """Return the texts and targets of a table."""
         table.require((*self.texts, *[self.target] * is_labelled))
-        bad: _Errors = {}
-        columns = [_texts(name, table.columns[name], bad) for name in self.texts]
+        columns = [_texts(table, name) for name in self.texts]
         items = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        targets = None
-        if is_labelled:
-            targets = self._targets(table.columns[self.target], bad)
-        if bad:
-            index = min(bad)
-            raise data_error(table.source, table.lines[index], *bad[index])
+        targets = self._targets(table) if is_labelled else None
         return Split(items, targets, table.source, table.lines, table)
 
-    def _targets(self, cells: Sequence[Any], bad: _Errors) -> list[Any]:
-        """Return the targets of a column; each different text is parsed once."""
+    def _targets(self, table: Table) -> list[Any]:
+        """Return the targets of a table; each different text is parsed once."""
+        cells = table.columns[self.target]
         texts = list(map(cell_text, cells))
-        different = dict.fromkeys(texts)
         has_lists = self.separator is not None and any(
-            label_names.parse_list(text) is not None for text in different
+            label_names.parse_list(text) is not None for text in set(texts)
         )
-        parsed = {text: self._parse(text, has_lists) for text in different}
-        wrong = {text for text, (_, kind, _) in parsed.items() if kind}
-        if not {type(cell) for cell in cells}.isdisjoint((list, dict)):
-            for index, cell in enumerate(cells):
-                is_set = self.separator and label_names.parse_list(texts[index])
-                if isinstance(cell, list | dict) and not isinstance(is_set, list):
-                    detail = ", no class or list of names of classes"
-                    detail = texts[index][:60] + detail * (self.bounds is None)
-                    bad.setdefault(index, ("a nested value", self._is(detail)))
-        for index, text in enumerate(texts if wrong else ()):
-            if text in wrong:
-                _, kind, detail = parsed[text]
-                bad.setdefault(index, (kind, self._is(detail)))
-        return [parsed[text][0] for text in texts]
+        parsed: dict[str, Any] = {}
+        for index, (cell, text) in enumerate(zip(cells, texts, strict=True)):
+            if text in parsed:
+                continue
+            try:
+                parsed[text] = self._parse(cell, text, has_lists)
+            except ValueError as error:
+                kind, detail = error.args
+                raise _cell_error(table, index, self.target, kind, detail) from error
+        return [parsed[text] for text in texts]
 
-    def _is(self, detail: str) -> str:
-        return f"{self.target!r} is {detail}"
-
-    def _parse(self, text: str, has_lists: bool) -> tuple[Any, str, str]:
-        """Return the target that a text stands for, and kind and detail of an error.
+    def _parse(self, cell: Any, text: str, has_lists: bool) -> Any:
+        """Return the target of a cell; ValueError: the kind and detail of an error.
 
         `has_lists`: whether other cells are lists, so that a broken one is no name.
         """
+        names = None if self.separator is None else label_names.parse_list(text)
+        if isinstance(cell, list | dict) and names is None:
+            detail = ", no class or list of names of classes" * (self.bounds is None)
+            raise ValueError("a nested value", text[:60] + detail)
         if self.bounds is not None:
             return self._score(text)
         if self.separator is None:
-            names = (text.strip(),)
-            value: Any = names[0]
-        else:
-            names = label_names.parse_list(text)
-            if names is None and has_lists and label_names.is_like_list(text):
-                return (), "a broken list", f"{text!r:.60}; write it as ['a', 'b']"
-            names = text.split(self.separator) if names is None else names
-            names = [name.strip() for name in names]
-            value = names = tuple(dict.fromkeys(filter(None, names)))
-        for name in names:
-            if not name:
-                return value, "no label", repr(text)
-            if label_names.has_half_surrogate(name):
-                return value, "half of a surrogate pair", ascii(name)
-            if self.labels is not None and name not in self.labels:
-                detail = label_names.unknown_name(name, self.labels)
-                detail += f", in {text!r:.60}" * (self.separator is not None)
-                return value, "an unknown label", detail
-        return value, "", ""
+            return self._known(text.strip(), text)
+        if names is None and has_lists and label_names.is_like_list(text):
+            raise ValueError("a broken list", f"{text!r:.60}; write it as ['a', 'b']")
+        names = text.split(self.separator) if names is None else names
+        names = filter(None, map(str.strip, names))
+        return tuple(self._known(name, text) for name in dict.fromkeys(names))
 
-    def _score(self, text: str) -> tuple[float, str, str]:
+    def _known(self, name: str, text: str) -> str:
+        """Return a name of a cell's text, if it can be that of a class."""
+        if not name:
+            raise ValueError("no label", repr(text))
+        if label_names.has_half_surrogate(name):
+            raise ValueError("half of a surrogate pair", ascii(name))
+        if self.labels is not None and name not in self.labels:
+            detail = label_names.unknown_name(name, self.labels)
+            detail += f", in {text!r:.60}" * (self.separator is not None)
+            raise ValueError("an unknown label", detail)
+        return name
+
+    def _score(self, text: str) -> float:
         try:
             score = float(text)
         except ValueError:
-            return np.nan, "no number", repr(text)
+            raise ValueError("no number", repr(text)) from None
         if not np.isfinite(score):
-            return score, "no finite number", repr(text)
+            raise ValueError("no finite number", repr(text))
         low, high = self.bounds
-        is_bad = not low <= score <= high
-        detail = f"{text!r}; scores are from {low:g} to {high:g}"
-        return score, "a score out of range" * is_bad, detail
+        if not low <= score <= high:
+            detail = f"{text!r}; scores are from {low:g} to {high:g}"
+            raise ValueError("a score out of range", detail)
+        return score
 
 
-def _texts(name: str, cells: Sequence[Any], bad: _Errors) -> Sequence[str]:
+def _texts(table: Table, name: str) -> Sequence[str]:
     """Return a column of texts."""
+    cells = table.columns[name]
     if {type(cell) for cell in cells} == {str}:
         return cells
     for index, cell in enumerate(cells):
         if isinstance(cell, list | dict):
-            detail = f"{name!r} is {cell_text(cell):.60}"
+            detail = f"{cell_text(cell):.60}"
             detail += f"; {RECORDS_REMEDY}" * (len(cells) == 1)
-            bad.setdefault(index, ("a nested value", detail))
+            raise _cell_error(table, index, name, "a nested value", detail)
     return list(map(cell_text, cells))
+
+
+def _cell_error(
+    table: Table, index: int, name: str, kind: str, detail: str
+) -> InputError:
+    """Return the error of a cell."""
+    detail = f"{name!r} is {detail}"
+    return data_error(table.source, table.lines[index], kind, detail)
 
 
 # Training.

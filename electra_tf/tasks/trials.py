@@ -38,6 +38,7 @@ from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import registry
 from electra_tf.tasks.data.duplicates import text_hashes
 from electra_tf.tasks.defaults import default_epochs, describe_epochs
+from electra_tf.tasks.evaluation import score_split
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.input_warnings import InputCounter
 from electra_tf.tasks.optimizer import int_value
@@ -368,50 +369,55 @@ class Trials:
         return Trial(number, seed, scores, degenerate, checkpoint.history, seconds)
 
     def _initial_model(self, seed: int) -> TextModel:
-        """Return the compiled model with initial weights, created only once."""
+        """Return the compiled model with initial weights, created only once.
+
+        Another model would compile a step for each length of batches again.
+        """
         if self._model is not None:
             used = self._used_rows
             self._model.reinitialize(used.start if used else self._start, seed)
             return self._model
-        training, task = self._settings.training, self._task
         # Under a strategy, Keras distributes batches through a data set of its own,
         # whose autotuning delays the end of each pass by seconds.
         single = self._devices.num_replicas_in_sync == 1
         with contextlib.nullcontext() if single else self._devices.scope():
-            has_used_rows = self._can_use_rows()
-            start = UsedRows(self._start).start if has_used_rows else self._start
-            model = task.model(start, settings=self._settings, seed=seed)
-            self._examples = {
-                name: task.training_examples(model)
-                if name == "train"
-                else model.examples(split.items)
-                for name, split in task.splits.items()
-            }
-            if has_used_rows:
-                self._used_rows = UsedRows(self._start, self._examples.values())
-                model = self._used_rows.model(model, seed)
-            train = self._examples["train"]
+            self._model = model = self._encode_and_create(seed)
+            train, training = self._examples["train"], self._settings.training
             model.pairs = train.pairs
-            batches = -(-len(train) // training.batch_size)
-            self._epoch_steps = batches
-            self._epochs = training.epochs or default_epochs(batches)
+            self._epoch_steps = -(-len(train) // training.batch_size)
+            self._epochs = training.epochs or default_epochs(self._epoch_steps)
             model.choose_dropout(self._epochs)
-            steps, depth = batches * self._epochs, model.shape.depth
+            steps, depth = self._epoch_steps * self._epochs, model.shape.depth
             model.compile(create_optimizer(self._settings.optimizer, steps, depth))
             model.optimizer.build(model.trainable_variables)
         self._log(
-            f"{task.name}: {len(train):,} training examples, "
-            f"{describe_epochs(batches, self._epochs)}, "
+            f"{self._task.name}: {len(train):,} training examples, "
+            f"{describe_epochs(self._epoch_steps, self._epochs)}, "
             f"dropout {model.shape.dropout:g}; "
-            + ", ".join(f"{n} {len(s):,}" for n, s in task.eval_splits.items())
+            + ", ".join(f"{n} {len(s):,}" for n, s in self._task.eval_splits.items())
         )
-        if task.label_counts:
-            self._log(f"train: {task.label_counts}")
+        if self._task.label_counts:
+            self._log(f"train: {self._task.label_counts}")
         for name, examples in self._examples.items():
             for line in InputCounter(model, examples).lines(name):
                 self._log(line)
-        self._model = model
         return model
+
+    def _encode_and_create(self, seed: int) -> TextModel:
+        """Encode all splits, and return a model with the rows that they use."""
+        task, has_used_rows = self._task, self._can_use_rows()
+        start = UsedRows(self._start).start if has_used_rows else self._start
+        model = task.model(start, settings=self._settings, seed=seed)
+        self._examples = {
+            name: task.training_examples(model)
+            if name == "train"
+            else model.examples(split.items)
+            for name, split in task.splits.items()
+        }
+        if not has_used_rows:
+            return model
+        self._used_rows = UsedRows(self._start, self._examples.values())
+        return self._used_rows.model(model, seed)
 
     def _can_use_rows(self) -> bool:
         """Return whether rows that no text uses are decayed and nothing else.
@@ -432,18 +438,9 @@ class Trials:
             self._log,
         )
 
-    def _scored(self, name: str) -> ScoredSplit:
-        """Predict for a split."""
-        model, task = self._model, self._task
-        split, examples = task.splits[name], self._examples[name]
-        outputs = model.outputs_of(examples)
-        details = model.decode_details(split.items, examples, outputs)
-        facts = task.metrics, task.bounds
-        return ScoredSplit(registry.of(model), model, split, details, *facts)
-
     def _dev_scores(self) -> dict[str, float]:
         name = next(iter(self._task.eval_splits))
-        scores = self._scored(name).scores
+        scores = score_split(self._model, self._task, name, self._examples[name]).scores
         return {f"{name}_{metric}": value for metric, value in scores.items()}
 
     def _evaluate(
@@ -459,7 +456,8 @@ class Trials:
         for name, split in self._task.splits.items():
             if name == "train":
                 continue
-            one, path = self._scored(name), f"{folder}/{name}"
+            one = score_split(model, self._task, name, self._examples[name])
+            path = f"{folder}/{name}"
             if split.targets is not None:
                 if not scored:
                     declaration.tune(one)
