@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from electra_tf.serving.text_graph import WordTags
 from electra_tf.tasks.data.schemes import SCHEMES, as_span_tags, to_scheme
-from electra_tf.tasks.span_metric import GraphSpans
+from electra_tf.tasks.graph_spans import GraphSpans
 from electra_tf.tasks.token_classifier import find_entities, split_text
 from electra_tf.text.graph_tokenizer import WordOffsets
 from electra_tf.text.tokenizer import WordPieceTokenizer

@@ -17,7 +17,7 @@ from electra_tf.text.graph_tokenizer import WordOffsets, repeat_rows, substrings
 _WRITTEN = "IBE"
 
 
-class SpanWords(NamedTuple):
+class _SpanWords(NamedTuple):
     """Words of all texts, W, in relation to spans; all but `kind_W` are bool."""
 
     inside_W: tf.Tensor
@@ -27,10 +27,11 @@ class SpanWords(NamedTuple):
     kind_W: tf.Tensor  # int32, indices of types
 
 
-class SpanFinder:
-    """Finder of the spans of tags, by the rules of `schemes.conlleval_spans`."""
+class GraphSpans:
+    """Spans of the tags of a model, by the rules of `schemes.conlleval_spans`."""
 
-    def __init__(self, tags: Sequence[str]):
+    def __init__(self, tags: Sequence[str], scheme: str = schemes.BIOES):
+        self._tags, self._scheme = list(tags), scheme
         marks, kinds = zip(
             *map(schemes.split_tag, schemes.as_span_tags(tags)), strict=True
         )
@@ -38,40 +39,8 @@ class SpanFinder:
             np.array([mark in some for mark in marks])
             for some in (schemes.OUTSIDE_MARKS, schemes.BEGIN_MARKS, schemes.END_MARKS)
         )
-        self.kinds = sorted(set(kinds))
-        """Types of spans, sorted."""
-        self._kind_C = np.array([self.kinds.index(kind) for kind in kinds], np.int32)
-
-    def __call__(self, tag_W: tf.Tensor, is_start_W: tf.Tensor) -> SpanWords:
-        """Find the spans; none extends over a word that starts a text."""
-        inside_W = ~tf.gather(self._outside_C, tag_W)
-        kind_W = tf.gather(self._kind_C, tag_W)
-        same_W = ~is_start_W & inside_W & shifted(inside_W, 1)
-        same_W &= kind_W == shifted(kind_W, 1)
-        ended_W = shifted(tf.gather(self._ends_C, tag_W), 1)
-        continued_W = same_W & ~ended_W & ~tf.gather(self._begins_C, tag_W)
-        return SpanWords(
-            inside_W,
-            inside_W & ~continued_W,
-            inside_W & ~shifted(continued_W, -1),
-            same_W & ~continued_W,
-            kind_W,
-        )
-
-
-def shifted(values_W: tf.Tensor, by: int) -> tf.Tensor:
-    """Return the value of the word before (1) or after (-1) each word, else zero."""
-    zero = tf.zeros([1], values_W.dtype)
-    parts = [zero, values_W[:-1]] if by > 0 else [values_W[1:], zero]
-    return tf.concat(parts, 0)[: tf.size(values_W)]
-
-
-class GraphSpans:
-    """Spans of the tags of a model, by the rules of `schemes.conlleval_spans`."""
-
-    def __init__(self, tags: Sequence[str], scheme: str = schemes.BIOES):
-        self._tags, self._scheme = list(tags), scheme
-        self._finder = SpanFinder(tags)
+        self._kinds = sorted(set(kinds))
+        self._kind_C = np.array([self._kinds.index(kind) for kind in kinds], np.int32)
 
     def labels(self, words: WordTags) -> tf.Tensor:
         """Return the tag of each word in the scheme, strings [W]."""
@@ -82,10 +51,10 @@ class GraphSpans:
             "IOB2": (spans.first_W, False),
             "IOB1": (spans.follows_W, False),
             "IOE2": (False, spans.last_W),
-            "IOE1": (False, shifted(spans.follows_W, -1)),
+            "IOE1": (False, _shifted(spans.follows_W, -1)),
         }[self._scheme]
         mark_W = tf.where(is_b_W, 1, tf.where(is_e_W, 2, 0))
-        suffixes = [f"-{kind}" if kind else "" for kind in self._finder.kinds]
+        suffixes = [f"-{kind}" if kind else "" for kind in self._kinds]
         names = [schemes.OUTSIDE, *(mark + of for of in suffixes for mark in _WRITTEN)]
         index_W = 1 + spans.kind_W * len(_WRITTEN) + mark_W
         return tf.gather(tf.constant(names), tf.where(spans.inside_W, index_W, 0))
@@ -111,7 +80,7 @@ class GraphSpans:
         starts = rows.with_values(tf.boolean_mask(offsets.starts.values, first_W))
         ends = rows.with_values(tf.boolean_mask(offsets.ends.values, last_W))
         kind_N = tf.boolean_mask(spans.kind_W, first_W)
-        types = rows.with_values(tf.gather(tf.constant(self._finder.kinds), kind_N))
+        types = rows.with_values(tf.gather(tf.constant(self._kinds), kind_N))
         return {
             "types": types.to_tensor(),
             "starts": starts.to_tensor(-1),
@@ -121,7 +90,29 @@ class GraphSpans:
             "count": count_B,
         }
 
-    def _find(self, words: WordTags) -> SpanWords:
+    def _find(self, words: WordTags) -> _SpanWords:
         """Find the spans; none extends over two texts."""
-        is_start_W = tf.ragged.range(words.row_lengths_B).values == 0
-        return self._finder(words.tag_W, is_start_W)
+        tag_W, is_start_W = (
+            words.tag_W,
+            tf.ragged.range(words.row_lengths_B).values == 0,
+        )
+        inside_W = ~tf.gather(self._outside_C, tag_W)
+        kind_W = tf.gather(self._kind_C, tag_W)
+        same_W = ~is_start_W & inside_W & _shifted(inside_W, 1)
+        same_W &= kind_W == _shifted(kind_W, 1)
+        ended_W = _shifted(tf.gather(self._ends_C, tag_W), 1)
+        continued_W = same_W & ~ended_W & ~tf.gather(self._begins_C, tag_W)
+        return _SpanWords(
+            inside_W,
+            inside_W & ~continued_W,
+            inside_W & ~_shifted(continued_W, -1),
+            same_W & ~continued_W,
+            kind_W,
+        )
+
+
+def _shifted(values_W: tf.Tensor, by: int) -> tf.Tensor:
+    """Return the value of the word before (1) or after (-1) each word, else zero."""
+    zero = tf.zeros([1], values_W.dtype)
+    parts = [zero, values_W[:-1]] if by > 0 else [values_W[1:], zero]
+    return tf.concat(parts, 0)[: tf.size(values_W)]
