@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from electra_tf.config.ended_settings import drop_ended
 from electra_tf.config.fields import Positive, Seed, Share, section
 
 
@@ -27,9 +28,6 @@ class TokenizationConfig:
     keep_whole: tuple[str, ...] = ()
     """Entries that are found in a text before it is split, such as `[USER]`: they are
     neither split nor lower-cased."""
-    keep_whole_normalized: tuple[str, ...] = ()
-    """Like `keep_whole`, but compared with the text after case and accents are removed,
-    if these settings do so: added tokens of Hugging Face with `normalized: true`."""
 
     @property
     def strips_accents(self) -> bool:
@@ -45,12 +43,11 @@ class TokenizationConfig:
             "split_unspaced": "none",
             "max_word_characters": 200,
             "keep_whole": (),
-            "keep_whole_normalized": (),
         }
+        stored = dict(stored)
+        drop_ended({"tokenization": stored}, "the stored tokenizer")
         lists = {n: tuple(v) for n, v in stored.items() if isinstance(v, list)}
-        values = {**added, **stored, **lists}
-        values.pop("pad_id", None)  # ended: the vocabulary has it
-        return values
+        return {**added, **stored, **lists}
 
     def __str__(self) -> str:
         """Return a description such as `lower-cased, without accents`."""
@@ -58,7 +55,7 @@ class TokenizationConfig:
         accents = "without" if self.strips_accents else "with"
         split = ", unspaced scripts by characters"
         split = split if self.split_unspaced == "characters" else ""
-        whole = len(self.keep_whole) + len(self.keep_whole_normalized)
+        whole = len(self.keep_whole)
         kept = f", {whole:,} entries kept whole" if whole else ""
         limit = f", words of up to {self.max_word_characters} characters"
         limit = limit if self.max_word_characters != 200 else ""

@@ -19,6 +19,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "training.length_buckets": True,
     "records.duplicate_similarity": 0.8,
     "input.on_error": "stop",
+    "tokenization.keep_whole_normalized": [],
     "tokenization.pad_id": _ANY,  # the vocabulary has it
 }
 """Former default by dotted name, in the types of YAML."""

@@ -14,8 +14,7 @@ from electra_tf.text.vocab import CONTINUATION, UNKNOWN
 
 # Rows that BERT's vocabularies reserve for one's own words.
 _UNUSED = re.compile(r"\[unused\d+\]")
-_LISTS = ("keep_whole", "keep_whole_normalized")
-_FREE = ("max_word_characters", *_LISTS)
+_FREE = ("max_word_characters", "keep_whole")
 
 
 def check_vocabulary(
@@ -51,7 +50,7 @@ def _check_settings(
     differing = [
         f"{name} is {before[name]!r}, in the records {now[name]!r}" for name in before
         if (name not in _FREE and before[name] != now[name])
-        or (name in _LISTS and set(before[name]) - set(now[name]))
+        or (name == "keep_whole" and set(before[name]) - set(now[name]))
     ]  # fmt: skip
     if differing:
         raise InputError(

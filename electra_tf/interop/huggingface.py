@@ -17,7 +17,7 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import huggingface_config
-from electra_tf.interop.huggingface_config import OWN, SIZES
+from electra_tf.interop.huggingface_config import CONFIG, OWN, SIZES
 from electra_tf.interop.model import (
     Network,
     PretrainedModel,
@@ -35,8 +35,8 @@ from electra_tf.interop.tensor_files import (
     find_weights,
     read_tensors,
 )
-from electra_tf.text.huggingface_tokenizer import (
-    CONFIG,
+from electra_tf.text.tokenizer import WordPieceTokenizer
+from electra_tf.text.tokenizer_files import (
     STRIP_ACCENTS,
     TOKENIZER,
     TOKENIZER_CONFIG,
@@ -44,7 +44,6 @@ from electra_tf.text.huggingface_tokenizer import (
     WORD_LIMIT,
     fast_tokenizer,
 )
-from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import PAD, SPECIAL_TOKENS
 from electra_tf.training.checkpoint import folder_of, write_safetensors
 from electra_tf.untrusted_files import read_json
@@ -347,19 +346,18 @@ def write_tokenizer(
         "model_max_length": shape.max_positions,
         "tokenizer_class": "ElectraTokenizer",
     }
-    whole = (*settings.keep_whole, *settings.keep_whole_normalized)
-    if whole:  # as transformers 4 stores them
+    if settings.keep_whole:  # as transformers 4 stores them
         config["added_tokens_decoder"] = {
             str(ids[name]): {
                 **dict.fromkeys(("lstrip", "rstrip", "single_word"), False),
                 "content": name,
-                "normalized": name in settings.keep_whole_normalized,
+                "normalized": False,
                 "special": name in SPECIAL_TOKENS,
             }
-            for name in (*SPECIAL_TOKENS, *whole)
+            for name in (*SPECIAL_TOKENS, *settings.keep_whole)
         }
     _write_json(os.path.join(folder, TOKENIZER_CONFIG), config)
-    fast_tokenizer(settings, ids).save(os.path.join(folder, TOKENIZER))
+    fast_tokenizer(tokenizer).save(os.path.join(folder, TOKENIZER))
 
 
 def _write_json(path: str, value: Mapping[str, Any]) -> None:

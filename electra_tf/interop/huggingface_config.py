@@ -14,8 +14,8 @@ from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.model import read_shape
 from electra_tf.interop.names import Activation
-from electra_tf.text.huggingface_tokenizer import CONFIG
 
+CONFIG = "config.json"
 OWN = "electra_tf"  # key for this package's settings of a fine-tuned model
 SIZES = {
     "depth": "num_hidden_layers",

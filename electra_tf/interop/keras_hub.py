@@ -25,13 +25,12 @@ from electra_tf.interop.model import (
 )
 from electra_tf.interop.names import LAYOUTS
 from electra_tf.interop.tensor_files import check_finite
-from electra_tf.text.huggingface_tokenizer import CONFIG, TOKENIZER
 from electra_tf.text.tokenizer import WordPieceTokenizer
-from electra_tf.text.tokenizer_files import KERAS_HUB_VOCABULARY
+from electra_tf.text.tokenizer_files import KERAS_HUB_VOCABULARY, TOKENIZER
 from electra_tf.training.checkpoint import folder_of
 from electra_tf.untrusted_files import read_json
 
-WEIGHTS = "model.weights.h5"
+WEIGHTS, CONFIG = "model.weights.h5", "config.json"
 _METADATA = "metadata.json"
 # KerasHub registers both names; earlier versions, of KerasNLP, wrote the second.
 _BACKBONE, _KERAS_NLP = "keras_hub>ElectraBackbone", "keras_nlp>ElectraBackbone"

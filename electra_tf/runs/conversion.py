@@ -188,7 +188,7 @@ def _left_out(model: PretrainedModel, format: str) -> dict[str, str]:
         left_out[f"tokenization.split_unspaced: {settings.split_unspaced}"] = (
             f"{format} splits words at spaces alone: insert spaces beforehand"
         )
-    whole = (*settings.keep_whole, *settings.keep_whole_normalized)
+    whole = settings.keep_whole
     if whole and format != "huggingface":
         name = f"tokenization.keep_whole: {format_list(whole, 3)}"
         left_out[name] = f"{format} splits them as any text"

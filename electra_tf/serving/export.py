@@ -34,8 +34,7 @@ from electra_tf.serving.signatures import (
     select_signatures,
 )
 from electra_tf.storage.mirror import files_in
-from electra_tf.text.huggingface_tokenizer import TOKENIZER, write_json
-from electra_tf.text.records import VOCABULARY
+from electra_tf.text.tokenizer_files import TOKENIZER, VOCABULARY, write_json
 from electra_tf.training.disk_errors import reraise_full_disk
 
 ASSETS_EXTRA = "assets.extra"  # folder of vocabulary, labels, warm-up

@@ -1,9 +1,4 @@
-"""Find texts that are equal after the tokenizer's normalization.
-
-A hash of each text's bag of normalized characters selects a few candidates, and only
-these are normalized: NumPy adds a number for each character, while normalization would
-take longer than reading the texts.
-"""
+"""Find texts that are equal after the tokenizer's normalization."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -11,14 +6,11 @@ import numpy as np
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.text.normalization import CharacterTable
-from electra_tf.text.wordpieces import WholeEntries
+from electra_tf.text.wordpieces import WholeEntries, split_units
 
 Texts = str | tuple[str, ...]
 
-_CODES = 0x110000
-_COMMON = 0x2070  # alphabets, and the punctuation of texts in them
-_ROWS = 512  # texts that are hashed together, which fit in a cache
-_SEPARATOR = "\0"  # a character that normalization drops
+_CACHED_UNITS = 200_000
 
 
 def first_equals(texts: Sequence[Texts], settings: TokenizationConfig) -> np.ndarray:
@@ -28,81 +20,40 @@ def first_equals(texts: Sequence[Texts], settings: TokenizationConfig) -> np.nda
         texts: All single texts, or all tuples, which are equal if their texts are.
         settings: Options of normalization.
     """
-    first_N, hashes_N = np.arange(len(texts)), _hashes(texts, settings)
-    candidates = _with_repeated(hashes_N, first_N)
-    seen: dict[Texts, int] = {}
-    for index in candidates.tolist():
-        first_N[index] = seen.setdefault(texts[index], index)
-    different = candidates[first_N[candidates] == candidates]
-    repeated = _with_repeated(hashes_N, different).tolist()
-    normal: dict[tuple[str, ...], int] = {}
-    keys = normalized((texts[index] for index in repeated), settings)
-    for index, key in zip(repeated, keys, strict=True):
-        first_N[index] = normal.setdefault(key, index)
-    return first_N[first_N]
+    first: dict[tuple[str, ...], int] = {}
+    keys = enumerate(normalized(texts, settings))
+    return np.array([first.setdefault(key, index) for index, key in keys], np.int64)
 
 
 def normalized(
     texts: Iterable[Texts], settings: TokenizationConfig
 ) -> Iterator[tuple[str, ...]]:
     """Yield each text, or the texts of each tuple, after normalization."""
-    characters, whole = CharacterTable(settings), WholeEntries(settings)
+    whole, units = WholeEntries(settings), _NormalUnits(settings)
+
+    def normalize(text: str) -> str:
+        """Return the words of a text with spaces between them."""
+        words: list[str] = []
+        for part in whole.split(text):
+            if part.is_entry:
+                words.append(part.text)
+            else:
+                words += map(units.__getitem__, split_units(part.text, settings))
+        return " ".join(filter(None, words))
+
     for one in texts:
-        parts = one if isinstance(one, tuple) else (one,)
-        yield tuple(_normalize(part, characters, whole) for part in parts)
+        yield tuple(map(normalize, one if isinstance(one, tuple) else (one,)))
 
 
-def _normalize(text: str, characters: CharacterTable, whole: WholeEntries) -> str:
-    """Return the words of a text with spaces between them."""
-    words: list[str] = []
-    for part in whole.split(text):
-        if part.entry is None:
-            words += characters.words(part.text)
-        else:
-            words.append(part.entry)
-    return " ".join(words)
+class _NormalUnits(dict):
+    """Cache from unit (see `normalization.UNIT`) to its words with spaces between."""
 
+    def __init__(self, settings: TokenizationConfig):
+        super().__init__()
+        self._characters = CharacterTable(settings)
 
-def _with_repeated(hashes_N: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Return those of sorted indices whose hash another one has too, sorted."""
-    order = indices[np.argsort(hashes_N[indices])]
-    is_next_equal = np.diff(hashes_N[order]) == 0
-    is_repeated = np.zeros(len(order), bool)
-    is_repeated[1:] |= is_next_equal
-    is_repeated[:-1] |= is_next_equal
-    return np.sort(order[is_repeated])
-
-
-def _hashes(texts: Sequence[Texts], settings: TokenizationConfig) -> np.ndarray:
-    """Return the sum of the numbers of each text's normalized characters, uint64 [N].
-
-    Equal texts have equal sums, as normalization decides by single characters; a final
-    sigma, which it does not, has the number of a sigma.
-    """
-    characters = CharacterTable(settings)
-    number_of = np.random.default_rng(0).integers(2**64, size=_CODES, dtype=np.uint64)
-    number_of[ord("ς")] = number_of[ord("σ")]
-    sums = np.zeros(_CODES, np.uint64)
-    is_known = np.zeros(_CODES, bool)
-
-    def add(codes: Iterable[int]) -> None:
-        for code in codes:
-            normal = list(map(ord, characters[code].replace(" ", "")))
-            sums[code] = number_of[normal].sum() if normal else 0
-            is_known[code] = True
-
-    add(range(_COMMON))
-    hashes_N = np.empty(len(texts), np.uint64)
-    for start in range(0, len(texts), _ROWS):
-        rows = texts[start : start + _ROWS]
-        if not isinstance(rows[0], str):
-            rows = list(map(_SEPARATOR.join, rows))
-        joined = _SEPARATOR.join([*rows, ""])  # so that no row is empty
-        encoded = joined.encode("utf-32-le", "surrogatepass")
-        codes = np.frombuffer(encoded, np.uint32).astype(np.intp)  # as indices are
-        if codes.max() >= _COMMON and not is_known.take(codes).all():
-            add(np.unique(codes[~is_known[codes]]).tolist())
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows)) + 1
-        starts = np.cumsum(lengths) - lengths
-        hashes_N[start : start + _ROWS] = np.add.reduceat(sums.take(codes), starts)
-    return hashes_N
+    def __missing__(self, unit: str) -> str:
+        if len(self) >= _CACHED_UNITS:
+            self.clear()
+        self[unit] = words = " ".join(self._characters.words(unit))
+        return words

@@ -25,9 +25,8 @@ _CODES = 0x110000
 _BLOCK = 128
 _SELF = 0  # in a block: the character itself; NUL is always dropped, so 0 is unused
 _SPACE, _LETTER = ord(" "), ord("a")
-# Private characters, which no text keeps, enclose entries that are kept whole: one that
-# is found as it is lies between the first two, one of any case between the last two.
-_BEGIN, _MIDDLE, _END, _DROPPED = range(0x10FFF0, 0x10FFF4)
+# Private characters, which no text keeps, enclose entries that are kept whole.
+_BEGIN, _END, _DROPPED = range(0x10FFF0, 0x10FFF3)
 _MARKS = rf"[\x{{{_BEGIN:x}}}-\x{{{_END:x}}}]"
 
 
@@ -69,20 +68,16 @@ class GraphTokenizer(tf.Module):
         marks = range(_BEGIN, _DROPPED) if self._whole else ()
         self._final_sigma = final_sigma_pattern(marks) if settings.lower_case else ""
         block_of, splits, values = compile_table(
-            dataclasses.replace(settings, keep_whole=(), keep_whole_normalized=())
+            dataclasses.replace(settings, keep_whole=())
         )
         self._block_of = tf.constant(block_of)
         self._starts = tf.constant(splits[:-1], tf.int32)
         self._lengths = tf.constant(np.diff(splits), tf.int32)
         self._values = tf.constant(values)
         self._longest = int(np.diff(splits).max())
-        ids = dict(vocabulary.ids)
-        # A text with the key of an entry is always that entry.
-        ids |= {key: ids[entry] for key, entry in self._whole.keys.items()}
+        ids = np.arange(len(vocabulary), dtype=np.int64)
         self._lookup = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                list(ids), np.array(list(ids.values()), np.int64)
-            ),
+            tf.lookup.KeyValueTensorInitializer(list(vocabulary.tokens), ids),
             default_value=-1,
         )
         self._max_characters = settings.max_word_characters
@@ -94,8 +89,6 @@ class GraphTokenizer(tf.Module):
         )
         self._unknown = vocabulary.ids[UNKNOWN]
         lengths = [len(token.removeprefix(CONTINUATION)) for token in vocabulary.tokens]
-        for key in self._whole.keys:
-            lengths[ids[key]] = len(key)
         self._piece_lengths = tf.constant(lengths, tf.int32)
         self._mark_bounds = tf.constant(mark_bounds(), tf.int32)
 
@@ -172,15 +165,12 @@ class GraphTokenizer(tf.Module):
     def _decode(self, text_B: tf.Tensor) -> tf.RaggedTensor:
         """Return code points, with final capital sigmas replaced by the small one.
 
-        Entries that are kept whole are enclosed in `_BEGIN`, `_MIDDLE` and `_END`.
+        Entries that are kept whole are enclosed in `_BEGIN` and `_END`.
         """
         text_B = drop_invalid_utf8(text_B)
         if self._whole:
             text_B = tf.strings.regex_replace(text_B, _MARKS, chr(_DROPPED))
-            exact, normalized = self._whole.groups
-            first = r"\1" if exact else ""
-            last = (r"\2" if exact else r"\1") if normalized else ""
-            rewrite = f"{chr(_BEGIN)}{first}{chr(_MIDDLE)}{last}{chr(_END)}"
+            rewrite = rf"{chr(_BEGIN)}\1{chr(_END)}"
             text_B = tf.strings.regex_replace(text_B, self._whole.pattern, rewrite)
         if self._lower_case:
             text_B = tf.strings.regex_replace(text_B, self._final_sigma, r"\1ς\2")
@@ -191,10 +181,10 @@ class GraphTokenizer(tf.Module):
         code = codes.values
         visible = code
         if self._whole:
-            exact = _between(code, _BEGIN, _MIDDLE)
-            normalized = _between(code, _MIDDLE, _END)
             visible = tf.where(self._is_mark(code), _SPACE, code)
-            code = tf.where(exact, _LETTER, visible)  # a letter remains itself
+            steps = tf.cast(code == _BEGIN, tf.int32) - tf.cast(code == _END, tf.int32)
+            # A letter remains itself.
+            code = tf.where(tf.cumsum(steps) > 0, _LETTER, visible)
         row = tf.gather(self._block_of, code // _BLOCK) * _BLOCK + code % _BLOCK
         # tf.gather of a ragged table reads the whole table on every call.
         lengths = tf.gather(self._lengths, row)
@@ -204,12 +194,6 @@ class GraphTokenizer(tf.Module):
             self._values, tf.gather(self._starts, tf.gather(row, origin)) + offset
         )
         values = tf.where(values == _SELF, tf.gather(visible, origin), values)
-        if self._whole:
-            keep = (values != _SPACE) | ~tf.gather(normalized, origin)
-            values = tf.boolean_mask(values, keep)
-            lengths = tf.math.unsorted_segment_sum(
-                tf.cast(keep, tf.int32), origin, tf.size(code)
-            )
         return codes.with_values(
             tf.RaggedTensor.from_row_lengths(
                 values, tf.cast(lengths, tf.int64), validate=False
@@ -286,12 +270,6 @@ def repeat_rows(values_B: tf.Tensor, lengths_B: tf.Tensor) -> tf.Tensor:
     ends_B = tf.cumsum(lengths_B)
     total = tf.reduce_sum(lengths_B)
     return tf.gather(values_B, tf.searchsorted(ends_B, tf.range(total), "right"))
-
-
-def _between(code: tf.Tensor, first: int, last: int) -> tf.Tensor:
-    """Return whether each code point is between two marks, which come in pairs."""
-    steps = tf.cast(code == first, tf.int32) - tf.cast(code == last, tf.int32)
-    return (tf.cumsum(steps) > 0) & (code != first)
 
 
 @functools.cache  # it takes seconds, and an exported model has several tokenizers

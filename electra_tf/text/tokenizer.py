@@ -61,14 +61,12 @@ class WordPieceTokenizer:
                 "Tokenizer.read(PATH) for a file"
             )
         self.whole = WholeEntries(settings)
-        for name in ("keep_whole", "keep_whole_normalized"):
-            entries = getattr(settings, name)
-            if missing := [entry for entry in entries if entry not in vocabulary.ids]:
-                raise InputError(
-                    f"{vocabulary.source} must contain the entries of tokenization."
-                    f"{name}, but lacks {format_list(missing)}; append them to it, "
-                    "each on a line of its own"
-                )
+        if missing := [e for e in settings.keep_whole if e not in vocabulary.ids]:
+            raise InputError(
+                f"{vocabulary.source} must contain the entries of tokenization."
+                f"keep_whole, but lacks {format_list(missing)}; append them to it, "
+                "each on a line of its own"
+            )
         self.vocabulary = vocabulary
         self.settings = settings
         self._characters = CharacterTable(settings)
@@ -223,8 +221,8 @@ class WordPieceTokenizer:
         In place of an entry that is kept whole the word is None, with the index of each
         character of the text.
         """
-        for start, part, entry in self.whole.split(text):
-            if entry is not None:
+        for start, part, is_entry in self.whole.split(text):
+            if is_entry:
                 yield None, range(start, start + len(part))
                 continue
             for unit in UNIT.finditer(part):
@@ -256,7 +254,7 @@ class WordPieceTokenizer:
             return self._split(text)
         ids = self.vocabulary.ids
         return "".join(
-            self._split(part.text) if part.entry is None else chr(ids[part.entry])
+            chr(ids[part.text]) if part.is_entry else self._split(part.text)
             for part in self.whole.split(text)
         )
 

@@ -100,7 +100,7 @@ def _split_text(
     """Split a text into units, without the entries that are kept whole."""
     if not whole:
         return split_units(text, settings)
-    parts = (part.text for part in whole.split(text) if part.entry is None)
+    parts = (part.text for part in whole.split(text) if not part.is_entry)
     return [unit for part in parts for unit in split_units(part, settings)]
 
 
@@ -134,7 +134,7 @@ def train_vocabulary(
     if not counts.words:
         raise InputError("--input must contain text with letters or digits")
     options = settings.tokenization
-    whole = (*options.keep_whole, *options.keep_whole_normalized)
+    whole = options.keep_whole
     vocabulary = train_wordpieces(counts.words, settings.vocabulary, whole)
     return WordPieceTokenizer(vocabulary, options)
 

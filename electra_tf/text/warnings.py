@@ -121,7 +121,7 @@ def entry_warnings(tokenizer: WordPieceTokenizer) -> list[str]:
     """Return a warning if the settings change many entries, which then never occur."""
     settings, vocabulary = tokenizer.settings, tokenizer.vocabulary
     table = CharacterTable(settings)
-    whole = {*settings.keep_whole, *settings.keep_whole_normalized}
+    whole = settings.keep_whole
     words = {
         entry: entry.removeprefix(CONTINUATION)
         for entry in vocabulary.tokens

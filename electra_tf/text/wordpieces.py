@@ -1,13 +1,11 @@
 """Split texts into whole entries, units and words, and match words to wordpieces."""
 
-import dataclasses
-import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from electra_tf.config.data import TokenizationConfig
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError
 from electra_tf.text.normalization import UNIT, CharacterTable, is_dropped
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 
@@ -16,7 +14,6 @@ from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabul
 _CACHED_CHARACTERS = 6_000_000
 _MAX_CACHED_UNIT = 64
 _COMMON_SIGNS = ",.()\"-';"
-_CODES = 0x30000  # letters with other cases or accents are below
 _MAX_ENTRIES = 2000
 
 Wordpieces = str
@@ -29,38 +26,21 @@ class TextPart(NamedTuple):
 
     start: int
     text: str
-    entry: str | None
-    """The entry that the part is; None: the part is split as any text."""
+    is_entry: bool
+    """Whether the part is an entry that is kept whole."""
 
 
 class WholeEntries:
-    """Entries that are kept whole.
+    """Entries that are kept whole, the longest first.
 
     `pattern` is valid for Python and for RE2, so that the tokenizer in TensorFlow finds
     the same ones.
     """
 
     def __init__(self, settings: TokenizationConfig):
-        exact, normalized = settings.keep_whole, settings.keep_whole_normalized
-        _check_whole((*exact, *normalized), settings.max_word_characters)
-        self._normal, self._variants = {}, {}
-        if normalized:
-            self._normal, self._variants = _normal_characters(
-                dataclasses.replace(settings, keep_whole=(), keep_whole_normalized=())
-            )
-        self.keys = {self._key(entry): entry for entry in normalized}
-        """Entries that are found in any case, by their normalized text."""
-        if len(self.keys) < len(normalized) or "" in self.keys:
-            raise InputError(
-                "Entries of keep_whole_normalized must differ when they are "
-                f"normalized, not be {format_list(normalized)}"
-            )
-        groups = [
-            sorted(map(re.escape, exact), key=len, reverse=True),
-            sorted(map(self._any_case, normalized), key=len, reverse=True),
-        ]
-        self.groups = tuple(f"({'|'.join(group)})" if group else "" for group in groups)
-        self.pattern = "|".join(filter(None, self.groups))
+        _check_whole(settings.keep_whole, settings.max_word_characters)
+        entries = sorted(settings.keep_whole, key=len, reverse=True)
+        self.pattern = f"({'|'.join(map(re.escape, entries))})" if entries else ""
         self._pattern = re.compile(self.pattern)
 
     def __bool__(self) -> bool:
@@ -69,41 +49,14 @@ class WholeEntries:
     def split(self, text: str) -> Iterator[TextPart]:
         """Yield the parts of a text in order."""
         start = 0
-        for match in self._pattern.finditer(text) if self.pattern else ():
-            if match.start() > start:
-                yield TextPart(start, text[start : match.start()], None)
-            is_exact = self.groups[0] and match.group(1) is not None
-            entry = match.group() if is_exact else self.keys[self._key(match.group())]
-            yield TextPart(match.start(), match.group(), entry)
-            start = match.end()
-        if start < len(text):
-            yield TextPart(start, text[start:], None)
-
-    def _key(self, text: str) -> str:
-        return "".join(self._normal.get(character, character) for character in text)
-
-    def _any_case(self, entry: str) -> str:
-        """Return a pattern of all texts with the key of an entry."""
-        keys = filter(None, map(self._key, entry))
-        variants = (self._variants.get(key, [key]) for key in keys)
-        return "".join(f"[{''.join(map(re.escape, group))}]" for group in variants)
+        # Every second part is a match of the group.
+        for number, part in enumerate(self._pattern.split(text) if self else [text]):
+            if part:
+                yield TextPart(start, part, number % 2 == 1)
+            start += len(part)
 
 
-@functools.cache  # it takes a second
-def _normal_characters(
-    settings: TokenizationConfig,
-) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return the text of each character without spaces, and characters by text."""
-    table = CharacterTable(settings)
-    normal = {chr(code): table[code].replace(" ", "") for code in range(_CODES)}
-    variants: dict[str, list[str]] = {}
-    for character, text in normal.items():
-        variants.setdefault(text, []).append(character)
-    return normal, variants
-
-
-def _check_whole(entries: Iterable[str], longest: int) -> None:
-    entries = list(entries)
+def _check_whole(entries: Sequence[str], longest: int) -> None:
     if len(entries) > _MAX_ENTRIES:
         raise InputError(
             f"At most {_MAX_ENTRIES:,} entries may be kept whole, because each place "

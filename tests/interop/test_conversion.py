@@ -358,8 +358,7 @@ def test_entries_kept_whole_are_converted(converted, tmp_path):
     entries = model.tokenizer.vocabulary.tokens[5:8]
     settings = dataclasses.replace(
         model.tokenizer.settings,
-        keep_whole=entries[:2],
-        keep_whole_normalized=entries[2:],
+        keep_whole=entries,
         max_word_characters=120,
     )
     tokenizer = WordPieceTokenizer(model.tokenizer.vocabulary, settings)

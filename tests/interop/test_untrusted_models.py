@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from electra_tf.errors import InputError
-from electra_tf.interop import huggingface, keras_file, keras_hub, tf1
+from electra_tf.interop import keras_file, keras_hub, tf1
 from electra_tf.interop.hdf5_file import read_hdf5_file
 from electra_tf.interop.tensor_bundle import read_bundle
 from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
@@ -128,7 +128,7 @@ def test_files_of_five_gigabytes(name, read, tmp_path):
 
 
 def test_a_tokenizer_of_brackets(tmp_path):
-    path = tmp_path / huggingface.TOKENIZER
+    path = tmp_path / "tokenizer.json"
     path.write_bytes(b"[" + b"[]," * 6_500_000 + b"[]]")
     refused(find_tokenizer, tmp_path, str(path), "values")
 

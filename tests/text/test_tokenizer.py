@@ -181,8 +181,9 @@ def test_every_line_of_real_text(data):
 
 def test_settings_are_stored_with_the_vocabulary(tmp_path, vocabulary):
     path = tmp_path / "vocab.txt"
-    whole = {"keep_whole": ("the",), "keep_whole_normalized": ("of",)}
-    settings = TokenizationConfig(lower_case=False, strip_accents="always", **whole)
+    settings = TokenizationConfig(
+        lower_case=False, strip_accents="always", keep_whole=("the", "of")
+    )
     WordPieceTokenizer(vocabulary, settings).save(path)
     stored = open_tokenizer(path)
     stored.check(settings)

@@ -9,16 +9,14 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processo
 from tokenizers import Tokenizer as FastTokenizer
 
 from electra_tf.config.data import TokenizationConfig
-from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.huggingface import write_tokenizer
 from electra_tf.storage.objects import ObjectFolder
-from electra_tf.text.huggingface_tokenizer import write_json
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import (
     find_tokenizer,
     local_vocabulary,
     open_tokenizer,
+    write_json,
 )
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from tests.conftest import GOLDEN
@@ -98,10 +96,11 @@ ADDED_TOKEN = {
         ({"normalizer": {"clean_text": False}}, ["clean_text"]),
         ({"pre_tokenizer": {"type": "Whitespace"}}, ["pre_tokenizer", "'Whitespace'"]),
         ({"added_tokens": [ADDED_TOKEN | {"single_word": True}]}, ["[URL]", "single"]),
+        ({"added_tokens": [ADDED_TOKEN | {"normalized": True}]}, ["[URL]", "normal"]),
     ],
 )
 def test_a_tokenizer_that_is_not_berts_is_refused_by_name(tmp_path, parts, words):
-    path, _ = write_fast(tmp_path / "m", **parts)
+    path, _ = write_fast(tmp_path / "m", lower=True, **parts)
     with pytest.raises(InputError) as error:
         open_tokenizer(path)
     for word in words:
@@ -116,7 +115,7 @@ def test_a_sequence_of_one_is_read(tmp_path):
     assert open_tokenizer(path).settings.lower_case
 
 
-TOKENIZER, MODEL = "tokenizer_config.json", "config.json"
+TOKENIZER = "tokenizer_config.json"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +128,9 @@ TOKENIZER, MODEL = "tokenizer_config.json", "config.json"
         (TOKENIZER, {"never_split": ["[A]"]}, "never_split"),
         (TOKENIZER, {"tokenize_chinese_chars": False}, "tokenize_chinese_chars"),
         (TOKENIZER, {"do_lower_case": 1}, "do_lower_case"),
-        (MODEL, {"tokenizer_class": "MyTokenizer"}, "MyTokenizer"),
+        (TOKENIZER, {"added_tokens_decoder": {"9": {"content": "[A]"}}}, r"\[A\]"),
+        (TOKENIZER, {"added_tokens_decoder": {"9": {}}}, "added_tokens"),
+        ("added_tokens.json", {"[A]": 20}, r"\[A\].*tokenizer\.json"),
     ],
 )
 def test_settings_of_another_tokenizer_are_refused(tmp_path, file, config, words):
@@ -165,7 +166,6 @@ def test_a_tokenizer_json_decides_over_the_files_beside_it(tmp_path):
             stored = open_tokenizer(source)
             assert stored.vocabulary.tokens == WORDS
             assert stored.tokenizer().encode(TEXT) == ids_of(fast, TEXT)
-    assert "\r\n" in stored.vocabulary.text  # the file with the same entries
 
 
 def test_own_settings_come_first(tmp_path):
@@ -202,21 +202,17 @@ def test_settings_of_keras_hub(tmp_path, lower, strip):
         assert (settings.lower_case, settings.strips_accents) == (lower, strip)
 
 
-@pytest.mark.parametrize("has_text", [False, True])
 @pytest.mark.parametrize("lower", [False, True])
-def test_added_tokens_are_entries_that_are_kept_whole(tmp_path, has_text, lower):
+def test_added_tokens_are_entries_that_are_kept_whole(tmp_path, lower):
     path, fast = write_fast(tmp_path / "m", lower=lower)
-    fast.add_tokens(["[USER]", AddedToken("[URL]", normalized=False), "Café"])
+    fast.add_tokens([AddedToken(t, normalized=False) for t in ("[URL]", "Café")])
     fast.save(str(path))
-    if has_text:
-        path.with_name("vocab.txt").write_text("\n".join(WORDS) + "\n")
-    stored = open_tokenizer(path.parent)
-    assert stored.vocabulary.tokens == (*WORDS, "[USER]", "[URL]")
-    user, url, cafe = (stored.vocabulary.ids[t] for t in ("[USER]", "[URL]", "Café"))
-    text = "the [USER] [user][URL] [url]s Café cafe\u0301 cafés"
-    assert stored.tokenizer().encode(text) == ids_of(fast, text)
-    assert {user, url, cafe} <= set(stored.tokenizer().encode(text))
-    assert stored.tokenizer().graph()([text]).to_list() == [ids_of(fast, text)]
+    tokenizer = open_tokenizer(path.parent).tokenizer()
+    assert tokenizer.vocabulary.tokens == (*WORDS, "[URL]")
+    text = "the [url][URL] [URL]s Café cafe\u0301 cafés"
+    assert tokenizer.encode(text) == ids_of(fast, text)
+    assert {tokenizer.vocabulary.ids["[URL]"], 10} <= set(tokenizer.encode(text))
+    assert tokenizer.graph()([text]).to_list() == [ids_of(fast, text)]
 
 
 @pytest.mark.parametrize("name", ["vocab.json", "tokenizer_config.json"])
@@ -251,81 +247,8 @@ def test_a_vocabulary_is_fetched_with_its_settings():
         local_vocabulary(f"{url}/absent")
 
 
-# Tokens that were added to a vocabulary of Hugging Face without a `tokenizer.json`.
-# The expected ids are those of transformers 5.24 and of the fast tokenizer of 4.57.
-LIST = "[PAD] [UNK] [CLS] [SEP] [MASK] the model reads user a b ##b ##a [ ] u s e r"
-LIST += " hello covid - 19 ##19 éa"
-ADDED = {"[URL]": 28, "[user]": 25, "covid-19": 26, "éclair": 27}
-ADDED_TEXTS = (
-    "the [USER] reads covid-19",
-    "[user] COVID-19 [URL] [url]",
-    "a[USER]b ECLAIR éclair",
-)
-IDS = [[5, 25, 7, 26], [25, 26, 28, 28], [9, 25, 10, 27, 27]]
-EXACT = [IDS[0], [25, 26, 28, 13, 1, 14], IDS[2]]  # [URL] in this case alone
-SHAPE = EncoderConfig(
-    depth=1, width=8, embedding=8, heads=1, feed_forward=8, vocabulary_size=29,
-    max_positions=16, segments=2, dropout=0.0, attention_dropout=0.0,
-)  # fmt: skip
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "vocab.txt").write_text(LIST.replace(" ", "\n") + "\n")
-    write(tmp_path, "added_tokens.json", ADDED)
-    return tmp_path
-
-
 def write(folder, name, content):
     (folder / name).write_text(json.dumps(content))
-
-
-def check(tokenizer, expected):
-    assert [tokenizer.encode(text) for text in ADDED_TEXTS] == expected
-
-
-def test_added_tokens_without_a_json_are_kept_whole(folder):
-    tokenizer = find_tokenizer(str(folder)).tokenizer()
-    assert tokenizer.vocabulary.tokens[25:] == tuple(sorted(ADDED, key=ADDED.get))
-    check(tokenizer, IDS)
-    assert tokenizer.graph()(list(ADDED_TEXTS)).to_list() == IDS
-
-
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("special_tokens_map.json", {"additional_special_tokens": ["[URL]"]}),
-        (
-            "tokenizer_config.json",
-            {"additional_special_tokens": [{"content": "[URL]"}]},
-        ),
-        (
-            "tokenizer_config.json",
-            {"added_tokens_decoder": {"28": {"content": "[URL]", "normalized": False}}},
-        ),
-    ],
-)
-def test_special_tokens_are_found_as_they_are_written(file, content, folder):
-    write(folder, file, content)
-    check(open_tokenizer(folder / "vocab.txt").tokenizer(), EXACT)
-
-
-def test_transformers_gets_added_tokens_back(folder, tmp_path):
-    write(folder, "special_tokens_map.json", {"additional_special_tokens": ["[URL]"]})
-    tokenizer = find_tokenizer(str(folder)).tokenizer()
-    back = tmp_path / "back"
-    back.mkdir()
-    write_tokenizer(tokenizer, SHAPE, str(back))
-    check(find_tokenizer(str(back)).tokenizer(), EXACT)
-    (back / "tokenizer.json").unlink()
-    check(find_tokenizer(str(back)).tokenizer(), EXACT)
-
-
-@pytest.mark.parametrize("content", [{"[user]": 26}, {"the": 4}, {"x": "25"}, {"x": 1}])
-def test_ids_that_no_vocabulary_has_are_errors(content, folder):
-    write(folder, "added_tokens.json", content)
-    with pytest.raises(InputError, match=r"added_tokens\.json"):
-        find_tokenizer(str(folder))
 
 
 @pytest.mark.parametrize("accents", ["lowered", "always", "never"])
