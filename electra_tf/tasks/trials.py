@@ -501,8 +501,8 @@ def describe_better_epoch(trial: Trial, keep: str) -> str:
         return ""
     return (
         f"epoch {values.index(best) + 1} of trial {trial.number} had {name} {shown}, "
-        f"better than {last} of the last epoch, whose weights are saved: --keep=best "
-        "keeps the best"
+        f"better than {last} of the last epoch, which is saved; --keep=best saves the "
+        "best epoch"
     )
 
 
