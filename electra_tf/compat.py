@@ -62,9 +62,6 @@ def python_unpickler() -> Any:
     return pickle._Unpickler
 
 
-def optimization_barrier(tensor: Any) -> Any:
-    """Return a tensor that XLA computes once, and not for each of its readers."""
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
-    (result,) = gen_xla_ops.xla_optimization_barrier(input=[tensor])
-    return result
+def without_autocast(variable: Any) -> Any:
+    """Return the `tf.Variable` of a Keras variable, which no dtype policy casts."""
+    return variable._value

@@ -90,8 +90,15 @@ def test_the_unpickler_in_python_has_a_table_of_operations():
         assert callable(getattr(unpickler, name))
 
 
-def test_a_barrier_returns_its_tensor():
-    call = tf.function(compat.optimization_barrier, jit_compile=True)
-    assert call(tf.constant([1.0, 2.0])).numpy().tolist() == [1, 2]
-    program = call.experimental_get_compiler_ir(tf.zeros([2]))(stage="hlo")
-    assert "opt-barrier" in program
+def test_a_variable_has_a_value_that_no_policy_casts():
+    layer = keras.layers.Dense(2, dtype="mixed_bfloat16")
+
+    class Reader(keras.layers.Layer):
+        def call(self, x):
+            dtypes.extend([layer.kernel.value.dtype, stored.dtype])
+            return x
+
+    layer.build((None, 3))
+    stored, dtypes = compat.without_autocast(layer.kernel), []
+    Reader(dtype="mixed_bfloat16")(tf.zeros([1]))
+    assert dtypes == [tf.bfloat16, tf.float32]

@@ -10,7 +10,7 @@ kernels together read and write, `memory` those of arguments and temporary value
 """
 
 import argparse
-import contextlib
+import functools
 import importlib.metadata
 import json
 import os
@@ -69,7 +69,7 @@ _NO_KERNEL = {
 
 def trace(options: argparse.Namespace) -> str:
     """Return the step as StableHLO."""
-    from flat_state import FlatState
+    from device_layer_ops import make_layer_ops
 
     sets = ["model.vocabulary_size=30522", "training.precision=mixed_bfloat16"]
     sets += ["training.xla=on", *options.set]
@@ -78,12 +78,13 @@ def trace(options: argparse.Namespace) -> str:
     tokens = SpecialTokens(2, 3, 4, size, is_continuation_V=np.zeros(size, bool))
     pretrainer = Pretrainer(config, tokens)
     pretrainer.compile(create_optimizer(config.optimizer, config.training.steps))
-    context = FlatState(pretrainer).used if options.kernels else contextlib.nullcontext
+    if options.kernels:
+        make = functools.partial(make_layer_ops, config.training.precision)
+        pretrainer.objective.make_layer_ops = make
 
     @tf.function(jit_compile=True, autograph=False)
     def step(*fields: tf.Tensor) -> list[tf.Tensor]:
-        with context():
-            return list(pretrainer.train_step(Batch(*fields)).values())
+        return list(pretrainer.train_step(Batch(*fields)).values())
 
     shape = config.input.batch_size, config.records.max_length
     fields = [tf.zeros(shape, tf.int32)] * 3

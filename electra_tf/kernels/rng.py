@@ -75,11 +75,6 @@ class DropoutSeeds:
 
         The first axis of `x` is the rows; their number must be the same in every call.
         """
-        seeds, index = self.place(x)
-        return seeds[:, index]
-
-    def place(self, x: tf.Tensor) -> tuple[tf.Tensor, int]:
-        """Return the seeds of several calls, [rows, calls, 2], and the next's index."""
         block, index = divmod(self.number, _CALLS_PER_BLOCK)
         if block not in self._drawn:
             rows = tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
@@ -87,7 +82,7 @@ class DropoutSeeds:
                 DROPOUT + block, rows, (_CALLS_PER_BLOCK, 2)
             )
         self.number += 1
-        return self._drawn[block], index
+        return self._drawn[block][:, index]
 
 
 def apply_dropout(x: tf.Tensor, seeds: tf.Tensor | None, rate: float) -> tf.Tensor:

@@ -71,8 +71,6 @@ class Pretrainer(keras.Model):
         self.core = self.objective.model
         self.core.build((None, None))
         self.built = True
-        self.compiles_gradients = uses_jit(config.training.xla)
-        """True if XLA compiles forward and backward pass."""
 
     @classmethod
     def from_vocabulary(
@@ -248,11 +246,9 @@ class Pretrainer(keras.Model):
         Each micro-batch draws the random numbers of its rows of the global batch, so
         the sums equal those of one pass over all rows.
         """
-        count, compute_gradients = (
-            self.config.training.accumulation,
-            self.loss_and_gradients,
-        )
-        if self.compiles_gradients:
+        settings, compute_gradients = self.config.training, self._loss_and_gradients
+        count = settings.accumulation
+        if uses_jit(settings.xla):
             compute_gradients = tf.function(compute_gradients, jit_compile=True)
         if count == 1:
             return compute_gradients(masked, counts, rng, progress)
@@ -281,7 +277,7 @@ class Pretrainer(keras.Model):
         gradients = [present.get(i) for i in range(len(self.trainable_variables))]
         return loss, gradients, metrics
 
-    def loss_and_gradients(
+    def _loss_and_gradients(
         self, masked: MaskedBatch, counts: Counts, rng: RngStream, progress: tf.Tensor
     ) -> tuple[tf.Tensor, Gradients, dict[str, WeightedSum]]:
         """Run forward and backward pass on these rows.
@@ -289,12 +285,11 @@ class Pretrainer(keras.Model):
         `counts` are those of the global batch, so the losses and gradients of all
         micro-batches and replicas add up to those of the global batch.
         """
-        variables = [v.value for v in self.trainable_variables]
         with tf.GradientTape() as tape:
-            tape.watch(variables)  # tensors in a `keras.StatelessScope`
             context = self.objective.context(rng, True, progress)
             losses = self.objective.losses(masked, context)
             loss = losses.combined(counts)
+        variables = [v.value for v in self.trainable_variables]
         gradients = tape.gradient(loss, variables)
         dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
         return loss, dense, dict(losses.metrics)

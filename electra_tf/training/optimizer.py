@@ -226,7 +226,7 @@ class Optimizer(keras.optimizers.Optimizer):
         with tf.name_scope("update"):
             replica.merge_call(
                 functools.partial(self._update_all, targets),
-                args=(summed, self.scalars(norm)),
+                args=(summed, self._scalars(norm)),
             )
         self.iterations.assign_add(1)
         return norm
@@ -255,7 +255,7 @@ class Optimizer(keras.optimizers.Optimizer):
         settings["no_decay"] = tuple(settings["no_decay"])
         return cls(schedule, Settings(**settings), multipliers, config["name"])
 
-    def scalars(self, norm: tf.Tensor) -> "Scalars":
+    def _scalars(self, norm: tf.Tensor) -> "_Scalars":
         """Return the scalars of the next update, of gradients with a global norm."""
         settings = self.settings
         clip = None
@@ -282,7 +282,7 @@ class Optimizer(keras.optimizers.Optimizer):
         decay, adam_rate = rate * settings.weight_decay, rate * k / rounding
         betas = tf.constant(settings.beta_1), tf.constant(settings.beta_2)
         zero, adam_epsilon = tf.zeros([]), epsilon / rounding
-        return Scalars(
+        return _Scalars(
             rate, k, epsilon, clip, decay, adam_rate, adam_epsilon, *betas, zero
         )
 
@@ -291,7 +291,7 @@ class Optimizer(keras.optimizers.Optimizer):
         targets: list[tuple[int, tf.Variable]],
         strategy: tf.distribute.Strategy,
         gradients: list[tf.Tensor],
-        scalars: "Scalars",
+        scalars: "_Scalars",
     ) -> None:
         # TensorFlow copies a variable that is assigned while another operation still
         # reads it, so the updates wait for all gradients. The largest are the last,
@@ -315,7 +315,7 @@ class Optimizer(keras.optimizers.Optimizer):
                 )
 
     def _update_group(
-        self, _: tf.Variable, group: list["_Update"], scalars: "Scalars"
+        self, _: tf.Variable, group: list["_Update"], scalars: "_Scalars"
     ) -> tf.Operation | None:
         """Update one replica's copies of variables and of their slots."""
         if scalars.clip is not None:
@@ -327,7 +327,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return self._update_one(*group[0], scalars)
 
     def _update_matrices(
-        self, group: list["_Update"], scalars: "Scalars"
+        self, group: list["_Update"], scalars: "_Scalars"
     ) -> tf.Operation:
         settings = self.settings
         updates, means = muon_updates(
@@ -354,7 +354,7 @@ class Optimizer(keras.optimizers.Optimizer):
         square: tf.Variable,
         decays: bool,
         factor: float,
-        scalars: "Scalars",
+        scalars: "_Scalars",
     ) -> tf.Operation | None:
         settings = self.settings
         if decays and settings.name == "lamb":
@@ -389,7 +389,7 @@ def rate_error(received: str) -> InputError:
     )
 
 
-class Scalars(NamedTuple):
+class _Scalars(NamedTuple):
     """Scalars of an update, float32, computed once for all variables.
 
     Bias correction is in `k`, sqrt(c2) / c1, in `epsilon` and in the arguments of
@@ -435,7 +435,7 @@ def _lamb(
     square: tf.Tensor,
     gradient: tf.Tensor,
     rate: tf.Tensor,
-    scalars: Scalars,
+    scalars: _Scalars,
     betas: tuple[float, float],
     decay: float,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

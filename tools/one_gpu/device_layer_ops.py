@@ -1,7 +1,8 @@
 """Layer operations as calls of GPU kernels, for a step that is exported as a program.
 
 TensorFlow cannot run the calls. `gpu_kernels.py` has the kernels, and `program.py` puts
-them into the program. A `FlatState` makes an objective use these operations.
+them into the program. An objective uses these operations with
+`objective.make_layer_ops = functools.partial(make_layer_ops, precision)`.
 """
 
 import json
@@ -13,6 +14,7 @@ import keras
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from electra_tf import compat
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.kernels.rng import DropoutSeeds
 from electra_tf.kernels.weak_functions import custom_gradient
@@ -25,24 +27,30 @@ _BLOCK_VALUES = 4096  # of a program at a time, for norms
 _ATTENTION_BLOCK = 64  # queries or keys at a time
 
 
+def make_layer_ops(
+    precision: str, dropout: DropoutSeeds | None, on_cpu: bool
+) -> FusedLayerOps:
+    """Return the operations of one step of an objective, `Objective.make_layer_ops`."""
+    # Without dropout there are no gradients.
+    return DeviceLayerOps(dropout, precision) if dropout else FusedLayerOps(None)
+
+
 class DeviceLayerOps(FusedLayerOps):
     """Fused operations of one exported training step.
 
-    Operations that a kernel does not support are those of `FusedLayerOps`.
+    Weights are float32, and cast where a matmul reads them. Operations that a kernel
+    does not support are those of `FusedLayerOps`.
     """
 
-    def __init__(self, dropout: DropoutSeeds, weights: Any):
+    def __init__(self, dropout: DropoutSeeds, precision: str):
         super().__init__(dropout)
-        self._weights = weights
-        # Of each layer norm, the copy of its result for the next residual, whose
-        # gradient then reaches the kernel apart from that of the matmul.
-        self._residuals: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
+        self._is_low = precision != "float32"
 
     def vocab_logits(
         self, x_XE: tf.Tensor, table_VE: keras.Variable | tf.Tensor, bias_V: tf.Tensor
     ) -> tf.Tensor:
         """Multiply in bfloat16 with float32 sums, if the encoders compute in it."""
-        if self._weights.low_dtype == tf.float32:
+        if not self._is_low:
             return super().vocab_logits(x_XE, table_VE, bias_V)
         if isinstance(table_VE, keras.Variable):
             table_VE = self._table_copies(table_VE)[1]
@@ -50,54 +58,50 @@ class DeviceLayerOps(FusedLayerOps):
 
     def matmul(self, x: tf.Tensor, kernel: keras.Variable | tf.Tensor) -> tf.Tensor:
         """Multiply [B, L, ...] with a kernel, whose gradient is float32."""
-        kernel = keras.ops.convert_to_tensor(kernel)
         rows = tf.reshape(x, [-1, kernel.shape[0]])
-        product = _matmul(rows, kernel, _scope())
+        product = _matmul(rows, _float32(kernel), _scope())
         return tf.reshape(product, [*x.shape[:-1], kernel.shape[1]])
 
     def feed_forward(
         self,
         x_BLD: tf.Tensor,
-        first: keras.Variable,
-        bias: keras.Variable,
-        second: keras.Variable,
+        kernel_DF: keras.Variable,
+        bias_F: keras.Variable,
+        kernel_FD: keras.Variable,
     ) -> tf.Tensor:
         """Apply GELU in the kernels of the matmuls before it, in both directions."""
-        places, (width, inner) = self._places([bias]), first.shape
-        rows = math.prod(x_BLD.shape[:-1])
-        if places is None or any(size % _SHORTEST for size in (rows, width, inner)):
-            return super().feed_forward(x_BLD, first, bias, second)
-        (buffer,), (start,) = places
-        scope, place, dtype = _scope(), tf.constant([start]), x_BLD.dtype
+        (width, inner), rows = kernel_DF.shape, math.prod(x_BLD.shape[:-1])
+        if any(size % _SHORTEST for size in (rows, width, inner)):
+            return super().feed_forward(x_BLD, kernel_DF, bias_F, kernel_FD)
+        scope, dtype = _scope(), x_BLD.dtype
         like_inner, programs = (dtype, [rows, inner]), rows // _divisor(rows, 128)
-        kernel_DF, kernel_FD = (
-            self._weights.merged([kernel], dtype) for kernel in (first, second)
-        )
 
         @custom_gradient
-        def fused(x_XD, *_):
+        def fused(x_XD, kernel_DF, bias_F, kernel_FD):
+            low_DF, low_FD = (tf.cast(w, dtype) for w in (kernel_DF, kernel_FD))
             with tf.name_scope("intermediate"):
-                operands = [x_XD, kernel_DF, buffer, place]
-                product_XF, inner_XF = _call("matmul_gelu", operands, [like_inner] * 2)
+                product_XF, inner_XF = _call(
+                    "matmul_gelu", [x_XD, low_DF, bias_F], [like_inner] * 2
+                )
 
             def gradient(upstream_XD):
                 with tf.name_scope(f"{scope}/output/"):
                     of_second = _transposed_matmul(inner_XF, upstream_XD)
                     grad_XF, sums_GF = _call(
                         "matmul_gelu_backward",
-                        [upstream_XD, kernel_FD, product_XF, buffer, place],
+                        [upstream_XD, low_FD, product_XF, bias_F],
                         [like_inner, (tf.float32, [programs, inner])],
                     )
-                    biases = self._weights.summed([bias], sums_GF)
+                    of_bias = tf.reduce_sum(sums_GF, 0)
                 with tf.name_scope(f"{scope}/intermediate/"):
-                    grad_x = tf.matmul(grad_XF, kernel_DF, transpose_b=True)
+                    grad_x = tf.matmul(grad_XF, low_DF, transpose_b=True)
                     of_first = _transposed_matmul(x_XD, grad_XF)
-                    return grad_x, of_first, *biases, of_second
+                    return grad_x, of_first, of_bias, of_second
 
             with tf.name_scope("output"):
-                return tf.matmul(inner_XF, kernel_FD), gradient
+                return tf.matmul(inner_XF, low_FD), gradient
 
-        weights = map(self._weights.tensor, (first, bias, second))
+        weights = map(_float32, (kernel_DF, bias_F, kernel_FD))
         return tf.reshape(fused(tf.reshape(x_BLD, [-1, width]), *weights), x_BLD.shape)
 
     def bias_dropout_add_norm(
@@ -109,50 +113,40 @@ class DeviceLayerOps(FusedLayerOps):
         norm: keras.layers.LayerNormalization,
     ) -> tf.Tensor:
         """Add bias, dropout and residual and normalise, in one kernel each way."""
-        weights = bias, norm.gamma, norm.beta
-        places = self._places(weights)
-        if places is None:
-            return super().bias_dropout_add_norm(x, bias, residual, dropout, norm)
-        buffers, starts = places
-        seeds, number = self._dropout.place(x)
-        places, rate = tf.constant([*starts, number]), {"rate": float(dropout.rate)}
-        scope, width = _scope(), x.shape[-1]
-        rows = math.prod(x.shape[:-1])
-        padded = 1 << (width - 1).bit_length()
+        seeds, scope, width = self._kernel_seeds(x, dropout), _scope(), x.shape[-1]
+        rows, padded = math.prod(x.shape[:-1]), 1 << (width - 1).bit_length()
         block = _divisor(x.shape[1], max(1, _BLOCK_VALUES // padded))
-        programs, rate["block"] = _divisor(rows // block, _MOST_SUMS), block
+        programs = _divisor(rows // block, _MOST_SUMS)
+        settings = {"rate": float(dropout.rate), "block": block}
 
         @custom_gradient
-        def fused(x_XD, residual_XD, *_):
+        def fused(x_XD, residual_XD, bias_D, gamma_D, beta_D):
             like_x, each = (x_XD.dtype, x_XD.shape), (tf.float32, [rows])
             with tf.name_scope("norm"):
                 normed_XD, *sums = _call(
                     "add_norm",
-                    [x_XD, residual_XD, *buffers, seeds, places],
+                    [x_XD, residual_XD, bias_D, gamma_D, beta_D, seeds],
                     [like_x, like_x, each, each],
                     epsilon=norm.epsilon,
-                    **rate,
+                    **settings,
                 )
 
-            def gradient(upstream_XD, of_residual_XD):
+            def gradient(upstream_XD):
                 with tf.name_scope(f"{scope}/norm_backward/"):
-                    grad_x, grad_total, sums_GN = _call(
+                    grad_x, grad_total, sums_G3D = _call(
                         "add_norm_backward",
-                        [upstream_XD, of_residual_XD, *sums, buffers[1], seeds, places],
-                        [like_x, like_x, (tf.float32, [programs, 3 * width])],
-                        **rate,
+                        [upstream_XD, *sums, gamma_D, seeds],
+                        [like_x, like_x, (tf.float32, [programs, 3, width])],
+                        **settings,
                     )
-                    grads = self._weights.summed(weights, sums_GN)
+                    grads = tf.unstack(tf.reduce_sum(sums_G3D, 0))
                     return grad_x, grad_total, *grads
 
-            return (normed_XD, tf.identity(normed_XD)), gradient
+            return normed_XD, gradient
 
-        _, residual = self._residuals.get(id(residual), (None, residual))
+        weights = map(_float32, (bias, norm.gamma, norm.beta))
         flat = (tf.reshape(t, [-1, width]) for t in (x, residual))
-        normed, copy = fused(*flat, *map(self._weights.tensor, weights))
-        normed, copy = (tf.reshape(t, x.shape) for t in (normed, copy))
-        self._residuals[id(normed)] = normed, copy
-        return normed
+        return tf.reshape(fused(*flat, *weights), x.shape)
 
     def self_attention(
         self,
@@ -164,54 +158,53 @@ class DeviceLayerOps(FusedLayerOps):
         cls_only: bool = False,
     ) -> tf.Tensor:
         """Project to queries, keys and values at once, and compute the attention."""
-        kernels, biases = zip(*weights.values(), strict=True)
-        places = self._places(biases)
         batch, length, width = x_BLD.shape
         size = width // heads
         is_supported = length % _SHORTEST == 0 and size & -size == size >= _SHORTEST
-        if places is None or cls_only or bias_B11K.shape[2] != 1 or not is_supported:
+        if cls_only or bias_B11K.shape[2] != 1 or not is_supported:
             return super().self_attention(
                 x_BLD, weights, bias_B11K, heads, dropout, cls_only
             )
-        seeds, number = self._dropout.place(x_BLD)
-        common = [
-            places[0][0],
-            tf.reshape(tf.cast(bias_B11K, tf.float32), [batch, length]),
-            seeds,
-            tf.constant([places[1][0], number]),
-        ]
-        shape_BLNH = [batch, length, heads, size]
-        attend = _attention(shape_BLNH, common, dropout.rate)
-        kernel_DE = self._weights.merged(kernels, x_BLD.dtype)
-        scope = _scope()
+        mask_BL = tf.reshape(tf.cast(bias_B11K, tf.float32), [batch, length])
+        operands = mask_BL, self._kernel_seeds(x_BLD, dropout)
+        shape_BLNH, scope = [batch, length, heads, size], _scope()
 
         @custom_gradient
-        def fused(x_XD, *_):
-            context_XD, attend_backward = attend(tf.matmul(x_XD, kernel_DE))
+        def fused(x_XD, *kernels_and_biases):
+            kernel_DE = tf.concat(kernels_and_biases[:3], 1)
+            low_DE = tf.cast(kernel_DE, x_XD.dtype)
+            bias_E = tf.concat(kernels_and_biases[3:], 0)
+            context_XD, attend_backward = _attention(
+                tf.matmul(x_XD, low_DE), bias_E, operands, shape_BLNH, dropout.rate
+            )
 
             def gradient(upstream_XD):
                 with tf.name_scope(f"{scope}/attention_backward/"):
                     grad_XE, sums_GE = attend_backward(upstream_XD)
-                    grad_biases = self._weights.summed(biases, sums_GE)
+                    biases = tf.split(tf.reduce_sum(sums_GE, 0), 3)
                 with tf.name_scope(f"{scope}/query/"):
-                    grad_x = tf.matmul(grad_XE, kernel_DE, transpose_b=True)
-                    grad_kernels = tf.split(_transposed_matmul(x_XD, grad_XE), 3, 1)
-                    return grad_x, *grad_kernels, *grad_biases
+                    grad_x = tf.matmul(grad_XE, low_DE, transpose_b=True)
+                    kernels = tf.split(_transposed_matmul(x_XD, grad_XE), 3, 1)
+                    return grad_x, *kernels, *biases
 
             return context_XD, gradient
 
+        kernels, biases = zip(*weights.values(), strict=True)
         x_XD = tf.reshape(x_BLD, [-1, width])
-        context_XD = fused(x_XD, *map(self._weights.tensor, (*kernels, *biases)))
+        context_XD = fused(x_XD, *map(_float32, (*kernels, *biases)))
         return tf.reshape(context_XD, x_BLD.shape)
 
-    def _places(
-        self, variables: Sequence[keras.Variable]
-    ) -> tuple[list[tf.Tensor], list[int]] | None:
-        """Return the buffer and the place of each weight; None if one has none."""
-        if any(self._weights.tensor(variable) is None for variable in variables):
-            return None
-        pairs = [self._weights.place(variable) for variable in variables]
-        return [buffer for buffer, _ in pairs], [start for _, start in pairs]
+    def _kernel_seeds(self, x: tf.Tensor, dropout: keras.layers.Dropout) -> tf.Tensor:
+        """Return the seeds of a dropout call, uint32 [B, 2], or zeros without one."""
+        seeds = self._seeds(x, dropout)
+        return tf.zeros([x.shape[0], 2], tf.uint32) if seeds is None else seeds
+
+
+def _float32(weight: keras.Variable | tf.Tensor) -> tf.Tensor:
+    """Return a weight without the cast of a layer's dtype policy."""
+    if isinstance(weight, keras.Variable):
+        weight = compat.without_autocast(weight)
+    return tf.convert_to_tensor(weight, tf.float32)
 
 
 def _divisor(size: int, largest: int) -> int:
@@ -240,39 +233,35 @@ def _call(
 
 
 def _attention(
-    shape_BLNH: list[int], operands: list[tf.Tensor], rate: float
-) -> Callable:
-    """Return a function of queries, keys and values, [X, 3 * N * H] without their bias.
+    qkv_XE: tf.Tensor,
+    bias_E: tf.Tensor,
+    mask_and_seeds: Sequence[tf.Tensor],
+    shape_BLNH: list[int],
+    rate: float,
+) -> tuple[tf.Tensor, Callable]:
+    """Return the context [X, N * H], and a function of its gradient.
 
-    It returns the context [X, N * H] and a function of its gradient, which returns the
-    gradient of the argument and partial sums of that of the bias.
+    The function returns the gradient of queries, keys and values, which are without
+    their bias, and partial sums of that of the bias.
     """
     batch, length, heads, size = shape_BLNH
-    shape_BL3NH = [batch, length, 3, heads, size]
+    shape_BL3NH, dtype = [batch, length, 3, heads, size], qkv_XE.dtype
+    settings = {"rate": float(rate), "block": _divisor(length, _ATTENTION_BLOCK)}
+    inputs = [tf.reshape(qkv_XE, shape_BL3NH), bias_E, *mask_and_seeds]
+    results = [(dtype, shape_BLNH), (tf.float32, [batch, heads, length])]
+    outputs = _call("attention", inputs, results, **settings)
 
-    def attend(qkv_XE: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        dtype, rates = qkv_XE.dtype, {"rate": float(rate)}
-        rates["block"] = _divisor(length, _ATTENTION_BLOCK)
-        inputs = [tf.reshape(qkv_XE, shape_BL3NH), *operands]
-        shape_BNL = [batch, heads, length]
-        results = [(dtype, shape_BLNH), (tf.float32, shape_BNL)]
-        outputs = _call("attention", inputs, results, **rates)
+    def backward(upstream_XD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        programs = batch * (length // settings["block"])
+        grad_qkv, sums_GE = _call(
+            "attention_backward",
+            [*inputs, *outputs, tf.reshape(upstream_XD, shape_BLNH)],
+            [(dtype, shape_BL3NH), (tf.float32, [programs, 3 * heads * size])],
+            **settings,
+        )
+        return tf.reshape(grad_qkv, qkv_XE.shape), sums_GE
 
-        def backward(upstream_XD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            upstream_BLNH = tf.reshape(upstream_XD, shape_BLNH)
-            programs = batch * (length // rates["block"])
-            shape_GE = [programs, 3 * heads * size]
-            grad_qkv, sums_GE = _call(
-                "attention_backward",
-                [*inputs, *outputs, upstream_BLNH],
-                [(dtype, shape_BL3NH), (tf.float32, shape_GE)],
-                **rates,
-            )
-            return tf.reshape(grad_qkv, qkv_XE.shape), sums_GE
-
-        return tf.reshape(outputs[0], [-1, heads * size]), backward
-
-    return attend
+    return tf.reshape(outputs[0], [-1, heads * size]), backward
 
 
 def _transposed_matmul(x_XD: tf.Tensor, y_XF: tf.Tensor) -> tf.Tensor:
@@ -284,12 +273,14 @@ def _transposed_matmul(x_XD: tf.Tensor, y_XF: tf.Tensor) -> tf.Tensor:
 def _matmul(x_XD: tf.Tensor, kernel_DF: tf.Tensor, scope: str) -> tf.Tensor:
     @custom_gradient
     def fused(x_XD: tf.Tensor, kernel_DF: tf.Tensor):
+        low_DF = tf.cast(kernel_DF, x_XD.dtype)
+
         def gradient(upstream_XF: tf.Tensor):
             with tf.name_scope(f"{scope}/"):
-                grad_x = tf.matmul(upstream_XF, kernel_DF, transpose_b=True)
+                grad_x = tf.matmul(upstream_XF, low_DF, transpose_b=True)
                 return grad_x, _transposed_matmul(x_XD, upstream_XF)
 
-        return tf.matmul(x_XD, kernel_DF), gradient
+        return tf.matmul(x_XD, low_DF), gradient
 
     return fused(x_XD, kernel_DF)
 

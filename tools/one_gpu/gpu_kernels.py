@@ -1,12 +1,11 @@
 """Kernels of a Transformer layer for GPUs, written in JAX's Pallas for Triton.
 
-`device_layer_ops.py` calls them by name from a step that is
-exported; `program.py` puts them into its program. Each takes a buffer of all weights
-without decay and the places of its vectors there, which saves a copy of each vector.
+`device_layer_ops.py` calls them by name from a step that is exported; `program.py` puts
+them into its program. Vectors, such as biases, are float32.
 
 Shape suffixes: X rows of all texts, B texts, L positions, D width, N heads, H width of
-a head, F width of the feed-forward network, P weights of a buffer, S calls of a block
-of dropout seeds, G programs.
+a head, E width of queries, keys and values, F width of the feed-forward network, G
+programs.
 """
 
 import functools
@@ -22,7 +21,6 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plt
 
 _MAX_PROGRAMS = 128  # of norms; their partial sums are added afterwards
-_ALIGNED = 64  # places of vectors are multiples of it
 
 # Factors of the powers of x^2 above and below the fraction, from the highest.
 _ERF = (
@@ -67,19 +65,17 @@ def _divisor(size: int, largest: int) -> int:
     return min(size & -size, largest)
 
 
-def _read_vector(buffer_P: Ref, place: Array, start: Any, size: int, end: int) -> Array:
-    """Return values of a vector of the buffer as float32, 0 from `end` on."""
-    first = pl.multiple_of(place, _ALIGNED) + start
-    is_inside = start + jnp.arange(size) < end
-    slices = buffer_P.at[pl.ds(first, size)]
-    return plt.load(slices, mask=is_inside, other=0.0).astype(jnp.float32)
+def _read_vector(vector: Ref, start: Any, size: int) -> Array:
+    """Return values of a vector, 0 from its end on."""
+    is_inside = start + jnp.arange(size) < vector.shape[0]
+    return plt.load(vector.at[pl.ds(start, size)], mask=is_inside, other=0.0)
 
 
 def _mix(bits: Array, shift: int, factor: int = 1) -> Array:
     return (bits ^ (bits >> np.uint32(shift))) * np.uint32(factor)
 
 
-def _dropout(rate: float, seeds_BS2: Ref, number: Array) -> Callable:
+def _dropout(rate: float, seeds_B2: Ref) -> Callable:
     """Return a function that applies the dropout of `rng.apply_dropout`.
 
     It takes values, the number of their text and their indices within it.
@@ -89,9 +85,9 @@ def _dropout(rate: float, seeds_BS2: Ref, number: Array) -> Callable:
     def apply(x: Array, row: Array, index: Array) -> Array:
         if not threshold:
             return x
-        bits = index.astype(jnp.uint32) + seeds_BS2[row, number, 0]
+        bits = index.astype(jnp.uint32) + seeds_B2[row, 0]
         bits = _mix(_mix(bits, 17, 0xED5AD4BB), 11, 0xAC4C1B51)
-        bits = _mix(_mix(bits ^ seeds_BS2[row, number, 1], 15, 0x31848BAB), 14)
+        bits = _mix(_mix(bits ^ seeds_B2[row, 1], 15, 0x31848BAB), 14)
         scaled = x * np.float32(1 / (1 - threshold / 2**32))
         return jnp.where(bits >= np.uint32(threshold), scaled, 0.0)
 
@@ -119,11 +115,10 @@ def _grid_2d(rows: int, columns: int) -> tuple[Array, Array]:
 def add_norm(
     x_XD: Array,
     residual_XD: Array,
-    bias_P: Array,
-    gamma_P: Array,
-    beta_P: Array,
-    seeds_BS2: Array,
-    places_4: Array,
+    bias_D: Array,
+    gamma_D: Array,
+    beta_D: Array,
+    seeds_B2: Array,
     *,
     rate: float,
     epsilon: float,
@@ -131,27 +126,23 @@ def add_norm(
 ) -> tuple[Array, ...]:
     """Add bias, dropout and residual, and normalise.
 
-    `places_4` are the places of bias, gamma and beta, and the dropout call's number.
-
     Returns:
         Normalised sum, sum, and of each row mean and 1 / standard deviation.
     """
-    (rows, width), length = x_XD.shape, x_XD.shape[0] // seeds_BS2.shape[0]
+    (rows, width), length = x_XD.shape, x_XD.shape[0] // seeds_B2.shape[0]
     padded = _power_of_2(width)
 
-    def kernel(x, residual, bias, gamma, beta, seeds, places, normed, total, mean, inv):
+    def kernel(x, residual, bias, gamma, beta, seeds, normed, total, mean, inv):
         first = pl.program_id(0) * block
         row, column = _grid_2d(block, padded)
         is_inside = column < width
         at = pl.ds(first, block), pl.ds(0, padded)
         load = functools.partial(plt.load, mask=is_inside, other=0.0)
-        bias, gamma, beta = (
-            _read_vector(buffer, places[i], 0, padded, width)
-            for i, buffer in enumerate((bias, gamma, beta))
-        )
+        vectors = bias, gamma, beta
+        bias, gamma, beta = (_read_vector(vector, 0, padded) for vector in vectors)
         text = first // length
         index = (first - text * length + row) * width + column
-        dropped = _dropout(rate, seeds, places[3])(
+        dropped = _dropout(rate, seeds)(
             load(x.at[at]).astype(jnp.float32) + bias, text, index
         )
         sum_ = load(residual.at[at]).astype(jnp.float32) + dropped
@@ -166,7 +157,7 @@ def add_norm(
 
     results = [(x_XD.shape, x_XD.dtype)] * 2 + [((rows,), jnp.float32)] * 2
     call = _pallas_call(kernel, grid=(rows // block,), results=results)
-    return call(x_XD, residual_XD, bias_P, gamma_P, beta_P, seeds_BS2, places_4)
+    return call(x_XD, residual_XD, bias_D, gamma_D, beta_D, seeds_B2)
 
 
 def _through_norm(grad_XD: Array, standard_XD: Array, width: int) -> Array:
@@ -180,31 +171,28 @@ def _through_norm(grad_XD: Array, standard_XD: Array, width: int) -> Array:
 
 def add_norm_backward(
     upstream_XD: Array,
-    other_XD: Array,
     total_XD: Array,
     mean_X: Array,
     scale_X: Array,
-    gamma_P: Array,
-    seeds_BS2: Array,
-    places_4: Array,
+    gamma_D: Array,
+    seeds_B2: Array,
     *,
     rate: float,
     block: int,
 ) -> tuple[Array, ...]:
-    """Return the gradients of `add_norm` for the sum of two upstream gradients.
+    """Return the gradients of `add_norm`.
 
     Returns:
         Gradients of x and of the residual; partial sums of those of bias, gamma and
-        beta, side by side [G, 3 * D], float32.
+        beta [G, 3, D], float32.
     """
-    (rows, width), length = total_XD.shape, total_XD.shape[0] // seeds_BS2.shape[0]
+    (rows, width), length = total_XD.shape, total_XD.shape[0] // seeds_B2.shape[0]
     padded = _power_of_2(width)
     programs = _divisor(rows // block, _MAX_PROGRAMS)
     steps = rows // block // programs
 
-    def kernel(up, other, total, mean, scale, gamma, seeds, places, dx, dtotal, sums):
-        gamma = _read_vector(gamma, places[1], 0, padded, width)
-        drop = _dropout(rate, seeds, places[3])
+    def kernel(up, total, mean, scale, gamma, seeds, dx, dtotal, sums):
+        gamma, drop = _read_vector(gamma, 0, padded), _dropout(rate, seeds)
         row, column = _grid_2d(block, padded)
         is_inside = column < width
         load = functools.partial(plt.load, mask=is_inside, other=0.0)
@@ -214,7 +202,6 @@ def add_norm_backward(
             first = (number * steps + i) * block
             at = pl.ds(first, block), pl.ds(0, padded)
             upstream = load(up.at[at]).astype(jnp.float32)
-            upstream += load(other.at[at]).astype(jnp.float32)
             inverse = scale[at[0]][:, None]
             standard = load(total.at[at]).astype(jnp.float32) - mean[at[0]][:, None]
             standard = jnp.where(is_inside, standard * inverse, 0.0)
@@ -235,9 +222,7 @@ def add_norm_backward(
     results = [(total_XD.shape, total_XD.dtype)] * 2
     results.append(((programs, 3, width), jnp.float32))
     call = _pallas_call(kernel, grid=(programs,), results=results)
-    operands = upstream_XD, other_XD, total_XD, mean_X, scale_X, gamma_P
-    dx_XD, dtotal_XD, sums_G3D = call(*operands, seeds_BS2, places_4)
-    return dx_XD, dtotal_XD, sums_G3D.reshape(programs, -1)
+    return tuple(call(upstream_XD, total_XD, mean_X, scale_X, gamma_D, seeds_B2))
 
 
 def _cdf(y: Array) -> Array:
@@ -266,37 +251,29 @@ def _tiles(rows: int, columns: int) -> tuple[tuple[int, int], tuple[int, int]]:
     return block, (rows // block[0], columns // block[1])
 
 
-def matmul_gelu(
-    x_XD: Array, kernel_DF: Array, bias_P: Array, places_1: Array
-) -> tuple[Array, Array]:
+def matmul_gelu(x_XD: Array, kernel_DF: Array, bias_F: Array) -> tuple[Array, Array]:
     """Return x W, and GELU(x W + bias)."""
     rows, width = x_XD.shape[0], kernel_DF.shape[1]
     block, grid = _tiles(rows, width)
 
-    def matmul_gelu_kernel(x, weights, bias, places, product, result):
+    def matmul_gelu_kernel(x, weights, bias, product, result):
         row, column = (pl.program_id(i) * block[i] for i in range(2))
         at = pl.ds(row, block[0]), pl.ds(column, block[1])
         # Rounded, as the backward pass reads it.
         y = _product(x, weights, row, column, block, False).astype(product.dtype)
         product[at] = y
-        y = y.astype(jnp.float32) + _read_vector(
-            bias, places[0], column, block[1], width
-        )
+        y = y.astype(jnp.float32) + _read_vector(bias, column, block[1])
         result[at] = (y * _cdf(y)).astype(result.dtype)
 
     results = [((rows, width), x_XD.dtype)] * 2
     call = _pallas_call(
         matmul_gelu_kernel, grid=grid, results=results, warps=8, stages=3
     )
-    return tuple(call(x_XD, kernel_DF, bias_P, places_1))
+    return tuple(call(x_XD, kernel_DF, bias_F))
 
 
 def matmul_gelu_backward(
-    upstream_XD: Array,
-    kernel_FD: Array,
-    product_XF: Array,
-    bias_P: Array,
-    places_1: Array,
+    upstream_XD: Array, kernel_FD: Array, product_XF: Array, bias_F: Array
 ) -> tuple[Array, Array]:
     """Return the gradient of GELU(product + bias), which a matmul with `kernel` reads.
 
@@ -306,12 +283,12 @@ def matmul_gelu_backward(
     rows, width = product_XF.shape
     block, grid = _tiles(rows, width)
 
-    def matmul_gelu_backward_kernel(up, weights, product, bias, places, dx, sums):
+    def matmul_gelu_backward_kernel(up, weights, product, bias, dx, sums):
         row, column = (pl.program_id(i) * block[i] for i in range(2))
         at = pl.ds(row, block[0]), pl.ds(column, block[1])
         upstream = _product(up, weights, row, column, block, True)
         y = product[at].astype(jnp.float32)
-        y += _read_vector(bias, places[0], column, block[1], width)
+        y += _read_vector(bias, column, block[1])
         density = jnp.exp(-0.5 * y * y) * np.float32(1 / math.sqrt(2 * math.pi))
         grad = upstream * (_cdf(y) + y * density)
         dx[at] = grad.astype(dx.dtype)
@@ -321,7 +298,7 @@ def matmul_gelu_backward(
     call = _pallas_call(
         matmul_gelu_backward_kernel, grid=grid, results=results, warps=8, stages=3
     )
-    return tuple(call(upstream_XD, kernel_FD, product_XF, bias_P, places_1))
+    return tuple(call(upstream_XD, kernel_FD, product_XF, bias_F))
 
 
 def _dot(x: Array, y: Array) -> Array:
@@ -338,21 +315,15 @@ def transposed_matmul(x_XD: Array, y_XF: Array) -> Array:
 class _Heads:
     """Parts of the attention of one head of one text, within a kernel."""
 
-    def __init__(self, qkv: Ref, bias: Ref, mask: Ref, seeds: Ref, places: Ref, rate):
+    def __init__(self, qkv: Ref, bias: Ref, mask: Ref, seeds: Ref, rate: float):
         _, self.length, _, self.heads, self.width = qkv.shape
         self.text, self.head = pl.program_id(0), pl.program_id(1)
         self._qkv, self._mask = qkv, mask
         self._bias = [
-            _read_vector(
-                bias,
-                places[0],
-                (i * self.heads + self.head) * self.width,
-                self.width,
-                3 * self.heads * self.width,
-            )
+            _read_vector(bias, (i * self.heads + self.head) * self.width, self.width)
             for i in range(3)
         ]
-        self._drop = _dropout(rate, seeds, places[1])
+        self._drop = _dropout(rate, seeds)
 
     def part(self, which: int, first: Array, size: int) -> Array:
         """Return queries (0), keys (1) or values (2) of some positions, [size, H]."""
@@ -396,17 +367,14 @@ class _Heads:
 
 def attention(
     qkv_BL3NH: Array,
-    bias_P: Array,
+    bias_E: Array,
     mask_BL: Array,
-    seeds_BS2: Array,
-    places_2: Array,
+    seeds_B2: Array,
     *,
     rate: float,
     block: int,
 ) -> tuple[Array, Array]:
     """Compute attention from queries, keys and values without their bias.
-
-    `places_2` are the place of the bias [3, N, H] and the dropout call's number.
 
     Returns:
         The context [B, L, N, H], and log sum exp of the scores [B, N, L], float32.
@@ -414,8 +382,8 @@ def attention(
     batch, length, _, heads, width = qkv_BL3NH.shape
     dtype = qkv_BL3NH.dtype
 
-    def kernel(qkv, bias, mask, seeds, places, context, log_sums):
-        head = _Heads(qkv, bias, mask, seeds, places, rate)
+    def kernel(qkv, bias, mask, seeds, context, log_sums):
+        head = _Heads(qkv, bias, mask, seeds, rate)
         first = pl.program_id(2) * block
         q = head.part(0, first, block)
 
@@ -440,15 +408,14 @@ def attention(
     results = [((batch, length, heads, width), dtype)]
     results.append(((batch, heads, length), jnp.float32))
     call = _pallas_call(kernel, grid=(batch, heads, length // block), results=results)
-    return call(qkv_BL3NH, bias_P, mask_BL, seeds_BS2, places_2)
+    return call(qkv_BL3NH, bias_E, mask_BL, seeds_B2)
 
 
 def attention_backward(
     qkv_BL3NH: Array,
-    bias_P: Array,
+    bias_E: Array,
     mask_BL: Array,
-    seeds_BS2: Array,
-    places_2: Array,
+    seeds_B2: Array,
     context_BLNH: Array,
     log_sums_BNL: Array,
     upstream_BLNH: Array,
@@ -464,8 +431,8 @@ def attention_backward(
     dtype = qkv_BL3NH.dtype
     blocks = length // block
 
-    def kernel(qkv, bias, mask, seeds, places, context, log_sums, upstream, dqkv, sums):
-        head = _Heads(qkv, bias, mask, seeds, places, rate)
+    def kernel(qkv, bias, mask, seeds, context, log_sums, upstream, dqkv, sums):
+        head = _Heads(qkv, bias, mask, seeds, rate)
         own = pl.program_id(2) * block
 
         of_scores = functools.partial(head.backward, context, log_sums, upstream)
@@ -494,7 +461,7 @@ def attention_backward(
     results = [(qkv_BL3NH.shape, dtype)]
     results.append(((batch * blocks, 3, heads, width), jnp.float32))
     call = _pallas_call(kernel, grid=(batch, heads, blocks), results=results)
-    operands = qkv_BL3NH, bias_P, mask_BL, seeds_BS2, places_2
+    operands = qkv_BL3NH, bias_E, mask_BL, seeds_B2
     dqkv, sums_G3NH = call(*operands, context_BLNH, log_sums_BNL, upstream_BLNH)
     return dqkv, sums_G3NH.reshape(batch * blocks, -1)
 

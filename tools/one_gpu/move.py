@@ -9,12 +9,11 @@ a program of their order, and the state. `--run`, in place of `--config`, contin
 run from its newest checkpoint, with the batches and random numbers that it would have
 here. `run.py` needs JAX, flatbuffers and NumPy, not TensorFlow. `import` writes its
 state as a checkpoint, from which `pretrain` resumes and which all commands read.
-`import --weights` reads the smaller `weights.npz`, in float16: fine-tuning reads such a
-checkpoint, but `pretrain` cannot resume from it.
 """
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -26,7 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 import tensorflow as tf
-from flat_state import FlatState, pack, unpack
+from device_layer_ops import make_layer_ops
 from program import convert
 
 from electra_tf.batch import Batch
@@ -52,22 +51,19 @@ def export_run(options: argparse.Namespace) -> None:
     config, pretrainer = experiment.config, _pretrainer(experiment)
     if checkpoint:
         checkpoints.restore(pretrainer, checkpoint)
-    flat = FlatState(pretrainer)
     (folder / FILES).mkdir(parents=True, exist_ok=True)
     for name, content in experiment.files().items():
         (folder / FILES / name).write_bytes(content)
     _write_records(record_set, folder / "records.npz")
     state = {name: v.numpy() for name, v in _variables(pretrainer).items()}
-    np.savez_compressed(folder / "state.npz", **pack(state, flat.layout()))
+    np.savez_compressed(folder / "state.npz", **state)
     description = {
-        **_write_step(folder, options.device, pretrainer, flat),
-        "layout": flat.layout(),
+        **_write_step(folder, options.device, pretrainer),
         "step": pretrainer.optimizer.iterations.path,
         "first_step": checkpoint.step if checkpoint else 0,
         "steps": config.training.steps,
         "log_every": config.training.log_every,
         "rows": config.input.batch_size,
-        "length": record_set.max_length,
         "counts": record_set.counts,
         "window": config.input.shuffle_window,
         "metadata": data_fingerprint(record_set, experiment.tokenizer),
@@ -95,12 +91,12 @@ def _start(
 
 
 def _write_step(
-    folder: pathlib.Path, device: str, pretrainer: Pretrainer, flat: FlatState
+    folder: pathlib.Path, device: str, pretrainer: Pretrainer
 ) -> dict[str, Any]:
     """Write the step; return its state, its metrics and the results by state."""
     config = pretrainer.config
     shape = 3, config.input.batch_size, config.records.max_length
-    program, names = step_program(pretrainer, np.zeros(shape, np.int32), flat)
+    program, names = step_program(pretrainer, np.zeros(shape, np.int32))
     code, aliases = convert(program, device)
     (folder / "step.jax").write_bytes(code)
     parameters = enumerate(names["state"], 3)  # after the batch's fields
@@ -115,26 +111,27 @@ def _variables(pretrainer: Pretrainer) -> dict[str, tf.Variable]:
 
 
 def step_program(
-    pretrainer: Pretrainer, batch: np.ndarray, flat: FlatState
+    pretrainer: Pretrainer, batch: np.ndarray
 ) -> tuple[str, dict[str, list[str]]]:
     """Return the step as StableHLO, with the names of its state and metrics.
 
-    The program's parameters are the batch's fields, then the state: the buffers of
-    `flat` and other variables. Its first results are the metrics.
+    The program's parameters are the batch's fields, then the state. Its first results
+    are the metrics.
     """
     names: list[str] = []
+    precision = pretrainer.config.training.precision
+    make = functools.partial(make_layer_ops, precision)
+    pretrainer.objective.make_layer_ops = make
 
     @tf.function(jit_compile=True, autograph=False)
     def step(*fields: tf.Tensor) -> list[tf.Tensor]:
-        with flat.used():
-            metrics = pretrainer.train_step(Batch(*fields))
+        metrics = pretrainer.train_step(Batch(*fields))
         names[:] = sorted(metrics)
         return [metrics[name] for name in names]
 
     fields = [tf.constant(field) for field in batch]
     program = step.experimental_get_compiler_ir(*fields)("stablehlo")
-    variables = _variables(pretrainer) | flat.buffers
-    paths = {id(v.handle): path for path, v in variables.items()}
+    paths = {id(v.handle): path for path, v in _variables(pretrainer).items()}
     captured = step.get_concrete_function(*fields).captured_inputs
     return program, {"state": [paths[id(h)] for h in captured], "metrics": names}
 
@@ -204,7 +201,7 @@ def _order_bits(record_set: RecordSet, settings: Any) -> Callable:
 def _write_records(record_set: RecordSet, path: pathlib.Path) -> None:
     """Write the tokens of all records, and of each record its two ends."""
     small = np.uint16 if record_set.vocabulary_size <= 2**16 else np.int32
-    tokens, ends, starts = [], [], []
+    ids, ends, starts = [], [], []
     position_L = np.arange(record_set.max_length)
     for number, batch in enumerate(pipeline.evaluation_batches(record_set, _ROWS)):
         count = min(_ROWS, record_set.total - number * _ROWS)
@@ -219,49 +216,38 @@ def _write_records(record_set: RecordSet, path: pathlib.Path) -> None:
                 "segment A, segment B and padding in turn; build them with electra-tf "
                 "build_records"
             )
-        tokens.append(ids_BL[real_BL].astype(small))
+        ids.append(ids_BL.astype(small))
         ends.append(end_B.astype(np.uint16))
         starts.append(start_B.astype(np.uint16))
-    fields = {"tokens": tokens, "ends": ends, "starts": starts}
+    fields = {"ids": ids, "ends": ends, "starts": starts}
     arrays = {name: np.concatenate(parts) for name, parts in fields.items()}
     np.savez_compressed(path, **arrays)
 
 
-def import_run(run: str, folder: pathlib.Path, only_weights: bool) -> str:
+def import_run(run: str, folder: pathlib.Path) -> str:
     """Write the trained state as a checkpoint of a run; return its path."""
     description = json.loads((folder / "description.json").read_text(encoding="utf-8"))
     first, metadata = description["first_step"], description["metadata"]
     origin = checkpoints.Checkpoint(str(folder / FILES), first, metadata)
     experiment = Experiment.from_checkpoint(origin)
-    path = folder / ("weights.npz" if only_weights else "state.npz")
-    if not path.exists():
-        raise InputError(f"{path} is missing; run {folder}/run.py, and copy it back")
-    with np.load(path) as file:
-        state = unpack(dict(file), description["layout"])
+    with np.load(folder / "state.npz") as file:
+        state = dict(file)
     step = int(state[description["step"]])
     if step <= first:
         raise InputError(
             f"{folder} must have trained on from step {first:,}; run {folder}/run.py, "
-            f"and copy its {path.name} back"
+            "and copy its state.npz back"
         )
     training = experiment.config.training
-    if only_weights:
-        # Kernels keep the scores of attention in float32, so the weights fit float32
-        # better than mixed_bfloat16.
-        training = dataclasses.replace(training, precision="float32")
-        config = dataclasses.replace(experiment.config, training=training)
-        experiment = dataclasses.replace(experiment, config=config)
     pretrainer = _pretrainer(experiment)
     for name, variable in _variables(pretrainer).items():
-        if name in state:
-            variable.assign(state[name])
+        variable.assign(state[name])
     with run_lock(run):
         milestones = checkpoints.steps_at_shares(training.keep_at, training.steps)
         milestones |= permanent_steps(run, training.keep_at)
         target = os.path.join(run, checkpoints.CHECKPOINTS)
         manager = checkpoints.CheckpointManager(target, training.keep, milestones)
         weights, slots = checkpoints.training_state(pretrainer)
-        slots = {} if only_weights else slots
         return manager.save(step, weights, slots, experiment.files(), metadata)
 
 
@@ -277,14 +263,13 @@ def main() -> None:
     add("--set", action="append", default=[], help="--set of pretrain")
     add("--data", help="for export: the run's records")
     add("--device", choices=("gpu", "cpu"), default="gpu", help="cpu: only for tests")
-    add("--weights", action="store_true", help="for import: read weights.npz alone")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)  # the step number is int64
     try:
         if options.command == "import":
             if not options.run:
                 parser.error("import needs --run=DIR")
-            print(import_run(options.run, options.folder, options.weights))
+            print(import_run(options.run, options.folder))
             return
         if not options.data or bool(options.run) == bool(options.config):
             parser.error("export needs --data=DIR, and one of --config and --run")

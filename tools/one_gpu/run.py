@@ -4,9 +4,8 @@
 
 Needs JAX with flatbuffers, which reads the programs, and NumPy, not TensorFlow. The
 records stay on the device, and `training.log_every` steps are one program.
-`weights.npz`, the weights alone in float16, is replaced every minute, `state.npz` every
-ten minutes, at the end, and on SIGTERM or Ctrl-C: run the same command again to resume.
-`metrics.jsonl` gets the means of the training metrics.
+`state.npz` is replaced every ten minutes, at the end, and on SIGTERM or Ctrl-C: run the
+same command again to resume. `metrics.jsonl` gets the means of the training metrics.
 """
 
 import argparse
@@ -25,7 +24,7 @@ import numpy as np
 
 State = dict[str, Any]
 
-_SAVE_SECONDS = {"weights": 60, "state": 600}
+_SAVE_SECONDS = 600
 
 
 class Trainer:
@@ -45,10 +44,7 @@ class Trainer:
     def read_records(self) -> State:
         """Return ids [N, L], and the ends and the starts of segment B [N]."""
         with np.load(self._folder / "records.npz") as file:
-            ends, starts, tokens = file["ends"], file["starts"], file["tokens"]
-        ids_NL = np.zeros((len(ends), self._description["length"]), tokens.dtype)
-        ids_NL[np.arange(ids_NL.shape[1]) < ends[:, None]] = tokens
-        return {"ids": ids_NL, "ends": ends, "starts": starts}
+            return dict(file)
 
     @functools.lru_cache(maxsize=2)  # noqa: B019
     def _order(self, epoch: int) -> np.ndarray:
@@ -101,19 +97,17 @@ class Trainer:
             state = jax.device_put(dict(file))
         records, run = jax.device_put(self.read_records()), self.steps()
         step, total = int(state[self._description["step"]]), self._description["steps"]
-        saved = dict.fromkeys(_SAVE_SECONDS, time.monotonic())
+        saved = time.monotonic()
         while step < total and not stop.is_set():
             size = min(self._description["log_every"], total - step)
             start = time.monotonic()
             state, metrics = run(state, records, self.numbers(step, size))
             step += size
             self._log(step, metrics, start)
-            for name, seconds in _SAVE_SECONDS.items():
-                if time.monotonic() - saved[name] > seconds:
-                    self._save(name, state)
-                    saved[name] = time.monotonic()
-        for name in _SAVE_SECONDS:
-            self._save(name, state)
+            if time.monotonic() - saved > _SAVE_SECONDS:
+                self._save(state)
+                saved = time.monotonic()
+        self._save(state)
         rest = "" if step == total else "; run the same command to resume"
         print(f"state.npz has step {step:,}{rest}")
 
@@ -126,19 +120,11 @@ class Trainer:
         total = self._description["steps"]
         print(f"step {step:,}/{total:,}  loss {line['loss']:.4f}", flush=True)
 
-    def _save(self, name: str, state: State) -> None:
-        """Replace the state, or the weights alone in float16, in one move."""
-        content = {key: np.asarray(value) for key, value in state.items()}
-        if name == "weights":
-            step = self._description["step"]
-            content = {step: content[step]} | {
-                key: value.astype(np.float16)
-                for key, value in content.items()
-                if key.endswith("/weights")
-            }
-        partial = self._folder / f"{name}.partial.npz"
-        np.savez(partial, **content)
-        partial.rename(self._folder / f"{name}.npz")
+    def _save(self, state: State) -> None:
+        """Replace the state in one move."""
+        partial = self._folder / "state.partial.npz"
+        np.savez(partial, **{name: np.asarray(value) for name, value in state.items()})
+        partial.rename(self._folder / "state.npz")
 
 
 def read_batch(records: State, numbers_B: Any) -> tuple[Any, ...]:
