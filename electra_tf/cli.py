@@ -207,13 +207,13 @@ def resolve(
     root: type[loader.Root] = loader.PretrainingConfig,
 ) -> loader.Root:
     """Load the config, overridden by `--set` and by the flags of settings."""
-    overrides = {
+    overrides = loader.parse_sets(flag_values.set) | {
         dotted: flag_values[flag].value
         for flag, dotted in names.items()
         if flag_values[flag].present
     }
     config = local_path(flag_values.config)
-    return loader.load_config(config, flag_values.set, overrides, base, root)
+    return loader.load_config(config, overrides, root, base)
 
 
 def is_given(
@@ -223,8 +223,9 @@ def is_given(
     base: Mapping[str, Any] | None = None,
 ) -> bool:
     """Return whether a flag, `--set`, `--config` or the base sets a setting."""
-    names_set = loader.given_names(local_path(flag_values.config), flag_values.set)
-    return flag_values[flag].present > 0 or names[flag] in {*names_set, *(base or {})}
+    given = loader.given_names(local_path(flag_values.config))
+    given |= {*loader.parse_sets(flag_values.set), *(base or {})}
+    return flag_values[flag].present > 0 or names[flag] in given
 
 
 def write_lines(lines: Iterable[str], output: str | None) -> None:

@@ -21,7 +21,6 @@ import numpy as np
 
 from electra_tf.config import loader
 from electra_tf.config.model import EncoderConfig
-from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import checkpoint, formats, keras_file
 from electra_tf.interop.hub import is_hub_id, local_folder
@@ -331,7 +330,7 @@ def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
             f"the config {name!r} needs vocabulary=PATH, the vocab.txt of the model"
         )
     stored = open_tokenizer(vocabulary)
-    config = loader.load_config(name, base=stored.base, root=PretrainingConfig)
+    config = loader.load_config(name, base=stored.base)
     stored.check(config.tokenization)
     model = config.model.of_vocabulary(len(stored.vocabulary), vocabulary)
     tokenizer = WordPieceTokenizer(stored.vocabulary, config.tokenization)

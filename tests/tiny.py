@@ -274,7 +274,7 @@ SMALL = (*SETS, "model.depth=2", "training.steps=1000")
 def resolve(data, *sets, vocab=None):
     """Return an experiment of a run of `SMALL` and other settings."""
     sets = [*SMALL, *sets]
-    make = lambda stored: loader.load_config(sets=sets, base=stored)  # noqa: E731
+    make = lambda stored: loader.load_config(overrides=sets, base=stored)  # noqa: E731
     return Experiment(*resolve_config(str(data), vocab, make))
 
 

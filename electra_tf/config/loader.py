@@ -56,21 +56,19 @@ def installed(root: type | None = None) -> list[str]:
 
 def load_config(
     path: str | os.PathLike | None = None,
-    sets: Iterable[str] | Mapping[str, Any] = (),
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Iterable[str] | Mapping[str, Any] = (),
+    root: type[Root] = PretrainingConfig,
     base: Mapping[str, Any] | None = None,
-    root: type[Root] | None = None,
 ) -> Root:
-    """Read a config: defaults, then files, then `--set`, then explicit flags.
+    """Read a config: defaults, then files, then `overrides`.
 
     Args:
         path: YAML file or name of an installed config (`tiny`); a file has precedence.
             None: the defaults.
-        sets: Overrides as strings, `records.max_length=512`, or as a dictionary.
-        overrides: Overrides as typed values by dotted name.
+        overrides: Strings, `records.max_length=512`, or a dictionary by dotted names or
+            by section.
+        root: Class of the settings: `PretrainingConfig` or `FinetuningConfig`.
         base: Values by dotted name that replace defaults.
-        root: Class of the settings. None: the one that has the names of the settings;
-            where both have all, `PretrainingConfig`.
 
     Returns:
         The validated settings.
@@ -84,37 +82,36 @@ def load_config(
         import electra_tf
 
         config = electra_tf.load_config("small", ["records.max_length=128"])
-        tuning = electra_tf.load_config("finetune_small")  # a FinetuningConfig
+        root = electra_tf.FinetuningConfig
+        tuning = electra_tf.load_config("finetune_small", root=root)
     """
-    if isinstance(sets, Mapping):
-        sets, overrides = (), flatten(sets) | dict(overrides or {})
     if not isinstance(path, _PATHS | None):
         raise InputError(
             "path must be the name of a config or the path of a file, not "
             f"{type(path).__name__} {path!r:.60}"
         )
-    tree: dict[str, Any] = {}
-    for name, value in (base or {}).items():
-        _put(tree, name, value)
+    if not isinstance(overrides, Mapping):
+        overrides = parse_sets(overrides)
+    tree = _tree(base or {})
     if path:
         file = _read_file(_find(os.fspath(path)), ())
-        if root is not None:
-            _check_kind(file, path, root)
+        _check_kind(file, path, root)
         tree = _override(tree, file)
-    given: dict[str, Any] = {}
+    tree = _override(tree, _tree(flatten(overrides)))
+    sources = [str(path)] if path else []
+    sources += ["the given settings"] if overrides or not path else []
+    return _validate(tree, " and ".join(sources), root)
+
+
+def parse_sets(sets: Iterable[str]) -> dict[str, Any]:
+    """Return the values of strings such as `records.max_length=512` by dotted name."""
+    values = {}
     for item in sets:
         name, equals, value = item.partition("=")
         if not equals:
             raise InputError(f"--set must be NAME=VALUE, not {item!r}")
-        _put(given, name.strip(), _parse(value, f"--set {item}"))
-    for name, value in (overrides or {}).items():
-        _put(given, name, value)
-    tree = _override(tree, given)
-    sources = [str(path)] if path else []
-    sources += ["the given settings"] if sets or overrides or not path else []
-    if root is None:
-        root = min(_KINDS, key=lambda kind: _count_unknown(tree, kind))
-    return _validate(tree, " and ".join(sources), root)
+        values[name.strip()] = _parse(value, f"--set {item}")
+    return values
 
 
 def to_config(
@@ -140,7 +137,7 @@ def to_config(
             f"{type(settings).__name__} {settings!r:.60}"
         )
     values = {} if base is None else flatten(dataclasses.asdict(base))
-    return load_config(settings, (), overrides, values, root)
+    return load_config(settings, overrides or {}, root, values)
 
 
 def setting_named(name: str, root: type) -> str | None:
@@ -164,10 +161,9 @@ def flatten(tree: Mapping[Any, Any]) -> dict[str, Any]:
     return values
 
 
-def given_names(path: str | None, sets: Iterable[str] = ()) -> set[str]:
-    """Return the dotted names of the settings that a file and `--set` contain."""
-    tree = _read_file(_find(path), ()) if path else {}
-    return {item.partition("=")[0].strip() for item in sets} | {*flatten(tree)}
+def given_names(path: str | None) -> set[str]:
+    """Return the dotted names of the settings that a file contains."""
+    return {*flatten(_read_file(_find(path), ()))} if path else set()
 
 
 def parse_config(text: str, source: str, root: type[Root] = PretrainingConfig) -> Root:
@@ -224,13 +220,6 @@ def _fields_of(kind: Any) -> list[str]:
     """Return the names of the settings of a section, or of a union of sections."""
     names = (name for one in classes_of(kind) for name in one.__dataclass_fields__)
     return list(dict.fromkeys(names))
-
-
-def _count_unknown(tree: Mapping[str, Any], root: type) -> tuple[int, int]:
-    """Return the numbers of unknown settings and of unknown sections."""
-    unknown = _unknown_names(tree, root)
-    sections = {name.partition(".")[0] for name in unknown}
-    return len(unknown), len(sections - {*root.__dataclass_fields__})
 
 
 def _check_kind(tree: Mapping[str, Any], path: object, root: type) -> None:
@@ -377,13 +366,18 @@ def _merge(base: dict[str, Any], difference: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _put(tree: dict[str, Any], dotted: str, value: Any) -> None:
-    *sections, name = dotted.split(".")
-    for section in sections:
-        if not isinstance(tree.get(section), dict):
-            tree[section] = {}
-        tree = tree[section]
-    tree[name] = value
+def _tree(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by dotted name as nested dictionaries."""
+    tree: dict[str, Any] = {}
+    for dotted, value in values.items():
+        *sections, name = dotted.split(".")
+        inner = tree
+        for section in sections:
+            if not isinstance(inner.get(section), dict):
+                inner[section] = {}
+            inner = inner[section]
+        inner[name] = value
+    return tree
 
 
 def _validate(tree: dict[str, Any], source: str, root: type[Root]) -> Root:

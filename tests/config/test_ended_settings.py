@@ -29,7 +29,7 @@ READERS = pytest.mark.parametrize("read", [read_by_path, read_as_text])
 @READERS
 def test_an_ended_setting_at_its_former_default_is_ignored(read, tmp_path):
     config = read(stored("null"), tmp_path)
-    assert config == loader.load_config(sets=["optimizer.learning_rate=0.25"])
+    assert config == loader.load_config(overrides=["optimizer.learning_rate=0.25"])
 
 
 @READERS
@@ -75,7 +75,7 @@ FLAT = {
 
 def test_settings_of_other_objectives_at_their_defaults_are_ignored_in_stored_configs():
     stored = loader.stored_config({"objective": FLAT}, "x", PretrainingConfig)
-    assert stored == loader.load_config(sets=["objective.name=mlm"])
+    assert stored == loader.load_config(overrides=["objective.name=mlm"])
     changed = {"objective": FLAT | {"temperature": 2.0}}
     with pytest.raises(InputError, match=r"`temperature` must.*`name: mlm`"):
         loader.stored_config(changed, "x", PretrainingConfig)

@@ -156,7 +156,7 @@ def test_contradictory_settings_are_an_error(case):
     for name, value in SHORT.items():
         sets = sets.replace(name, value)
     with pytest.raises(InputError, match=f"(?s){words}"):
-        loader.load_config(sets=sets.split())
+        loader.load_config(overrides=sets.split())
 
 
 @pytest.mark.parametrize(
@@ -175,4 +175,4 @@ def test_contradictory_settings_are_an_error(case):
 )
 def test_error_names_the_invalid_setting_of_fine_tuning(item, words):
     with pytest.raises(InputError, match=words):
-        loader.load_config(sets=[item], root=FinetuningConfig)
+        loader.load_config(overrides=[item], root=FinetuningConfig)

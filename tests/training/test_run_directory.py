@@ -97,7 +97,7 @@ def test_resume_safe_fields_and_steps_may_change(checkpoint, steps):
         *("training.log_every=7", "training.keep_at=[0.3]", "evaluation.seed=7"),
         *("vocabulary.size=5", "corpus.field=body", f"training.steps={steps}"),
     ]
-    config = config_lib.load_config(sets=sets)
+    config = config_lib.load_config(overrides=sets)
     check_resumable(checkpoint, config, {**METADATA, "new": 1})
     # Each entry is an existing field or section.
     sections = dataclasses.asdict(PretrainingConfig())
@@ -135,7 +135,7 @@ CHANGES = (
 )
 def test_other_settings_must_not_change(checkpoint, sets, metadata, words, loads):
     with pytest.raises(InputError) as error:
-        check_resumable(checkpoint, config_lib.load_config(sets=sets), metadata)
+        check_resumable(checkpoint, config_lib.load_config(overrides=sets), metadata)
     assert words in str(error.value)
     assert ("--init_checkpoint=" in str(error.value)) == loads
 
@@ -146,7 +146,7 @@ def test_permanent_steps_of_a_run_with_another_length(tmp_path):
         path = tmp_path / "checkpoints" / f"step_{step:08d}"
         path.mkdir(parents=True)
         (path / "checkpoint.json").touch()
-        config = config_lib.load_config(sets=[f"training.steps={steps}"])
+        config = config_lib.load_config(overrides=[f"training.steps={steps}"])
         (path / "config.yaml").write_text(config_lib.dump_config(config))
     assert permanent_steps(str(tmp_path), (0.25, 0.5)) == {10, 20}
     assert permanent_steps(str(tmp_path), (0.75, 1.0)) == {30, 40, 60}

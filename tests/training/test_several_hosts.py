@@ -98,7 +98,7 @@ class Hosts:
         small = folder / "small.yaml"
         sets = [*SETS, "optimizer.warmup_steps=5", "training.save_every=5"]
         sets += ["training.log_every=10", "training.keep_at=[0.5]"]
-        small.write_text(loader.dump_config(loader.load_config(sets=sets)))
+        small.write_text(loader.dump_config(loader.load_config(overrides=sets)))
         self.changes = {
             "s3://bucket": f"file://{folder}/bucket",
             "/shared/": f"{self.shared}/",
