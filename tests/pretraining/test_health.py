@@ -1,4 +1,3 @@
-import inspect
 import json
 import math
 import re
@@ -6,8 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from electra_tf.config import loader
-from electra_tf.pretraining import health
 from electra_tf.pretraining.health import HealthCheck
 
 NAN = math.nan
@@ -80,7 +77,6 @@ def test_a_healthy_run_has_no_warnings(steps, every, batch_size, warmup_steps, s
     assert warnings_of(check, healthy(steps, every, batch_size, seed)) == []
 
 
-COLLAPSED = {"disc_recall": 0.0, "disc_auc": 0.5}
 STUCK = {"masked_lm_loss": 6.9, "masked_lm_accuracy": 0.054}
 
 
@@ -100,7 +96,7 @@ def collapsed(recall, auc=0.5):
             EVERY,
             collapsed(0.004, 0.69),
             [10_400],
-            "'original'.* 0.40%, .* 0.69",
+            "'original'.* 0.40%, .* 0.69.*discriminator_weight",
         ),
         (10_000, 10_300, collapsed(0.0), [], ""),
         # Low, but not a collapse; a good ranking without positive logits; no recall.
@@ -145,13 +141,12 @@ def test_a_collapse_is_reported_again_after_recovery():
 
 def test_a_stall_of_a_long_run_takes_longer():
     logs = ((step, STUCK) for step in range(1000, 200_000, 1000))
-    ((step, text),) = warnings_of(HealthCheck(10**6, 10_000, 30522), logs)
+    ((step, _),) = warnings_of(HealthCheck(10**6, 10_000, 30522), logs)
     assert step == 62_000
-    assert text.startswith("The model has stopped")  # without disc_loss
 
 
 def test_the_loss_detects_a_stall_with_a_small_vocabulary():
-    # Guessing among 8 wordpieces has an accuracy of 1/8, above GUESSING_ACCURACY.
+    # Guessing among 8 wordpieces has an accuracy of 1/8, above the limit of accuracy.
     for loss, steps in ((2.0, [6200]), (1.9, [])):  # 1.9 is 91% of log(8)
         stuck = {"masked_lm_loss": loss, "masked_lm_accuracy": 0.125}
         warnings = warnings_of(HealthCheck(20_000, 1000, 8), changed(1, **stuck))
@@ -169,12 +164,3 @@ def test_repeated_logs_restore_the_state():
         repeated = json.loads(json.dumps(logs[:cut]))
         before = warnings_of(check, repeated)
         assert before + warnings_of(check, logs[cut:]) == expected
-
-
-def test_settings_in_the_warnings_exist():
-    source = inspect.getsource(health)
-    sections = "input|model|objective|optimizer|records|training"
-    names = set(re.findall(rf"\b(?:{sections})\.\w+", source))
-    assert {"optimizer.learning_rate", "input.batch_size"} < names
-    for name in names:
-        loader.describe_field(name)

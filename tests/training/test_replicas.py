@@ -90,7 +90,14 @@ def assert_same_lines(folder, other, tolerance):
 def start(name, data, output, environment):
     """Start a process with the task `name`; its errors are written to a file."""
     return subprocess.Popen(
-        [sys.executable, "-m", "training.test_replicas", name, str(data), str(output)],
+        [
+            sys.executable,
+            "-m",
+            "tests.training.test_replicas",
+            name,
+            str(data),
+            str(output),
+        ],
         env={
             **os.environ,
             "PYTHONPATH": str(ROOT),
