@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf.model.layer_ops import LayerOps
 from electra_tf.pretraining.sampling import corrupt, sample_gumbel
 from tests.pretraining.original import Fixture
 
@@ -67,7 +68,8 @@ def test_every_layers_hidden_states_and_embeddings():
         "disc": (core.discriminator.encoder, "corrupted_input_ids"),
     }
     for network, (encoder, ids) in inputs.items():
-        x_BLD = encoder.embeddings(fixture[ids], fixture["segment_ids"])
+        layer_ops, segments = LayerOps(training=False), fixture["segment_ids"]
+        x_BLD = encoder.embeddings(fixture[ids], segments, layer_ops=layer_ops)
         x_BLD = encoder.embeddings_project(x_BLD)
         np.testing.assert_allclose(
             x_BLD, fixture[f"{network}_embedding_output"], atol=2e-5
@@ -75,7 +77,7 @@ def test_every_layers_hidden_states_and_embeddings():
         for block, expected_BLD in zip(
             encoder.blocks, fixture[f"{network}_all_layer_outputs"], strict=True
         ):
-            x_BLD = block(x_BLD, bias_B11K)
+            x_BLD = block(x_BLD, bias_B11K, layer_ops=layer_ops)
             np.testing.assert_allclose(x_BLD, expected_BLD, atol=2e-5)
 
 

@@ -1,4 +1,3 @@
-import collections
 import functools
 import math
 
@@ -9,7 +8,6 @@ import tensorflow as tf
 
 from electra_tf.config.pretraining import OptimizerConfig as Settings
 from electra_tf.errors import InputError
-from electra_tf.training.muon import muon_group
 from electra_tf.training.optimizer import Optimizer, create_optimizer
 from electra_tf.training.schedule import LayerwiseMultipliers, WarmupPolynomialDecay
 from tests.conftest import GOLDEN
@@ -292,24 +290,6 @@ def test_muon_equals_keras(decay):
     assert_close(variables, copies, atol=1e-5)
     has_square = [slot is not None for slot in ours.slots()["v"]]
     assert has_square == [False, False, False, True, True]
-
-
-def test_a_group_of_muon_has_a_limit():
-    counts = collections.Counter()
-    groups = [muon_group(shape, counts) for shape in [(768, 3072), (3072, 768)] * 8]
-    assert [groups.count(group) for group in dict.fromkeys(groups)] == [7, 7, 2]
-
-
-def test_muon_multiplies_matrices_of_one_shape_at_once():
-    def products(shapes):
-        variables = [tf.Variable(tf.ones(shape), name="kernel") for shape in shapes]
-        optimizer = built_optimizer(variables, name="muon")
-        update = tf.function(lambda: optimizer.update(variables, variables))
-        operations = update.get_concrete_function().graph.get_operations()
-        return sum("MatMul" in operation.type for operation in operations)
-
-    assert products([(6, 3), (3, 6), (6, 3)]) == products([(6, 3)]) > 0
-    assert products([(6, 3), (3, 5)]) == 2 * products([(6, 3)])
 
 
 def test_muon_in_bfloat16_is_near_float32():
