@@ -107,12 +107,11 @@ class Words(dict):
         }
         self._longest = max(map(len, vocabulary.tokens))
         self._unknown = chr(vocabulary.ids[UNKNOWN])
-        # Over-long words are not cached, so that each occurrence is counted.
         self.too_long = 0
 
     def __missing__(self, word: str) -> Wordpieces:
         wordpieces = self.match(word)
-        if len(word) <= _MAX_CACHED_UNIT:
+        if len(word) <= min(_MAX_CACHED_UNIT, self._max_characters):
             self[word] = wordpieces
         return wordpieces
 
@@ -142,9 +141,11 @@ class Units(dict):
         self._split, self._words, self._size = characters.words, words, 0
 
     def __missing__(self, unit: str) -> Wordpieces:
+        too_long = self._words.too_long
         wordpieces = "".join(map(self._words.__getitem__, self._split(unit)))
         self._size += len(unit)
-        if len(unit) <= _MAX_CACHED_UNIT:
+        # Over-long words are not cached, so that each occurrence is counted.
+        if len(unit) <= _MAX_CACHED_UNIT and self._words.too_long == too_long:
             self[unit] = wordpieces
         if self._size > _CACHED_CHARACTERS:
             self.clear()
