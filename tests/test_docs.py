@@ -144,3 +144,8 @@ def test_the_site_builds_without_warnings(tmp_path):
     pytest.importorskip("mkdocs", reason="needs the extra `docs`")
     result = python("-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path)
     assert result.returncode == 0, result.stderr
+    # The lists of settings are made from the code.
+    page = (tmp_path / "how_to" / "resume" / "index.html").read_text()
+    may, stay = page.split("must stay as they are")
+    assert "records.deduplicate" in may
+    assert "input.batch_size" in stay

@@ -14,6 +14,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, **arguments: object) -> str:
+    """Fill in the lists of settings that may change on resume, and that must stay."""
+    return reference.with_settings_on_resume(markdown)
+
+
 def on_page_content(html: str, **arguments: object) -> str:
     """Wrap the names of options in inline code, such as `--model_dir`, in spans.
 

@@ -16,6 +16,7 @@ from electra_tf.__main__ import COMMANDS
 from electra_tf.config.fields import classes_of, description_of
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.training.run_directory import RESUME_SAFE_FIELDS
 
 _COMMANDS = """\
 # Commands
@@ -83,6 +84,23 @@ def pages() -> dict[str, str]:
             )
         ),
     }
+
+
+def with_settings_on_resume(markdown: str) -> str:
+    """Return a page with lists of settings in place of its two comments."""
+    lists: dict[bool, list[str]] = {True: [], False: []}
+    for section, field in PretrainingConfig.__dataclass_fields__.items():
+        names = {
+            key for kind in classes_of(field.type) for key in kind.__dataclass_fields__
+        }
+        for name in sorted(f"{section}.{key}" for key in names):
+            may_change = {section, name} & (RESUME_SAFE_FIELDS | {"training.steps"})
+            lists[bool(may_change)].append(f"`{name}`")
+    for comment, names in (("may change", lists[True]), ("must stay", lists[False])):
+        markdown = markdown.replace(
+            f"<!-- settings that {comment} -->", ", ".join(names) + "."
+        )
+    return markdown
 
 
 def _command(name: str) -> str:
