@@ -17,6 +17,7 @@ from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.compiled_metrics import SubsetAccuracy
 from electra_tf.tasks.examples import EncodedExamples, IdRows, check_num_targets
 from electra_tf.tasks.input_warnings import warn
+from electra_tf.tasks.inputs import BALANCED
 from electra_tf.tasks.labels import (
     THRESHOLD,
     label_sets,
@@ -32,7 +33,6 @@ from electra_tf.tasks.losses import (
     label_set_targets,
     score_loss,
 )
-from electra_tf.tasks.task_methods import BALANCED
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.encoding import encode_rows
 from electra_tf.text.tokenizer import WordPieceTokenizer

@@ -27,12 +27,37 @@ _SUITED = {
 _ACCURACIES = {"classes": "SparseCategoricalAccuracy", "label_sets": "BinaryAccuracy"}
 
 
-def suited_metrics(model: Any, identifiers: Any) -> list[keras.metrics.Metric]:
-    """Return the metrics of names, functions, classes and metrics of Keras.
+def suited_metrics(
+    model: Any, metrics: Any, weighted_metrics: Any
+) -> dict[str, list[keras.metrics.Metric] | None]:
+    """Return the metrics of names, functions, classes and metrics, and the task's.
 
     A metric of Keras that needs other targets, such as one-hot rows or scores of one
     class, is an error, as its value would be wrong.
     """
+    plain, weighted = _metrics(model, metrics), _metrics(model, weighted_metrics)
+    names = {metric.name for metric in (*plain, *weighted)}
+    weighted += [m for m in model.task_metrics() if m.name not in names]
+    return {"metrics": plain or None, "weighted_metrics": weighted or None}
+
+
+def sample_rows(model: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return targets, predictions and weights of two rows."""
+    predictions = tf.zeros([2, model.num_outputs])
+    are_ids = model.metric_kind == "classes"
+    targets = tf.zeros([2], tf.int32) if are_ids else predictions
+    return targets, predictions, tf.ones([2])
+
+
+def real_rows(model: Any, inputs: Any, y: Any, outputs: Any, rows: Any) -> list[Any]:
+    """Return the rows of a batch without those of padding, which has no token."""
+    mask = inputs["padding_mask"]
+    is_real_B = tf.reduce_max(mask, list(range(1, mask.shape.rank)))
+    *_, is_real_N = model.metric_rows(y, outputs, tf.cast(is_real_B, tf.float32))
+    return [tf.boolean_mask(row, is_real_N > 0) for row in rows]
+
+
+def _metrics(model: Any, identifiers: Any) -> list[keras.metrics.Metric]:
     metrics = []
     for identifier in keras.tree.flatten(identifiers or []):
         name = identifier

@@ -19,7 +19,7 @@ from electra_tf.model.keras_layers import PACKAGE
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.inference import INPUT_SPECS, compiled, outputs_by_row
-from electra_tf.tasks.text_inputs import check_input, to_single_texts
+from electra_tf.tasks.inputs import check_input, to_single_texts
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.encoding import encode_rows, to_rows
 

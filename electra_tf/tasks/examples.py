@@ -188,13 +188,26 @@ def training_dataset(
         for rows in next(epochs):
             yield examples.batch(rows, size)
 
-    signature = tf.nest.map_structure(_spec, examples.batch([0], size))
     batches = len(prediction_batch_indices(examples.lengths, size))
-    dataset = tf.data.Dataset.from_generator(
-        weak_function(next_epoch), output_signature=signature
+    return generated_dataset(next_epoch, examples.batch([0], size), batches)
+
+
+def generated_dataset(
+    next_pass: Callable[[], Iterator[Any]], batch: Any, count: int
+) -> tf.data.Dataset:
+    """Return a data set of batches as one of them, made while others are trained on.
+
+    `count`: batches of a pass, or a constant of TensorFlow for an unknown number.
+    """
+    signature = tf.nest.map_structure(
+        lambda array: tf.TensorSpec([None] * array.ndim, array.dtype), batch
     )
-    dataset.owned_function = next_epoch
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches))
+    dataset = tf.data.Dataset.from_generator(
+        weak_function(next_pass), output_signature=signature
+    )
+    dataset.owned_function = next_pass
+    if count != tf.data.UNKNOWN_CARDINALITY:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.OFF
@@ -207,11 +220,6 @@ def eval_dataset(examples: EncodedExamples, size: int) -> tf.data.Dataset:
     """Return padded batches of similar lengths, the same ones in each pass."""
     batches = prediction_batch_indices(examples.lengths, size)
     return training_dataset(examples, size, itertools.repeat(batches))
-
-
-def _spec(array: np.ndarray) -> tf.TensorSpec:
-    shape = [len(array), *[None] * (array.ndim - 1)]
-    return tf.TensorSpec(shape, array.dtype)
 
 
 def _column(ids: RaggedRows, values: Any) -> np.ndarray | list[Any]:

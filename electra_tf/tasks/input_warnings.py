@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from electra_tf.tasks.data.duplicates import first_equal_items
 from electra_tf.tasks.examples import EncodedExamples
-from electra_tf.tasks.task_methods import TaskMethods
 from electra_tf.text.warnings import UnknownCounter
 
 EMPTY_LIMIT = 0.5
@@ -32,7 +32,7 @@ def warn(text: str) -> None:
 class InputCounter:
     """Counter of the inputs of a model that are truncated, and of their [UNK]."""
 
-    def __init__(self, model: TaskMethods, *examples: EncodedExamples):
+    def __init__(self, model: Any, *examples: EncodedExamples):
         self._model, self._unknown = model, UnknownCounter(model.tokenizer)
         self._inputs = self._truncated = 0
         for one in examples:
@@ -55,7 +55,7 @@ class InputCounter:
         return lines
 
 
-def _length_limit(model: TaskMethods) -> str:
+def _length_limit(model: Any) -> str:
     """Return the setting that truncates the inputs of a model; of questions alone."""
     data = model.settings.data
     if model.input_form != "windows":
@@ -65,7 +65,7 @@ def _length_limit(model: TaskMethods) -> str:
     return f"data.max_query_length={data.max_query_length}"
 
 
-def check_examples(model: TaskMethods, examples: EncodedExamples) -> None:
+def check_examples(model: Any, examples: EncodedExamples) -> None:
     """Warn of texts that were cut, and of many that are empty."""
     if examples.truncated:
         warn(
@@ -81,7 +81,18 @@ def check_examples(model: TaskMethods, examples: EncodedExamples) -> None:
         )
 
 
-def check_order(model: TaskMethods, y: Any, shuffle: Any, share: float) -> None:
+def check_equal_texts(model: Any, train: list, validation: Sequence[Any]) -> None:
+    """Warn of texts of `validation_split` that are trained on."""
+    first_N = first_equal_items([*train, *validation], model.tokenizer)[len(train) :]
+    if count := int((first_N < len(train)).sum()):
+        warn(
+            f"{count:,} of the {len(validation):,} texts of validation_split are also "
+            "among the texts to train on: scores of new texts may be lower. Leave "
+            "out texts that repeat others, or pass validation_data"
+        )
+
+
+def check_order(model: Any, y: Any, shuffle: Any, share: float) -> None:
     """Warn of rows in the order of their labels that are not shuffled.
 
     `y` are targets in a list; `share` is `validation_split`.
@@ -102,7 +113,7 @@ def check_order(model: TaskMethods, y: Any, shuffle: Any, share: float) -> None:
         )
 
 
-def _are_sorted(model: TaskMethods, y: Sequence[Any]) -> bool:
+def _are_sorted(model: Any, y: Sequence[Any]) -> bool:
     """Return whether scores rise or fall, or each class has one run of rows."""
     if len(y) < _LEAST_ROWS or model.input_form != "texts":
         return False

@@ -1,5 +1,6 @@
 """Create, reset and check the optimizer of a fine-tuned model."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,10 @@ def prepare_training(
     callbacks = tf.nest.flatten(getattr(callbacks, "callbacks", callbacks))
     check_callbacks(callbacks, model.optimizer)
     model.choose_dropout(epochs)
+    if arguments.get("verbose", "auto") == "auto":
+        # A file would keep every state of a bar.
+        shows_bars = sys.stdout.isatty() or "ipykernel" in sys.modules
+        arguments["verbose"] = 1 if shows_bars else 2
     if arguments["verbose"] and model.settings_note:
         note, length = model.settings_note, defaults.describe_epochs(steps, epochs)
         if model.has_own_optimizer:

@@ -4,20 +4,21 @@
 `evaluate` and `predict` also take texts, in batches of similar length.
 """
 
+import abc
 import dataclasses
 import functools
 import logging
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
 
 from electra_tf import durable_files, sources
-from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.finetuning import DataConfig, FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps, has_only_cpus
 from electra_tf.kernels.rng import TRAINING, make_rng
@@ -26,28 +27,35 @@ from electra_tf.serving.export import export
 from electra_tf.serving.export_options import check_export
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import (
+    compiled_metrics,
     defaults,
     inference,
     input_warnings,
-    keras_inputs,
     saved_models,
 )
 from electra_tf.tasks import optimizer as optimizers
-from electra_tf.tasks.compiled_metrics import suited_metrics
-from electra_tf.tasks.data.missing import fill_missing
 from electra_tf.tasks.encoder import Encoder
 from electra_tf.tasks.examples import EncodedExamples, IdRows, eval_dataset
+from electra_tf.tasks.inputs import (
+    Inputs,
+    check_length,
+    check_pairs,
+    encode,
+    fit_arguments,
+    is_texts,
+    positive_or_default,
+    prediction_rows,
+    steps_per_epoch,
+    unpack_batch,
+)
 from electra_tf.tasks.losses import Loss, sum_over_replicas
-from electra_tf.tasks.task_methods import TaskMethods
-from electra_tf.tasks.text_inputs import check_input, is_texts, rows_of_batches
 from electra_tf.tasks.tokenizer import Tokenizer
-from electra_tf.text.encoding import to_rows
 from electra_tf.training.optimizer import Optimizer
 
 _logger = logging.getLogger(__name__)
 
 
-class TextModel(keras.Model, TaskMethods):
+class TextModel(keras.Model, abc.ABC):
     """Base class of all tasks; a task adds its head, its loss and its examples.
 
     The setting `training.precision` is the dtype policy of the encoder; head and loss
@@ -61,6 +69,21 @@ class TextModel(keras.Model, TaskMethods):
         dtype: `float32` or `mixed_bfloat16`; None: `training.precision`.
         trainable: Whether the weights are trained.
     """
+
+    kind = ""  # name of the task's kind, as in `interop.task_heads`
+    own_arguments: tuple[str, ...] = ()  # of the constructor; saved with the model
+    head_arguments: tuple[str, ...] = ()  # those of them that define a new head
+    output_names: tuple[str, ...] = ()  # of classes or tags, in the logits' order
+    metric_kind: str | None = None
+    """Values that metrics of `compile` compare: `classes`, `label_sets` (a text has any
+    number of classes), `scores`; None: none of Keras's."""
+    reads_cls_alone = False  # whether the last layer computes [CLS] alone
+    input_form: Literal["texts", "words", "windows"] = "texts"
+    """Inputs, and rows of a served graph: `texts` or pairs of texts; lists of `words`,
+    each with a tag; `windows` of a context, each with its question."""
+    pairs: bool | None = None  # of texts; False: single texts; None: not trained yet
+
+    required_argument = ""  # what a new model requires, for an error
 
     has_own_optimizer = False
     """Whether `compile` got an optimizer, which each `fit` continues to use."""
@@ -210,15 +233,13 @@ class TextModel(keras.Model, TaskMethods):
         """
         size = self._batch_size(batch_size)
         default = self.settings.training.epochs
-        epochs = keras_inputs.positive_or_default("epochs", epochs, default)
+        epochs = positive_or_default("epochs", epochs, default)
         if class_weight is None and not isinstance(x, EncodedExamples):
             class_weight = self.settings.training.class_weight
-        targets = y, sample_weight, class_weight
-        arguments, pairs = keras_inputs.prepare_fit(
-            self, size, validation_data, validation_split, arguments, x, *targets
-        )
-        self.pairs = self.pairs if pairs is None else pairs
-        steps = keras_inputs.steps_per_epoch(arguments)
+        given = Inputs(x, y, sample_weight, class_weight)
+        held_out = validation_data, validation_split
+        arguments = fit_arguments(self, given, size, *held_out, arguments)
+        steps = steps_per_epoch(arguments)
         optimizers.prepare_training(self, steps, arguments, epochs)
         with self.distribute_strategy.scope():  # for callbacks that restore its slots
             self.optimizer.build(self.trainable_variables)
@@ -229,13 +250,12 @@ class TextModel(keras.Model, TaskMethods):
     ) -> Any:
         """Compute loss and metric as Keras's `evaluate` does, on any input of `fit`."""
         size = self._batch_size(arguments.pop("batch_size", None))
-        targets = y, sample_weight
-        x, y, sample_weight, _ = self._prepared(keras_inputs.prepare, x, *targets)
+        x, y, weights, _ = self._encode(Inputs(x, y, sample_weight))
         if isinstance(x, EncodedExamples):
             x = eval_dataset(x, size)
         elif isinstance(x, Mapping):
             arguments["batch_size"] = size
-        return super().evaluate(x, y, sample_weight=sample_weight, **arguments)
+        return super().evaluate(x, y, sample_weight=weights, **arguments)
 
     def predict(self, x: Any, batch_size: int | None = None, **arguments: Any) -> Any:
         """Return predictions for texts, or logits for ids.
@@ -250,17 +270,13 @@ class TextModel(keras.Model, TaskMethods):
             For texts the task's predictions, for ids the head's logits.
         """
         size = self._batch_size(batch_size)
-        x = check_input(rows_of_batches(x, arguments.get("steps"), bool(self.pairs)))
-        if is_texts(x):
-            texts = to_rows(x, self.input_form != "words")
-            if self.input_form == "texts":
-                texts = fill_missing(texts, self.settings.data.missing_text)
-            examples = self.examples(texts)
-            keras_inputs.check_pairs(examples.pairs, self.pairs)
+        rows, x = prediction_rows(self, x, arguments.get("steps"))
+        if rows is not None:
+            examples = self.examples(rows)
+            check_pairs(examples.pairs, self.pairs)
             input_warnings.check_examples(self, examples)
-            return self.decode(texts, examples, self.outputs_of(examples, size))
+            return self.decode(rows, examples, self.outputs_of(examples, size))
         if isinstance(x, Mapping):
-            keras_inputs.check_ids(x, self.shape.max_positions)
             arguments["batch_size"] = size
         return super().predict(x, **arguments)
 
@@ -277,8 +293,8 @@ class TextModel(keras.Model, TaskMethods):
         Returns loss and metric of the batch, by name with `return_dict`.
         """
         optimizers.require_optimizer(self)
-        targets = y, sample_weight, class_weight
-        batch = self._prepared(keras_inputs.prepare_batch, x, *targets)
+        given = Inputs(x, y, sample_weight, class_weight)
+        batch = self._encode(given, warns=False).as_batch()
         return super().train_on_batch(*batch, return_dict=return_dict)
 
     def test_on_batch(
@@ -289,8 +305,8 @@ class TextModel(keras.Model, TaskMethods):
         return_dict: bool = False,
     ) -> Any:
         """Compute loss and metric on all texts or ids, as `train_on_batch` does."""
-        *batch, _ = self._prepared(keras_inputs.prepare_batch, x, y, sample_weight)
-        return super().test_on_batch(*batch, return_dict=return_dict)
+        batch = self._encode(Inputs(x, y, sample_weight), warns=False).as_batch()
+        return super().test_on_batch(*batch[:3], return_dict=return_dict)
 
     def predict_details(
         self, x: Sequence[Any], batch_size: int | None = None
@@ -301,9 +317,8 @@ class TextModel(keras.Model, TaskMethods):
 
     def predict_on_batch(self, x: Any) -> Any:
         """Return predictions for all texts, or logits for all ids, as one batch."""
-        x = check_input(x)
-        if is_texts(x):
-            rows = to_rows(x, self.input_form != "words")
+        rows, x = prediction_rows(self, x)
+        if rows is not None:
             return self.predict(rows, batch_size=max(1, len(rows)))
         return super().predict_on_batch(x)
 
@@ -347,12 +362,12 @@ class TextModel(keras.Model, TaskMethods):
         `inputs`: `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, L].
         """
         length = inputs["token_ids"].shape[1]
-        keras_inputs.check_length(length, self.shape.max_positions)
+        check_length(length, self.shape.max_positions)
         return self._forward(inputs, LayerOps(training))
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """Update the weights once, and return means over the epoch so far."""
-        inputs, targets, weights_B = keras_inputs.unpack_batch(data)
+        inputs, targets, weights_B = unpack_batch(data)
         replica = tf.distribute.get_replica_context()
         row = replica.replica_id_in_sync_group * tf.shape(weights_B)[0]
         rng = make_rng(self.seed.value, TRAINING, self.optimizer.iterations, row)
@@ -370,7 +385,7 @@ class TextModel(keras.Model, TaskMethods):
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """Compute loss and metrics without dropout, and return means so far."""
-        inputs, targets, weights_B = keras_inputs.unpack_batch(data)
+        inputs, targets, weights_B = unpack_batch(data)
         outputs = self._forward(inputs, inference.evaluation_ops(), targets)
         sums = self.task_loss(outputs, targets, weights_B)
         return self._update_metrics(sums, inputs, targets, outputs, weights_B)
@@ -380,11 +395,8 @@ class TextModel(keras.Model, TaskMethods):
     ) -> dict[str, Any]:
         """Update metrics with the rows of a batch, and return means so far."""
         rows = self.metric_rows(y, y_pred, sample_weight)
-        if self._has_given_metrics:  # some would count padding, which has no token
-            mask = x["padding_mask"]
-            is_real_B = tf.reduce_max(mask, list(range(1, mask.shape.rank)))
-            *_, is_real_N = self.metric_rows(y, y_pred, tf.cast(is_real_B, tf.float32))
-            rows = [tf.boolean_mask(row, is_real_N > 0) for row in rows]
+        if self._has_given_metrics:  # some would count padding
+            rows = compiled_metrics.real_rows(self, x, y, y_pred, rows)
         return super().compute_metrics(x, *rows)
 
     def compile(
@@ -416,21 +428,15 @@ class TextModel(keras.Model, TaskMethods):
                     f"compile({name}={value!r:.80}) does not apply: the model has its "
                     "own loss; call compile(optimizer=..., metrics=[...])"
                 )
+        given = {"metrics": metrics, "weighted_metrics": weighted_metrics}
         with self.distribute_strategy.scope():
-            given = [suited_metrics(self, one) for one in (metrics, weighted_metrics)]
-            names = {metric.name for metric in (*given[0], *given[1])}
-            given[1] += [m for m in self.task_metrics() if m.name not in names]
-        both = [("metrics", given[0] or None), ("weighted_metrics", given[1] or None)]
-        # XLA would compile the whole step again for each length of batches.
-        super().compile(optimizer, jit_compile=False, **dict(both), **arguments)
-        outputs = tf.zeros([2, self.num_outputs])
-        are_ids = self.metric_kind == "classes"
-        rows = tf.zeros([2], tf.int32) if are_ids else outputs, outputs, tf.ones([2])
-        with self.distribute_strategy.scope(), keras.StatelessScope():
-            super().compute_metrics(None, *rows)  # creates the variables of metrics
+            suited = compiled_metrics.suited_metrics(self, **given)
+            # XLA would compile the whole step again for each length of batches.
+            super().compile(optimizer, jit_compile=False, **suited, **arguments)
+            with keras.StatelessScope():  # creates the variables of the metrics
+                super().compute_metrics(None, *compiled_metrics.sample_rows(self))
         self._has_given_metrics = bool(metrics or weighted_metrics)
         self.has_own_optimizer = optimizer is not None
-        given = {"metrics": metrics, "weighted_metrics": weighted_metrics}
         self._compile = functools.partial(self.compile, **given, **arguments)
 
     def get_compile_config(self) -> dict[str, Any] | None:
@@ -511,18 +517,114 @@ class TextModel(keras.Model, TaskMethods):
         """Create a model from its config, with initial weights."""
         return saved_models.from_saved_config(cls, config)
 
+    @classmethod
+    def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the class's own arguments for a new model, from those of the user."""
+        if cls.required_argument and cls.own_arguments[0] not in given:
+            raise InputError(f"A new {cls.__name__} needs {cls.required_argument}")
+        return given
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of classes, or 1."""
+        return max(1, len(self.output_names))
+
+    @abc.abstractmethod
+    def make_head(self, seed: int) -> keras.layers.Layer:
+        """Create the head, with initial weights from a seed."""
+
+    def head_outputs(
+        self, x_BLD: Any, inputs: IdRows, layer_ops: LayerOps, targets: Any = None
+    ) -> Any:
+        """Compute the outputs, for `task_loss` and `decode`, from hidden states."""
+        return self.head(x_BLD, layer_ops=layer_ops)
+
+    @abc.abstractmethod
+    def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
+        """Compute the loss as a sum over the rows of this replica."""
+
+    @property
+    def served_inputs(self) -> Mapping[str, int]:
+        """Names of a served request's strings; each has 1 axis, or 2: several rows."""
+        return {"text": 1, "text_b": 1} if self.pairs else {"text": 1}
+
+    def served_columns(self, data: DataConfig) -> dict[str, list[str]]:
+        """Return the columns of the texts in training by input of `served_inputs`."""
+        inputs, names = self.served_inputs, data.text_columns
+        pairs = zip(inputs, names, strict=False)
+        return {key: [n] for key, n in pairs} if len(names) == len(inputs) else {}
+
+    def row_texts(self, *texts_R: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Return the text or texts of each row from `served_inputs`, [B] or [B * N]."""
+        return texts_R
+
+    def row_examples(self, x: Sequence[Any]) -> EncodedExamples:
+        """Tokenize texts, with an example for each row of a served graph."""
+        return self.examples(x)
+
+    def named_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """Return what is served for rows of ids, by name, from the head's outputs."""
+        return {"logits": outputs}
+
+    def text_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """Return what is served for rows of texts; [B, N, ...] for two axes."""
+        return self.named_outputs(outputs)
+
+    def served_metadata(self) -> dict[str, Any]:
+        """Return facts for clients, as values of JSON."""
+        return {}
+
+    @abc.abstractmethod
+    def examples(
+        self, x: Sequence[Any], y: Sequence[Any] | None = None
+    ) -> EncodedExamples:
+        """Tokenize texts and encode their targets."""
+
+    def check_training(self, examples: EncodedExamples) -> None:
+        """Warn of targets that a model learns badly."""
+        return None
+
+    @abc.abstractmethod
+    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
+        """Convert the outputs of all examples to predictions, as `predict` returns."""
+
+    def decode_details(
+        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
+    ) -> Sequence[Any]:
+        """Convert outputs to what records and scores take, by default predictions."""
+        return self.decode(x, examples, outputs)
+
+    def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
+        """Return targets, predictions and weights, a row for each text or word."""
+        return targets, outputs, weights_B
+
+    def task_metrics(self) -> list[keras.metrics.Metric]:
+        """Return the weighted metrics that are always reported."""
+        has_classes = self.metric_kind == "classes"
+        accuracy = keras.metrics.SparseCategoricalAccuracy
+        return [accuracy("accuracy")] if has_classes else []
+
+    def class_weights(
+        self, y: Sequence[Any], of: Mapping[Any, float] | str
+    ) -> list[float]:
+        """Return the weight of each target's class, 1 by default."""
+        raise InputError(
+            f"class_weight={of!r:.60} does not apply to a {type(self).__name__}, whose "
+            "targets are not single classes; pass sample_weight, a number for each item"
+        )
+
     def _batch_size(self, value: int | None) -> int:
         default = self.settings.training.batch_size
-        return keras_inputs.positive_or_default("batch_size", value, default)
+        return positive_or_default("batch_size", value, default)
 
-    def _prepared(self, prepare: Callable[..., tuple], *arguments: Any) -> tuple:
-        """Return the arguments of a method of Keras; compile the model if necessary."""
-        *prepared, pairs = prepare(self, *arguments, pairs=self.pairs)
-        self.pairs = self.pairs if pairs is None else pairs
+    def _encode(self, given: Inputs, warns: bool = True) -> Inputs:
+        """Encode texts, and compile the model if it is not."""
+        encoded = encode(self, given, self.pairs, warns)
+        self.pairs = self.pairs if encoded.pairs is None else encoded.pairs
         if not self.compiled:
             with self.distribute_strategy.scope():
                 self.compile()
-        return tuple(prepared)
+        return encoded
 
     def _forward(self, inputs: IdRows, layer_ops: LayerOps, targets: Any = None) -> Any:
         x_BLD = self.encoder(

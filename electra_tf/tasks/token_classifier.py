@@ -22,9 +22,9 @@ from electra_tf.tasks.examples import (
     check_num_targets,
 )
 from electra_tf.tasks.graph_spans import GraphSpans
+from electra_tf.tasks.inputs import to_single_texts
 from electra_tf.tasks.labels import names_of, values_of
 from electra_tf.tasks.losses import Loss, tag_loss
-from electra_tf.tasks.text_inputs import to_single_texts
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.encoding import to_array, to_list
 from electra_tf.text.tokenizer import WordPieceTokenizer

@@ -433,12 +433,6 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
         (lambda m: m.train_on_batch([], []), "one or more texts"),
         (
             lambda m: m.fit(
-                tf.data.Dataset.from_tensors((TEXTS, LABELS)), sample_weight=WEIGHTS
-            ),
-            r"\(texts, targets, weights\)",
-        ),
-        (
-            lambda m: m.fit(
                 tf.data.Dataset.from_tensors((TEXTS, LABELS)), validation_split=0.5
             ),
             "validation_split=0.5 with a",
@@ -450,6 +444,12 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
 def test_unsupported_calls_raise_errors(models, action, words):
     with pytest.raises(InputError, match=words):
         action(models["classes"])
+
+
+def test_weights_of_a_data_set_are_part_of_it(models):
+    batches = tf.data.Dataset.from_tensors((TEXTS, LABELS))
+    with pytest.raises(ValueError, match=r"part of the tf\.data\.Dataset"):
+        models["classes"].fit(batches, sample_weight=WEIGHTS)
 
 
 def test_an_update_alone_needs_an_optimizer():

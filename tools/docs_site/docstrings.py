@@ -7,6 +7,16 @@ from typing import Any
 
 import griffe
 
+_HOOKS = (  # attributes and methods that a new task defines
+    *("kind", "own_arguments", "head_arguments", "required_argument", "output_names"),
+    *("metric_kind", "reads_cls_alone", "input_form", "pairs", "rate_scale"),
+    *("new_arguments", "num_outputs", "make_head", "head_outputs", "task_loss"),
+    *("served_inputs", "served_columns", "row_texts", "row_examples", "named_outputs"),
+    *("text_outputs", "served_metadata", "examples", "check_training", "decode"),
+    *("decode_details", "metric_rows", "task_metrics", "class_weights"),
+    *("settings_note", "compute_metrics"),
+)
+
 
 class Docstrings(griffe.Extension):
     """Change what griffe reads from the package, which it does not import."""
@@ -28,6 +38,7 @@ class Docstrings(griffe.Extension):
         """Omit the methods that a new task writes."""
         names = ast.literal_eval(str(pkg["__all__"].value))
         public = [pkg[n].final_target for n in names if pkg[n].is_alias]
-        for name in pkg["tasks.task_methods.TaskMethods"].members:
-            for model in (*public, pkg["tasks.text_model.TextModel"]):
+        base = pkg["tasks.text_model.TextModel"]
+        for name in _HOOKS:
+            for model in (*public, base):
                 model.members.pop(name, None)

@@ -1,6 +1,7 @@
 """Containers of texts, targets and weights that Keras's methods accept."""
 
 import collections
+import threading
 
 import keras
 import numpy as np
@@ -11,14 +12,16 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextRegressor
-from electra_tf.tasks.keras_inputs import (
+from electra_tf.tasks.inputs import (
+    Inputs,
+    check_input,
+    encode,
+    is_texts,
     num_training_rows,
     positive_or_default,
-    prepare,
     to_targets,
     to_weights,
 )
-from electra_tf.tasks.text_inputs import check_input, is_texts
 from electra_tf.text.encoding import to_rows
 from tests import tiny
 
@@ -183,7 +186,7 @@ def test_a_data_set_gives_the_batches_of_a_list(model, pairs):
     texts = tuple(map(tf.constant, texts)) if pairs else tf.constant(texts)
     elements = (texts, targets, weights)
     dataset = tf.data.Dataset.from_tensor_slices(elements).batch(3)
-    prepared = prepare(model, dataset)
+    prepared = encode(model, Inputs(dataset))
     assert (prepared.x.cardinality(), prepared.pairs) == (2, pairs)
     for at, found in zip((0, 3), prepared.x, strict=True):
         some = model.examples(rows[at : at + 3], targets[at : at + 3])
@@ -201,7 +204,8 @@ def test_a_data_set_gives_the_batches_of_a_list(model, pairs):
 def test_missing_texts_are_an_error_left_out_or_kept(mark):
     def prepared(rule, x, *targets):
         settings = tiny.settings(data_missing_text=rule)
-        return prepare(TextRegressor(tiny.start(), settings=settings), x, *targets).x
+        model = TextRegressor(tiny.start(), settings=settings)
+        return encode(model, Inputs(x, *targets)).x
 
     texts, y, weights = ["the user", mark, "a list"], [1, 0, 0.5], [1, 2, 3]
     with pytest.raises(InputError, match=r"1 of 3 .*index 1; .*missing_text=skip"):
@@ -214,6 +218,39 @@ def test_missing_texts_are_an_error_left_out_or_kept(mark):
     pairs = [("a", "b"), ("a", mark)]
     with pytest.raises(InputError, match=r"1 of 2 .*index 1"):
         prepared("error", pairs, [0, 1])
+
+
+def test_each_element_of_a_data_set_is_read_once(model):
+    read = []
+
+    def batches():
+        for number in range(3):
+            read.append(number)
+            yield TEXTS[:2], [number, 0.5]
+
+    spec = tf.TensorSpec([2], tf.string), tf.TensorSpec([2], tf.float32)
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=spec)
+    encoded = encode(model, Inputs(dataset)).x
+    for passes in (1, 2):
+        targets = [int(targets[0]) for _, targets, _ in encoded]
+        assert targets == [0, 1, 2]
+        assert read == [0, 1, 2] * passes
+
+
+def test_a_data_set_is_tokenized_ahead_of_training(model):
+    read = threading.Semaphore(0)
+
+    def batches():
+        for _ in range(4):
+            yield TEXTS[:2], [0.0, 0.5]
+            read.release()
+
+    spec = tf.TensorSpec([2], tf.string), tf.TensorSpec([2], tf.float32)
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=spec)
+    encoded = encode(model, Inputs(dataset)).x
+    iterator = iter(encoded)
+    next(iterator)
+    assert [read.acquire(timeout=60) for _ in range(2)] == [True, True]
 
 
 TENSOR = tf.constant(TEXTS)
@@ -234,12 +271,12 @@ TENSOR = tf.constant(TEXTS)
 def test_data_sets_of_another_structure_are_errors(model, elements):
     dataset = tf.data.Dataset.from_tensor_slices(elements).batch(2)
     with pytest.raises(InputError, match=r"batches of \(text, target\)"):
-        prepare(model, dataset)
+        encode(model, Inputs(dataset))
 
 
 def test_data_sets_without_batches_are_errors(model):
     dataset = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1, 0]))
     with pytest.raises(InputError, match=r"call its batch\(\)"):
-        prepare(model, dataset)
+        encode(model, Inputs(dataset))
     with pytest.raises(InputError, match="empty data set"):
-        prepare(model, dataset.batch(2).take(0))
+        encode(model, Inputs(dataset.batch(2).take(0)))
