@@ -51,7 +51,9 @@ from electra_tf.training.checkpoint import (
     CHECKPOINTS,
     CheckpointManager,
     assign,
+    open_checkpoint,
     restore,
+    saved_steps,
     training_state,
 )
 from electra_tf.training.disk_errors import reraise_full_disk
@@ -59,7 +61,6 @@ from electra_tf.training.optimizer import create_optimizer
 
 _TRIALS, _REPORT = "trials.jsonl", "report.json"
 _LOSSES = 200  # values of the loss that a trial stores
-_BEST = "best"
 STATISTICS = ("median", "mean", "sd", "min", "max")
 _FULL_DISK = "Free space, then run the same command again, which resumes"
 
@@ -140,8 +141,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
         self._evaluate, self._monitor, self._log = evaluate, monitor, log
         self._keeps_best = settings.keep == "best"
         self._patience = settings.early_stopping
-        self._folders = [os.path.join(folder, name) for name in (CHECKPOINTS, _BEST)]
-        self._newest, self._best = map(CheckpointManager, self._folders)
+        self._folder, self._step = os.path.join(folder, CHECKPOINTS), 0
         self.history: list[dict[str, float]] = []
         """Scores of each epoch so far."""
         self.losses: list[tuple[int, float]] = []
@@ -150,12 +150,13 @@ class TrialCheckpoint(keras.callbacks.Callback):
 
     def resume(self, model: keras.Model) -> int:
         """Restore an interrupted trial, and return its number of finished epochs."""
-        self._newest.clean()
-        self._best.clean()
-        checkpoint = self._newest.newest()
+        manager = CheckpointManager(self._folder)
+        manager.clean()
+        checkpoint = manager.newest()
         if checkpoint is None:
             return 0
         restore(model, checkpoint)
+        self._step = checkpoint.step
         self.history = list(map(_scores, checkpoint.metadata["history"]))
         self.losses = [tuple(pair) for pair in checkpoint.metadata.get("losses", ())]
         return len(self.history)
@@ -216,11 +217,10 @@ class TrialCheckpoint(keras.callbacks.Callback):
         shown = (f"{name} {values[name]:.4g}" for name in shown_scores(values))
         self._lines.append(f"  epoch {epoch + 1}: {'  '.join(shown)}")
         weights, slots = training_state(self.model)
-        step = int_value(self.model.optimizer.iterations)
+        self._step = int_value(self.model.optimizer.iterations)
         metadata = _for_json({"history": self.history, "losses": self.losses})
-        if self._keeps_best and self._best_epoch() == epoch:
-            self._best.save(step, weights, {}, {}, metadata)
-        self._newest.save(step, weights, slots, {}, metadata)
+        manager = CheckpointManager(self._folder, permanent={self._kept_step()})
+        manager.save(self._step, weights, slots, {}, metadata)
         if self.is_over:
             self.model.stop_training = True
             best, last = self._best_epoch() + 1, epoch + 1
@@ -233,13 +233,19 @@ class TrialCheckpoint(keras.callbacks.Callback):
     def finish(self, model: keras.Model) -> None:
         """Load the selected weights into the model."""
         if self._keeps_best:
-            weights = self._best.newest().weights()
-            assign({v.path: v for v in model.trainable_variables}, weights, _BEST)
+            best = open_checkpoint(saved_steps(self._folder)[self._kept_step()])
+            variables = {v.path: v for v in model.trainable_variables}
+            assign(variables, best.weights(), best.path)
 
     def delete(self) -> None:
         """Delete the checkpoints of a finished trial."""
-        for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _kept_step(self) -> int:
+        """Return the updates before the epoch's end whose weights are selected."""
+        if not self._keeps_best:
+            return self._step
+        return self._step // len(self.history) * (self._best_epoch() + 1)
 
     def _best_epoch(self) -> int:
         values = [scores[self._monitor] for scores in self.history]

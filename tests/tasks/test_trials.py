@@ -169,7 +169,6 @@ def test_predictions_and_the_best_model_are_written(uninterrupted):
     ]
     assert len((folder / "trial_1" / "test.tsv").read_text().splitlines()) == 5
     assert not list(folder.glob("trial_*/checkpoints"))
-    assert not list(folder.glob("trial_*/best"))
 
 
 def test_finished_trials_are_not_repeated(uninterrupted):
