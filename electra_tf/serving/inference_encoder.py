@@ -1,18 +1,15 @@
 """Inference-optimised encoder with the same outputs as the Keras encoder.
 
 For a short text, reading weights and starting operations takes most of the time.
-Therefore matmuls are 2-D where positions are rows, so that TensorFlow's optimizer fuses
-them with what follows; query, key and value are one matmul; and the weights of all
+Therefore matmuls are 2-D, query, key and value are one matmul, and the weights of all
 layers are stacked.
 
-oneDNN packs the right operand of a matmul on every call: the kernel if positions are
-rows, the text if they are columns. Packing the kernels takes a quarter of a short
-text's time, so short texts use columns; kernels [out, in] serve both. TensorFlow's
-optimizer replaces a layer norm by oneDNN's only in the form of a batch norm. These two
-forms are for the target `cpu`; the plain one is right on every device.
+The forward pass has positions as rows or as columns. With rows, TensorFlow's optimizer
+fuses a matmul with its bias. But oneDNN packs the right operand of a matmul on every
+call, and with rows that is the kernel, which takes a quarter of a short text's time.
+With columns it is the text; kernels [out, in] serve both.
 """
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,7 +19,7 @@ import tensorflow as tf
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.layer_ops import gelu
 from electra_tf.model.transformer import Block
-from electra_tf.serving.export_options import IDS, TARGETS
+from electra_tf.serving.export_options import IDS
 
 _MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
 CHUNK_POSITIONS = 1024
@@ -32,10 +29,72 @@ each position."""
 CHUNK_SCORES = 512 * 512
 """Attention scores of one head in a chunk, at most, but at least one row. They fit into
 a CPU's cache, too."""
-MAX_TRANSPOSED_POSITIONS = 192
-"""Positions up to which an encoder on a CPU is faster with positions as columns."""
+MAX_COLUMNS = 192
+"""Positions up to which an encoder is faster with positions as columns, on a CPU."""
 
 IdTensors = dict[str, tf.Tensor]  # by the names in `IDS`
+
+
+class Rows:
+    """Positions as rows, [X, D]."""
+
+    features = -1  # axis
+    from_rows = to_rows = staticmethod(tf.identity)
+
+    @staticmethod
+    def vectors(stacked: tf.Tensor) -> tf.Tensor:
+        """Return biases or norms, [..., D], so that they broadcast to positions."""
+        return stacked
+
+    @staticmethod
+    def dense(x_XD: tf.Tensor, kernel_FD: tf.Tensor, bias_F: tf.Tensor) -> tf.Tensor:
+        """Return x times the kernel, plus the bias."""
+        return tf.nn.bias_add(tf.matmul(x_XD, kernel_FD, transpose_b=True), bias_F)
+
+    @staticmethod
+    def attend(
+        inward_X3D: tf.Tensor, heads: Sequence[int], size: list, bias_1B1K: tf.Tensor
+    ) -> tf.Tensor:
+        """Return the attended values of all heads, [X, D]."""
+        split_BLMH = tf.reshape(inward_X3D, [*size, *heads])
+        # A split of the first axis copies nothing.
+        split_MBLH = tf.transpose(split_BLMH, [2, 0, 1, 3])
+        q_NBLH, k_NBKH, v_NBKH = tf.split(split_MBLH, 3, axis=0)
+        scores_NBLK = tf.matmul(q_NBLH, k_NBKH, transpose_b=True) + bias_1B1K
+        attended_NBLH = tf.matmul(tf.nn.softmax(scores_NBLK), v_NBKH)
+        attended_BLNH = tf.transpose(attended_NBLH, [1, 2, 0, 3])
+        return tf.reshape(attended_BLNH, [-1, heads[0] // 3 * heads[1]])
+
+
+class Columns:
+    """Positions as columns, [D, X]."""
+
+    features = 0
+    from_rows = to_rows = staticmethod(tf.transpose)
+
+    @staticmethod
+    def vectors(stacked: tf.Tensor) -> tf.Tensor:
+        """Return biases or norms, [..., D], as columns."""
+        return tf.expand_dims(stacked, -1)
+
+    @staticmethod
+    def dense(x_DX: tf.Tensor, kernel_FD: tf.Tensor, bias_F1: tf.Tensor) -> tf.Tensor:
+        """Return the kernel times x, plus the bias."""
+        return tf.matmul(kernel_FD, x_DX) + bias_F1
+
+    @staticmethod
+    def attend(
+        inward_3DX: tf.Tensor, heads: Sequence[int], size: list, bias_1B1K: tf.Tensor
+    ) -> tf.Tensor:
+        """Return the attended values of all heads, [D, X]."""
+        split_MHBL = tf.reshape(inward_3DX, [*heads, *size])
+        split_MBHL = tf.transpose(split_MHBL, [0, 2, 1, 3])
+        q_NBHL, k_NBHK, v_NBHK = tf.split(split_MBHL, 3, axis=0)
+        scores_NBLK = tf.matmul(q_NBHL, k_NBHK, transpose_a=True) + bias_1B1K
+        weights_NBLK = tf.nn.softmax(scores_NBLK)
+        attended_NBHL = tf.matmul(v_NBHK, weights_NBLK, transpose_b=True)
+        attended_NHBL = tf.transpose(attended_NBHL, [0, 2, 1, 3])
+        return tf.reshape(attended_NHBL, [heads[0] // 3 * heads[1], -1])
 
 
 class InferenceEncoder(tf.Module):
@@ -45,9 +104,8 @@ class InferenceEncoder(tf.Module):
     can share them. The weights of the layers are copied.
     """
 
-    def __init__(self, encoder: TransformerEncoder, target: str = TARGETS[0]):
+    def __init__(self, encoder: TransformerEncoder):
         super().__init__()
-        self.target = target
         tables, project = encoder.embeddings, encoder.embeddings_project
         self._words_VE = tables.word_embeddings.value
         self._segments = tables.segment_embeddings.value
@@ -56,8 +114,8 @@ class InferenceEncoder(tf.Module):
         self._norm = norm.gamma.value, norm.beta.value
         self._project = project and (project.kernel.value, project.bias.value)
         shape = encoder.shape
-        self._width, self._epsilon = shape.width, shape.layer_norm_epsilon
-        self._head_shape = 3 * shape.heads, shape.width // shape.heads
+        self._epsilon = shape.layer_norm_epsilon
+        self._heads = 3 * shape.heads, shape.width // shape.heads
         layers = [_weights(block) for block in encoder.blocks]
         kernels, biases, norms = zip(*layers, strict=True)
         self._kernels = [
@@ -74,108 +132,53 @@ class InferenceEncoder(tf.Module):
         token_ids: tf.Tensor,
         segment_ids: tf.Tensor,
         padding_mask: tf.Tensor,
-        onednn_graph: bool = False,
+        layout: type[Rows | Columns] = Rows,
     ) -> tf.Tensor:
         """Compute the hidden states of the last layer, float32 [B, L, D].
 
-        The inputs are int32 [B, L], the mask 1 at real tokens. With `onednn_graph`,
-        layer norms have the form of batch norms, and a branch skips the mask of an
-        input without padding.
+        The inputs are int32 [B, L], the mask 1 at real tokens.
         """
         size = tf.unstack(tf.shape(token_ids))
         bias_1B1K = _bias(padding_mask)
-        padded = tf.reduce_any(padding_mask < 1) if onednn_graph else None
-        layer_norm = _fused_layer_norm if onednn_graph else _layer_norm
-        normalize = functools.partial(layer_norm, epsilon=self._epsilon)
-        x_XD = self._embedded(token_ids, segment_ids, normalize)
-        for kernels, biases, norms in self._layers(separate_norms=onednn_graph):
-            inward_3DD, outward_DD, widen_FD, narrow_DF = kernels
-            bias_3D, outward_D, bias_F, narrow_D = biases
-            inward_X3D = _dense(x_XD, inward_3DD, bias_3D)
-            split_BLMH = tf.reshape(inward_X3D, [*size, *self._head_shape])
-            # A split of the first axis copies nothing.
-            split_MBLH = tf.transpose(split_BLMH, [2, 0, 1, 3])
-            q_NBLH, k_NBKH, v_NBKH = tf.split(split_MBLH, 3, axis=0)
-            scores_NBLK = tf.matmul(q_NBLH, k_NBKH, transpose_b=True)
-            scores_NBLK = _masked(scores_NBLK, bias_1B1K, padded)
-            attended_NBLH = tf.matmul(tf.nn.softmax(scores_NBLK), v_NBKH)
-            attended_BLNH = tf.transpose(attended_NBLH, [1, 2, 0, 3])
-            attended_XD = tf.reshape(attended_BLNH, [-1, self._width])
-            x_XD = normalize(
-                x_XD + _dense(attended_XD, outward_DD, outward_D), *norms[:2]
+        dense, axis = layout.dense, layout.features
+        x = layout.from_rows(self._embedded(token_ids, segment_ids))
+        for kernels, biases, norms in self._layers(layout):
+            inward, outward, widen, narrow = zip(kernels, biases, strict=True)
+            attended = layout.attend(dense(x, *inward), self._heads, size, bias_1B1K)
+            x = self._normalized(x + dense(attended, *outward), *norms[:2], axis)
+            x = self._normalized(
+                x + dense(gelu(dense(x, *widen)), *narrow), *norms[2:], axis
             )
-            inner_XF = gelu(_dense(x_XD, widen_FD, bias_F))
-            outer_XD = _dense(inner_XF, narrow_DF, narrow_D)
-            x_XD = normalize(x_XD + outer_XD, *norms[2:])
-        return tf.reshape(x_XD, [*size, self._width])
+        return tf.reshape(layout.to_rows(x), [*size, x.shape[axis]])
 
-    def call_transposed(
-        self, token_ids: tf.Tensor, segment_ids: tf.Tensor, padding_mask: tf.Tensor
-    ) -> tf.Tensor:
-        """Compute the same with positions as columns, faster for few on a CPU."""
-        size = tf.unstack(tf.shape(token_ids))
-        bias_1B1K = _bias(padding_mask)
-        normalize = functools.partial(_layer_norm, epsilon=self._epsilon)
-        x_XD = self._embedded(token_ids, segment_ids, normalize)
-        # A batch of one: oneDNN's batch matmul is faster up to 64 positions.
-        x_1DX = tf.transpose(x_XD)[tf.newaxis]
-        for kernels, biases, norms in self._transposed_layers():
-            inward_13DD, outward_1DD, widen_1FD, narrow_1DF = kernels
-            bias_3D1, outward_D1, bias_F1, narrow_D1 = biases
-            inward_13DX = tf.matmul(inward_13DD, x_1DX) + bias_3D1
-            split_MHBL = tf.reshape(inward_13DX, [*self._head_shape, *size])
-            split_MBHL = tf.transpose(split_MHBL, [0, 2, 1, 3])
-            q_NBHL, k_NBHK, v_NBHK = tf.split(split_MBHL, 3, axis=0)
-            scores_NBLK = tf.matmul(q_NBHL, k_NBHK, transpose_a=True) + bias_1B1K
-            weights_NBLK = tf.nn.softmax(scores_NBLK)
-            attended_NBHL = tf.matmul(v_NBHK, weights_NBLK, transpose_b=True)
-            attended_NHBL = tf.transpose(attended_NBHL, [0, 2, 1, 3])
-            attended_1DX = tf.reshape(attended_NHBL, [1, self._width, -1])
-            outward_1DX = tf.matmul(outward_1DD, attended_1DX) + outward_D1
-            x_1DX = normalize(x_1DX + outward_1DX, *norms[:2], axis=1)
-            inner_1FX = gelu(tf.matmul(widen_1FD, x_1DX) + bias_F1)
-            outer_1DX = tf.matmul(narrow_1DF, inner_1FX) + narrow_D1
-            x_1DX = normalize(x_1DX + outer_1DX, *norms[2:], axis=1)
-        x_XD = tf.transpose(x_1DX[0])
-        return tf.reshape(x_XD, [*size, self._width])
-
-    def _embedded(
-        self, token_ids: tf.Tensor, segment_ids: tf.Tensor, normalize: Callable
-    ) -> tf.Tensor:
+    def _embedded(self, token_ids: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         words_BLE = tf.gather(self._words_VE, token_ids)
         segments_BLE = tf.gather(self._segments, segment_ids)
         positions_LE = self._positions_LE[: tf.shape(token_ids)[1]]
         x_BLE = words_BLE + segments_BLE + positions_LE
-        x_XE = normalize(tf.reshape(x_BLE, [-1, x_BLE.shape[-1]]), *self._norm)
+        x_XE = tf.reshape(x_BLE, [-1, x_BLE.shape[-1]])
+        x_XE = self._normalized(x_XE, *self._norm)
         if not self._project:
             return x_XE
         kernel_ED, bias_D = self._project
         return tf.nn.bias_add(tf.matmul(x_XE, kernel_ED), bias_D)
 
-    def _layers(self, separate_norms: bool) -> Iterator[Sequence[tf.Tensor]]:
-        """Yield views of kernels, biases and norms, of one or separate operations."""
-        kernels = [tf.unstack(kernel) for kernel in self._kernels]
-        biases = tf.split(self._biases, self._sizes)
-        norms = tf.convert_to_tensor(self._norms)
-        rows = range(norms.shape[0])
-        norms = [norms[row] for row in rows] if separate_norms else tf.unstack(norms)
-        return _by_layer(kernels, biases, norms)
+    def _layers(self, layout: type[Rows | Columns]) -> Iterator[Sequence[tf.Tensor]]:
+        """Yield the four kernels, biases and vectors of norms of each layer."""
+        kernels = zip(*map(tf.unstack, self._kernels), strict=True)
+        biases = tf.split(layout.vectors(self._biases), self._sizes)
+        norms = tf.unstack(layout.vectors(self._norms))
+        for layer, layer_kernels in enumerate(kernels):
+            four = slice(4 * layer, 4 * layer + 4)
+            yield layer_kernels, biases[four], norms[four]
 
-    def _transposed_layers(self) -> Iterator[Sequence[tf.Tensor]]:
-        """Yield the same: kernels as batches of one, biases and norms as columns."""
-        depth = self._kernels[0].shape[0]
-        kernels = [tf.split(kernel, depth) for kernel in self._kernels]
-        biases = tf.split(tf.reshape(self._biases, [-1, 1]), self._sizes)
-        norms = tf.unstack(tf.expand_dims(self._norms, -1))
-        return _by_layer(kernels, biases, norms)
-
-
-def _by_layer(
-    kernels: list[list[tf.Tensor]], biases: list[tf.Tensor], norms: list[tf.Tensor]
-) -> Iterator[Sequence[tf.Tensor]]:
-    for layer, layer_kernels in enumerate(zip(*kernels, strict=True)):
-        four = slice(4 * layer, 4 * layer + 4)
-        yield layer_kernels, biases[four], norms[four]
+    def _normalized(
+        self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, axis: int = -1
+    ) -> tf.Tensor:
+        """Apply a layer norm."""
+        centred = x - tf.reduce_mean(x, axis, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centred), axis, keepdims=True)
+        return centred * (tf.math.rsqrt(variance + self._epsilon) * gamma) + beta
 
 
 def _bias(padding_mask: tf.Tensor) -> tf.Tensor:
@@ -185,51 +188,6 @@ def _bias(padding_mask: tf.Tensor) -> tf.Tensor:
     # axis to be empty.
     real_1B1K = tf.expand_dims(tf.expand_dims(real_BL, 0), 2)
     return (1.0 - real_1B1K) * _MASKED
-
-
-def _masked(
-    scores_NBLK: tf.Tensor, bias_1B1K: tf.Tensor, padded: tf.Tensor | None
-) -> tf.Tensor:
-    """Add the bias to the scores, unless `padded` is false at run time."""
-    if padded is None:
-        return scores_NBLK + bias_1B1K
-    return tf.cond(padded, lambda: scores_NBLK + bias_1B1K, lambda: scores_NBLK)
-
-
-def _dense(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    return tf.nn.bias_add(tf.matmul(x, kernel, transpose_b=True), bias)
-
-
-def _layer_norm(
-    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float, axis: int = -1
-) -> tf.Tensor:
-    centred = x - tf.reduce_mean(x, axis, keepdims=True)
-    variance = tf.reduce_mean(tf.square(centred), axis, keepdims=True)
-    return centred * (tf.math.rsqrt(variance + epsilon) * gamma) + beta
-
-
-def _fused_layer_norm(
-    x_XD: tf.Tensor, gamma_D: tf.Tensor, beta_D: tf.Tensor, epsilon: float
-) -> tf.Tensor:
-    """Normalise the rows in the form that the optimizer replaces by oneDNN's.
-
-    This is the layer norm of Keras 2: a batch norm of an image whose channels are the
-    rows. The optimizer takes the first output of gamma's operation, so that gamma must
-    be its only output.
-    """
-    shape = tf.shape(x_XD)
-    rows, none = shape[:1], tf.constant([], tf.float32)
-    image_1XD1 = tf.raw_ops.FusedBatchNormV3(
-        x=tf.reshape(x_XD, [1, shape[0], shape[1], 1]),
-        scale=tf.fill(rows, 1.0),
-        offset=tf.fill(rows, 0.0),
-        mean=none,
-        variance=none,
-        epsilon=epsilon,
-        data_format="NCHW",
-        is_training=True,
-    ).y
-    return tf.reshape(image_1XD1, shape) * gamma_D + beta_D
 
 
 def _weights(block: Block) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
@@ -302,19 +260,14 @@ def chunked(function: Callable[[IdTensors], Any]) -> Callable[[IdTensors], Any]:
 def chunked_encoder(encoder: InferenceEncoder) -> Callable[..., tf.Tensor]:
     """Return a function that calls an encoder for chunks of rows.
 
-    For the target `cpu`, inputs of up to `MAX_TRANSPOSED_POSITIONS` positions are
-    computed as columns, and longer ones in the form for oneDNN. For the target `any`,
-    all are computed in the plain form.
+    Inputs of up to `MAX_COLUMNS` positions are computed as columns, others as rows.
     """
-    on_cpu = encoder.target == "cpu"
-    in_chunks = chunked(lambda inputs: encoder(**inputs, onednn_graph=on_cpu))
+    in_chunks = chunked(lambda inputs: encoder(**inputs))
 
     def encode(**inputs: tf.Tensor) -> tf.Tensor:
-        if not on_cpu:
-            return in_chunks(inputs)
         return tf.cond(
-            tf.size(inputs[IDS[0]]) <= MAX_TRANSPOSED_POSITIONS,
-            lambda: encoder.call_transposed(**inputs),
+            tf.size(inputs[IDS[0]]) <= MAX_COLUMNS,
+            lambda: encoder(**inputs, layout=Columns),
             lambda: in_chunks(inputs),
         )
 

@@ -7,7 +7,9 @@ import tensorflow as tf
 from electra_tf.serving.export_options import IDS
 from electra_tf.serving.inference_encoder import (
     CHUNK_POSITIONS,
-    MAX_TRANSPOSED_POSITIONS,
+    MAX_COLUMNS,
+    Columns,
+    Rows,
     chunked_encoder,
 )
 
@@ -18,20 +20,12 @@ def inputs(rows, length=3):
 
 
 class FakeEncoder:
-    """Encoder whose vectors are its inputs, the rows of the chunk (-1 in the transposed
-    form), and whether the form is for oneDNN."""
+    """Encoder whose vectors are its inputs, and the chunk's rows: -1 in columns."""
 
-    def __init__(self, target):
-        self.target = target
-
-    def __call__(self, token_ids, segment_ids, padding_mask, onednn_graph):
-        rows = tf.fill(tf.shape(token_ids), tf.shape(token_ids)[0])
-        onednn = tf.fill(tf.shape(token_ids), int(onednn_graph))
-        return tf.stack([token_ids, segment_ids, padding_mask, rows, onednn], axis=-1)
-
-    def call_transposed(self, token_ids, segment_ids, padding_mask):
-        ones = tf.ones_like(token_ids)
-        return tf.stack([token_ids, segment_ids, padding_mask, -ones, ones], axis=-1)
+    def __call__(self, token_ids, segment_ids, padding_mask, layout=Rows):
+        rows = -1 if layout is Columns else tf.shape(token_ids)[0]
+        rows = tf.fill(tf.shape(token_ids), rows)
+        return tf.stack([token_ids, segment_ids, padding_mask, rows], axis=-1)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +33,8 @@ class FakeEncoder:
     [
         (0, 0, []),
         (3, 1, [-1, -1, -1]),
-        (1, MAX_TRANSPOSED_POSITIONS, [-1]),
-        (2, MAX_TRANSPOSED_POSITIONS // 2 + 1, [2, 2]),
+        (1, MAX_COLUMNS, [-1]),
+        (2, MAX_COLUMNS // 2 + 1, [2, 2]),
         (9, CHUNK_POSITIONS // 4, [4] * 8 + [1]),
         (3, CHUNK_POSITIONS // 2, [1, 1, 1]),
         (2, CHUNK_POSITIONS + 1, [1, 1]),
@@ -52,17 +46,8 @@ def test_an_encoders_chunks_are_limited_by_positions_and_scores(
     rows, length, chunk_rows
 ):
     arrays = inputs(rows, length)
-    outputs = tf.function(chunked_encoder(FakeEncoder("cpu")))(**arrays).numpy()
-    assert outputs.shape == (rows, length, 5)
+    outputs = tf.function(chunked_encoder(FakeEncoder()))(**arrays).numpy()
+    assert outputs.shape == (rows, length, 4)
     for n, name in enumerate(IDS):
         np.testing.assert_array_equal(outputs[..., n], arrays[name])
     assert [set(row[:, 3]) for row in outputs] == [{n} for n in chunk_rows]
-    assert outputs[..., 4].all()
-
-
-@pytest.mark.parametrize("length", [1, MAX_TRANSPOSED_POSITIONS])
-def test_the_target_any_uses_the_plain_form_only(length):
-    encode = tf.function(chunked_encoder(FakeEncoder("any")))
-    outputs = encode(**inputs(2, length)).numpy()
-    assert (outputs[..., 3] == 2).all()
-    assert not outputs[..., 4].any()

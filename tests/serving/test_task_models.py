@@ -204,16 +204,3 @@ def test_metadata():
     assert exported("regressor").metadata["high"] == 5
     assert exported("answerer").metadata["null_threshold"] == 0.0
     assert exported("tagger").metadata["labels"] == ["B-X", "I-X", "O"]
-
-
-def test_target_any_has_the_same_outputs_without_onednn_forms():
-    on_cpu, on_any = exported("tagger"), task_export(model("tagger"), "any")
-    assert_equals_keras(on_any)
-    counts = [
-        [of for _, of in graph_operations(spec.tokens["tokens"].function)].count(
-            "FusedBatchNormV3"
-        )
-        for spec in (on_cpu, on_any)
-    ]
-    assert counts[0] > 0
-    assert counts[1] == 0
