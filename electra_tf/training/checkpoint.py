@@ -33,6 +33,7 @@ from electra_tf import durable_files
 from electra_tf.config import loader
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
+from electra_tf.training.disk_errors import reraise_full_disk
 
 WEIGHTS, SLOTS = "weights.safetensors", "optimizer.safetensors"
 CONFIG, MANIFEST = "config.yaml", "checkpoint.json"
@@ -221,24 +222,22 @@ class CheckpointManager:
         path = self._path(step)
         if (path / MANIFEST).exists():
             return str(path)
-        sums = {}
-        try:
-            with durable_files.new_folder(path) as partial:
-                folder = pathlib.Path(partial)
-                for name, data in {WEIGHTS: weights, SLOTS: slots, **files}.items():
-                    sums[name] = _write_file(folder / name, data)
-                content = {"format": _FORMAT, "step": step, "files": sums}
-                content["details"] = metadata
-                text = json.dumps({**content, "sha256": _checksum(content)}, indent=1)
-                _write_file(folder / MANIFEST, text.encode())
-        except OSError as error:
-            text, earlier = f"{path} cannot be written: {error}", ""
-            if saved_steps(self.folder):
-                text += "; earlier checkpoints are unchanged"
-                earlier = " or lower training.keep"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                text += f"; free space{earlier}, then run the same command again"
-            raise InputError(text) from error
+        sums, remedy = {}, "free space, then run the same command again"
+        if saved_steps(self.folder):
+            remedy = (
+                f"earlier checkpoints are unchanged; lower training.keep or {remedy}"
+            )
+        with (
+            reraise_full_disk(self.folder, remedy),
+            durable_files.new_folder(path) as partial,
+        ):
+            folder = pathlib.Path(partial)
+            for name, data in {WEIGHTS: weights, SLOTS: slots, **files}.items():
+                sums[name] = _write_file(folder / name, data)
+            content = {"format": _FORMAT, "step": step, "files": sums}
+            content["details"] = metadata
+            text = json.dumps({**content, "sha256": _checksum(content)}, indent=1)
+            _write_file(folder / MANIFEST, text.encode())
         if self._backup is not None:
             self._backup.upload(path)
         self._delete_old()

@@ -94,7 +94,7 @@ def _dropout(rate: float, seeds_B2: Ref) -> Callable:
     return apply
 
 
-def _erf(x: Array) -> Array:
+def erf(x: Array) -> Array:
     """Return the error function by XLA's rational approximation, to 1e-7."""
     x = jnp.clip(x, -3.832506856900711, 3.832506856900711)
     square = x * x
@@ -226,7 +226,7 @@ def add_norm_backward(
 
 
 def _cdf(y: Array) -> Array:
-    return 0.5 * (1.0 + _erf(y * np.float32(math.sqrt(0.5))))
+    return 0.5 * (1.0 + erf(y * np.float32(math.sqrt(0.5))))
 
 
 def _product(

@@ -55,7 +55,7 @@ class ElectraObjective(Objective):
         """Compute the losses, as sums over these rows."""
         # 1. The generator predicts the tokens at the masked positions, and samples of
         # its distribution replace them.
-        corrupted, generated = self._corrupt(masked, context)
+        corrupted, generated = self.corrupted_batch(masked, context)
         # 2. The discriminator classifies every token as original or replaced.
         main = self.main_losses(masked, corrupted, context)
         return generated | main | Losses({}, self._scheduled(context))
@@ -87,7 +87,7 @@ class ElectraObjective(Objective):
         The probabilities are those of the discriminator after training, float32 [B, L].
         """
         context = self.context(rng, training=False, progress=1.0)
-        corrupted, _ = self._corrupt(masked, context)
+        corrupted, _ = self.corrupted_batch(masked, context)
         logits_BL = self._discriminator_logits(masked, corrupted, context)
         return corrupted, tf.sigmoid(logits_BL)
 
@@ -100,7 +100,7 @@ class ElectraObjective(Objective):
             layer_ops=context.layer_ops,
         )
 
-    def _corrupt(
+    def corrupted_batch(
         self, masked: MaskedBatch, context: StepContext
     ) -> tuple[CorruptedBatch, Losses]:
         """Replace the masked tokens by samples; return the generator's loss too.
@@ -109,7 +109,7 @@ class ElectraObjective(Objective):
         """
         if self._is_frozen:
             context = self.context(context.rng, False, context.progress)
-        logits_BMV = self._generator_logits(masked, context)
+        logits_BMV = self.generator_logits(masked, context)
         return self._write_samples(masked, logits_BMV, context)
 
     def _write_samples(
@@ -175,7 +175,7 @@ class ElectraObjective(Objective):
             logits_BMV, probabilities_BMV, uniform_BM2, labels_BM, **settings
         )
 
-    def _generator_logits(self, masked: MaskedBatch, context: StepContext) -> tf.Tensor:
+    def generator_logits(self, masked: MaskedBatch, context: StepContext) -> tf.Tensor:
         """Return the generator's logits, float32 [B, M, V].
 
         Without a generator network they are the same everywhere.

@@ -39,7 +39,7 @@ class TwoStageObjective(ElectraObjective):
         """Compute the losses of the current stage, as sums over these rows."""
         if self.stage == 2:
             return super().losses(masked, context)
-        logits_BMV = self._generator_logits(masked, context)
+        logits_BMV = self.generator_logits(masked, context)
         return masked_lm_losses(logits_BMV, masked, self.settings.generator_weight)
 
     @property

@@ -66,7 +66,7 @@ def test_the_expected_gradient_is_the_policy_gradient():
     assert count == 2
     variables = [v.value for v in adversarial.model.generator.trainable_variables]
     with tf.GradientTape(persistent=True) as tape:
-        logits_BMV = adversarial._generator_logits(
+        logits_BMV = adversarial.generator_logits(
             masked, adversarial.context(rng(), False)
         )
         p_MV = tf.nn.softmax(logits_BMV / temperature)[0]
@@ -120,7 +120,7 @@ def test_the_entropy_term_flattens_the_distribution():
     masked = plain.mask(TEXT, rng())
     losses = with_entropy.losses(masked, with_entropy.context(rng(), False))
     log_p = log_softmax(
-        with_entropy._generator_logits(masked, with_entropy.context(rng(), False))
+        with_entropy.generator_logits(masked, with_entropy.context(rng(), False))
     )
     weights = masked.weights_BM.numpy()
     total = (-(np.exp(log_p) * log_p).sum(-1) * weights).sum()

@@ -45,7 +45,9 @@ def test_samples_without_a_network_follow_the_counts_of_ordinary_tokens(kind):
     electra = objective(objective={kind: True}, tokens=tokens)
     assert electra.model.generator is None
     masked = electra.mask(Batch(*(tf.tile(x, [300, 1]) for x in TEXT)), rng())
-    corrupted, generated = electra._corrupt(masked, electra.context(rng(), False))
+    corrupted, generated = electra.corrupted_batch(
+        masked, electra.context(rng(), False)
+    )
     drawn_BM = tf.gather(corrupted.corrupted_ids_BL, masked.positions_BM, batch_dims=1)
     drawn_V = np.bincount(
         drawn_BM.numpy()[masked.weights_BM == 1], minlength=VOCABULARY
