@@ -130,8 +130,8 @@ def _resolve(splits: Mapping[str, Split]) -> dict[str, Split]:
             if len(meanings) > 1:
                 choices = split.items[index].choices
                 raise data_error(
-                    split.source,
-                    split.lines[index],
+                    split.table.source,
+                    split.table.lines[index],
                     "an ambiguous label",
                     f"it is the number or letter of the choice {choices[position]!r} "
                     f"and the text of the choice {choices[text]!r}",
@@ -173,7 +173,7 @@ def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
             raise data_error(table.source, table.lines[index], "no choices", detail)
         targets.append(target)
     targets = targets if is_labelled else None
-    return Split(items, targets, table.source, table.lines, table)
+    return Split(items, targets, table)
 
 
 def _label(table: Table, settings: DataConfig) -> str | None:

@@ -127,14 +127,14 @@ def csv_lines(model: TextModel, splits: Mapping[str, ScoredSplit]) -> Iterator[s
     `prediction`, the probabilities, `place` (FILE:LINE) if it is known, and `split` if
     there are several.
     """
-    has_places = any(one.split.lines is not None for one in splits.values())
+    has_places = any(one.split.places for one in splits.values())
 
     def rows() -> Iterator[dict[str, Any]]:
         for name, one in splits.items():
             split, places = one.split, one.split.places
             columns = zip(split.items, split.targets, one.details, strict=True)
             for index, (value, gold, details) in enumerate(columns):
-                item = Item(value, gold, split.columns_of(index))
+                item = Item(value, gold, split.table and split.table.row(index))
                 more = {"split": name} if len(splits) > 1 else {}
                 if has_places:
                     more["place"] = places[index] if places else ""

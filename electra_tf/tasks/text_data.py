@@ -39,7 +39,7 @@ class Columns:
         columns = [_texts(table, name) for name in self.texts]
         items = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         targets = self._targets(table) if is_labelled else None
-        return Split(items, targets, table.source, table.lines, table)
+        return Split(items, targets, table)
 
     def _targets(self, table: Table) -> list[Any]:
         """Return the targets of a table; each different text is parsed once."""
@@ -146,7 +146,7 @@ def read_tables(name: str, data: str, reading: Reading) -> TaskData:
             if part == "train":
                 columns = _with_labels(columns, split)
             elif not settings.split_column and settings.missing_text != "skip":
-                split = dataclasses.replace(split, lines=None)  # no row is left out
+                split = dataclasses.replace(split, is_whole=True)
             found[part] = split  # train with its places, which a dev split needs
     targets = found["train"].targets
     if columns.separator is not None:
@@ -269,7 +269,7 @@ def _note_empty(name: str, split: Split, reading: Reading) -> None:
     if empty := set().union(*blank):
         reading.notify(
             f"{name}: warning: {len(empty):,} of {len(split):,} rows have an empty "
-            f"text and are used; the first is {split.places[min(empty)]}"
+            f"text and are used; the first is {split.place(min(empty))}"
         )
 
 

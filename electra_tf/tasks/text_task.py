@@ -228,7 +228,7 @@ def _read_glue(name: str, data: str, reading: Reading) -> TaskData:
     for stem, path in paths.items():
         rows = glue.read(path, tests.get(stem, training_name))
         split = columns.read(rows, stem not in tests)
-        found[stem] = dataclasses.replace(split, lines=None)  # no row is left out
+        found[stem] = dataclasses.replace(split, is_whole=True)
     for line in EqualTexts(found, reading.tokenizer).lines(name, "rows"):
         reading.notify(line)
     options = {"bounds": task.range, "unordered": task.unordered}

@@ -23,46 +23,32 @@ class Split:
 
     items: Sequence[Any]  # inputs of the model's `examples` and `predict`
     targets: Sequence[Any] | None  # target of each item; None: unlabelled
-    source: str = dataclasses.field(default="", compare=False)
-    lines: Sequence[int] | None = dataclasses.field(default=None, compare=False)
-    """Line of each item in the file `source`; None: its row's number is its index."""
     table: Table | None = dataclasses.field(default=None, compare=False)
-    """The file's rows, if they were a table."""
-    rows: Sequence[int] | None = dataclasses.field(default=None, compare=False)
-    """Index of each item's row in `table`; None: its own index."""
+    """The row of each item in its file, if that is a table."""
+    is_whole: bool = dataclasses.field(default=False, compare=False)
+    """Whether the items are all rows of their file, so that an index finds a row."""
 
     def __len__(self) -> int:
         return len(self.items)
 
     @property
     def places(self) -> list[str] | None:
-        """FILE:LINE of each item, if its lines are known."""
-        return self.lines and [f"{self.source}:{line}" for line in self.lines]
+        """FILE:LINE of each row of a table, unless its index finds it."""
+        if self.table is None or self.is_whole:
+            return None
+        return list(map(self.table.place, range(len(self))))
 
     def place(self, index: int) -> str:
         """Return the file of an item, with its line if that is known."""
-        item = self.items[index]
-        if self.lines is not None:
-            return f"{self.source}:{self.lines[index]}"
-        if hasattr(item, "place"):
-            return item.place
-        return f"row {index + 1}" + f" of {self.source}" * bool(self.source)
+        if self.table is not None:
+            return self.table.place(index)
+        return getattr(self.items[index], "place", f"row {index + 1}")
 
     def subset(self, indices: Sequence[int]) -> "Split":
         """Return the items with these indices."""
-        columns = (
-            None if values is None else [values[index] for index in indices]
-            for values in (self.items, self.targets, self.lines)
-        )
-        items, targets, lines = columns
-        rows = [self.rows[i] for i in indices] if self.rows else indices
-        return Split(items, targets, self.source, lines, self.table, rows)
-
-    def columns_of(self, index: int) -> dict[str, Any] | None:
-        """Return the values of an item's row by column; None: it was no table."""
-        if self.table is None:
-            return None
-        return self.table.row(index if self.rows is None else self.rows[index])
+        targets = self.targets and [self.targets[index] for index in indices]
+        table = self.table and self.table.take(indices)
+        return Split([self.items[index] for index in indices], targets, table)
 
 
 def texts_of(item: Any) -> tuple[str, ...]:
