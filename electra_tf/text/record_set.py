@@ -20,7 +20,7 @@ from electra_tf.errors import InputError
 from electra_tf.storage.mirror import fetch, local_glob
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 from electra_tf.text import records
-from electra_tf.text.records import FEATURES, Manifest, Shard, read_frames
+from electra_tf.text.records import FEATURES, FRAME_BYTES, Manifest, Shard
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 
@@ -111,7 +111,7 @@ def _count(
     paths = tuple(record_files(data))
     for folder in dict.fromkeys(map(os.path.dirname, paths)):
         _read_manifest(folder, max_length, tokenizer)  # globs of records with one
-    counts = tuple(map(_count_records, paths))
+    counts = tuple(map(_check_records, paths))
     record_set = RecordSet(paths, counts, max_length, size)
     if not record_set.total:
         found = f"0 records in {len(paths)} files" if paths else "no file"
@@ -120,8 +120,7 @@ def _count(
             f"matches {found}; electra-tf build_records builds records"
         )
     path = next(p for p, n in zip(paths, counts, strict=True) if n)
-    if defect := _payload_defect(next(read_frames(path)).payload, record_set):
-        raise _record_error(path, 0, 0, defect)
+    _check_records(path, record_set, most=1)
     return record_set
 
 
@@ -148,17 +147,20 @@ def _read_manifest(
 
 def _check_shard(path: str, shard: Shard, verify: bool) -> None:
     """Compare a file with its size and, with `verify`, its checksum."""
-    size = os.path.getsize(path) if os.path.exists(path) else None
+    _check_size(path, shard, os.path.getsize(path) if os.path.exists(path) else None)
+    if verify and (sha256 := durable_files.sha256(path)) != shard.sha256:
+        raise InputError(
+            f"{path} must have the SHA-256 that the manifest lists, {shard.sha256}, "
+            f"not {sha256}; {_COPY_AGAIN}"
+        )
+
+
+def _check_size(path: str, shard: Shard, size: int | None) -> None:
     if size != shard.bytes:
         found = "no such file" if size is None else f"{size} bytes"
         raise InputError(
             f"{path} must have the {shard.bytes} bytes that the manifest lists, but "
             f"there is {found}; {_COPY_AGAIN}"
-        )
-    if verify and (sha256 := durable_files.sha256(path)) != shard.sha256:
-        raise InputError(
-            f"{path} must have the SHA-256 that the manifest lists, {shard.sha256}, "
-            f"not {sha256}; {_COPY_AGAIN}"
         )
 
 
@@ -175,13 +177,25 @@ def identity_of_files(paths: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _count_records(path: str) -> int:
-    """Return the number of records; raise an InputError at a broken one."""
-    count = 0
-    for found in read_frames(path):
-        if found.defect:
-            raise _record_error(path, count, found.offset, found.defect)
-        count += 1
+def _check_records(
+    path: str, record_set: RecordSet | None = None, most: int = -1
+) -> int:
+    """Return the number of records of a file; raise an InputError at a bad one.
+
+    The content of records is compared with that of a record set, if one is given.
+    """
+    import tensorflow as tf
+
+    count = offset = 0
+    try:
+        for payload in tf.data.TFRecordDataset(path).take(most).as_numpy_iterator():
+            defect = record_set and _payload_defect(payload, record_set)
+            if defect:
+                raise _record_error(path, count, offset, defect)
+            count, offset = count + 1, offset + len(payload) + FRAME_BYTES
+    except tf.errors.DataLossError as error:
+        defect = "it is corrupt, or the file ends within it"
+        raise _record_error(path, count, offset, defect) from error
     return count
 
 
@@ -232,10 +246,7 @@ def reraise_bad_records(record_set: RecordSet) -> Iterator[None]:
         count = len(record_set.paths)
         print(f"reading failed; searching {count:,} files", file=sys.stderr)
         for path in record_set.paths:
-            for record, found in enumerate(read_frames(path)):
-                defect = found.defect or _payload_defect(found.payload, record_set)
-                if defect:
-                    raise _record_error(path, record, found.offset, defect) from None
+            _check_records(path, record_set)
         raise
 
 
@@ -264,12 +275,7 @@ def _fetch_folder(source: ObjectFolder, objects: dict[str, ObjectInfo]) -> str:
         sums = {shard.file: shard.sha256 for shard in manifest.shards}
         for shard in manifest.shards:  # before hours of copying
             info = objects.get(shard.file)
-            if info is None or info.size != shard.bytes:
-                found = "no such object" if info is None else f"{info.size} bytes"
-                raise InputError(
-                    f"{source.url_of(shard.file)} must have the {shard.bytes} bytes "
-                    f"that the manifest lists, but there is {found}"
-                )
+            _check_size(source.url_of(shard.file), shard, info and info.size)
     elif records.is_half_written(objects):
         raise half_written(source.url)
 

@@ -14,7 +14,7 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +43,8 @@ _FILES = re.compile(
 _FORMAT = 1
 # Fields that manifests had before.
 _ENDED = ("too_long_words", "too_long_characters", "stripped_share", "stripped_example")
-_HEADER = 12  # bytes of a frame before the payload: length and its checksum
+FRAME_BYTES = 16
+"""Bytes of a record in a file beside its payload: its length and two checksums."""
 
 
 class RecordEncoder:
@@ -115,37 +116,6 @@ def frame(payload: bytes) -> bytes:
     """Return the payload framed for a TFRecord file, with its checksums."""
     length = struct.pack("<Q", len(payload))
     return length + masked_crc(length) + payload + masked_crc(payload)
-
-
-class Frame(NamedTuple):
-    """One record of a file, and where it begins."""
-
-    offset: int
-    payload: bytes | None
-    """None for a corrupt record."""
-    defect: str = ""
-
-
-def read_frames(path: str) -> Iterator[Frame]:
-    """Yield the records of a file; after a broken length nothing can be found."""
-    with open(path, "rb") as file:
-        offset, size = 0, os.path.getsize(path)
-        while offset < size:
-            header = file.read(_HEADER)
-            if len(header) < _HEADER or masked_crc(header[:8]) != header[8:]:
-                defect = "its length is corrupt; what follows is lost"
-                yield Frame(offset, None, defect)
-                return
-            (length,) = struct.unpack("<Q", header[:8])
-            if length + 4 > size - file.tell():
-                yield Frame(offset, None, "the file ends within it")
-                return
-            payload, checksum = file.read(length), file.read(4)
-            if masked_crc(payload) == checksum:
-                yield Frame(offset, payload)
-            else:
-                yield Frame(offset, None, "its content has another checksum")
-            offset = file.tell()
 
 
 @dataclasses.dataclass(frozen=True)

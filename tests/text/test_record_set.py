@@ -258,4 +258,4 @@ def test_damaged_records_at_a_url_are_named(folder):
     store.write(name, data[:-1] + bytes([data[-1] ^ 1]))
     fails("is damaged.*checksum")
     store.delete(name)
-    fails(".*no such object")
+    fails(".*no such file")
