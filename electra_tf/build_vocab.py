@@ -26,7 +26,6 @@ cli.define_input_flags(
 )
 FLAGS.strings(output="Required: the file to write.")
 FLAGS.switches(overwrite="Replace an existing vocabulary.")
-cli.define_runner_flags(FLAGS)
 _SETTINGS = cli.TEXT_SETTINGS | {
     "size": "vocabulary.size",
     "min_frequency": "vocabulary.min_frequency",
@@ -59,12 +58,13 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
         chunks = first_chunks(FLAGS.input, settings.corpus)
         texts = [text for chunk in chunks for text in chunk.documents]
         warnings.check_accents(texts, settings.tokenization)
-    words, dropped = word_counts = _count_words(settings, log)
+    counts = vocab_training.count_words(FLAGS.input, settings, log)
+    words, dropped = counts
     seconds = time.perf_counter() - start
     print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
     if dropped:
         print(f"{dropped:,} rare words were dropped to bound the memory")
-    tokenizer = vocab_training.train_vocabulary(word_counts, settings)
+    tokenizer = vocab_training.train_vocabulary(counts, settings)
     tokenizer.save(output)  # an error in the held-out text does not lose it
     stats = vocab_training.VocabStats()
     for document in heldout or ():
@@ -84,17 +84,6 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     cli.warn(warnings.unknown_warnings(stats.unknown_share, tokenizer))
     for kind, count in log.counts.items():
         print(f"{count:,} x {kind}: listed in {FLAGS.output}.problems.txt")
-
-
-def _count_words(
-    settings: PretrainingConfig, log: DataErrorLog
-) -> vocab_training.WordCounts:
-    if not cli.uses_beam(FLAGS):
-        return vocab_training.count_words(FLAGS.input, settings, log)
-    from electra_tf.text import beam  # needs an extra
-
-    folder, options = f"{FLAGS.output}.counting", FLAGS.beam_options
-    return beam.count_words(FLAGS.input, settings, log, folder, options=options)
 
 
 if __name__ == "__main__":

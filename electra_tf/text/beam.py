@@ -1,7 +1,6 @@
-"""Build records and count words with Apache Beam, on one machine or on many.
+"""Build records with Apache Beam, on one machine or on many.
 
     sources -> chunks of documents -> duplicates dropped -> records -> shards
-                                   -> words and their counts
 
 The examples are those of `builder.py`, because the chunks and their random numbers are
 the same. Only their order differs: record n of a chunk belongs to the shard (first + n)
@@ -23,14 +22,13 @@ import shlex
 import signal
 import tempfile
 import threading
-import uuid
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import psutil
 
-from electra_tf.config.data import CorpusConfig, TokenizationConfig
+from electra_tf.config.data import CorpusConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
@@ -41,7 +39,6 @@ from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.records import Manifest, Shard
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
-from electra_tf.text.vocab_training import WordCounter, WordCounts, drop_rare
 
 try:
     import apache_beam as beam
@@ -56,12 +53,11 @@ except ImportError as import_error:
 # Outputs of a step beside its main one: parts of files, as (name of the file, a part),
 # and notes for the launching process, as (kind of the note, value).
 _PARTS, _NOTES = "parts", "notes"
-# Kinds of notes: (number of a source, message of an InputError), counts by name, and
-# results of WriteFile.
-_FAILURE, _COUNTS, _FILE = "failure", "counts", "file"
+# Kinds of notes: (number of a source, message of an InputError), results of WriteFile,
+# and counts by name.
+_FAILURE, _FILE = "failure", "file"
+_COUNTS, _PROBLEMS, _DUPLICATES = "counts", "problems", "duplicates"
 _SUMMARY = "summary.jsonl"  # the notes of all steps
-_PROBLEM, _DUPLICATE = "problem: ", "duplicate: "
-_WORD_FILES = 64
 _MAX_MESSAGE = 600  # characters of a runner's error
 
 
@@ -85,7 +81,11 @@ def build(
         chunks = job.chunks
         if settings.deduplicate == EXACT:
             chunks = _drop_duplicates(job)
-        built = job.each_chunk(chunks, BuildRecords(vocabulary, config, shards))
+        build_records = BuildRecords(vocabulary, config, shards)
+        # One worker reads a source, many take its chunks.
+        spread = chunks | "Spread" >> beam.Reshuffle()
+        failures = beam.pvalue.AsList(job.failures)
+        built = job.apply("Chunks", spread, beam.ParDo(build_records, failures))
         # A shard without records is an empty file.
         empty = [(name, ((), b"", 0)) for name in names]
         empty = job.pipeline | "Shards" >> beam.Create(empty)
@@ -95,52 +95,13 @@ def build(
         manifest = builder.make_manifest(
             tokenizer,
             config,
-            _counts_of(summary, _PROBLEM),
-            _counts_of(summary, _DUPLICATE),
-            _counts_of(summary, ""),
+            _sum(summary[_PROBLEMS]),
+            _sum(summary[_DUPLICATES]),
+            _sum(summary[_COUNTS]),
             [files[name] for name in names],
         )
         builder.write_metadata(folder, tokenizer, config, manifest)
     return manifest
-
-
-def count_words(
-    patterns: Iterable[str],
-    settings: PretrainingConfig,
-    error_log: DataErrorLog,
-    folder: str,
-    *,
-    options: str = "",
-) -> WordCounts:
-    """Count the words of a corpus, with files in `folder` or in --temp_location."""
-    reader = CorpusReader(patterns, settings.corpus, error_log, False)
-    job = _Job(options, reader.sources, settings.corpus)
-    if location := job.pipeline.options.get_all_options().get("temp_location"):
-        folder = f"{location.rstrip('/')}/electra_tf-{uuid.uuid4().hex}"
-    words = (
-        job.each_chunk(job.chunks, CountWords(settings.tokenization))
-        | "SumWords" >> beam.CombinePerKey(sum)
-        | "WordParts" >> beam.Map(_word_part)
-    )
-    try:
-        summary = job.run(folder, words)
-        problems = ObjectFolder(folder).read(records.PROBLEMS) or b""
-        error_log.extend(problems.decode(), _counts_of(summary, _PROBLEM))
-        counts: collections.Counter[str] = collections.Counter()
-        dropped = _counts_of(summary, "")["dropped"]
-        for name in {name for name, *_ in summary[_FILE]} - {records.PROBLEMS}:
-            lines = ObjectFolder(folder).read(name).splitlines()
-            counts.update(dict(map(json.loads, lines)))
-            dropped += drop_rare(counts)
-    finally:
-        ObjectFolder(folder).clear()
-    return WordCounts(counts, dropped)
-
-
-def _word_part(element: tuple[str, int]) -> tuple[str, tuple]:
-    """Return a word and its count as a line of a file."""
-    name = f"words-{zlib.crc32(element[0].encode()) % _WORD_FILES:05d}"
-    return name, (element[:1], json.dumps(element).encode() + b"\n", 1)
 
 
 class ReadSource(beam.DoFn):
@@ -164,7 +125,7 @@ class ReadSource(beam.DoFn):
             if log.counts:
                 part = (number,), problems.read_bytes(), log.counts.total()
                 yield _part(records.PROBLEMS, part)
-        yield _note(_COUNTS, {_PROBLEM + kind: n for kind, n in log.counts.items()})
+        yield _note(_PROBLEMS, dict(log.counts))
 
 
 class BuildRecords(beam.DoFn):
@@ -191,23 +152,6 @@ class BuildRecords(beam.DoFn):
                 count = len(range(number, built.counts["records"], shards))
                 yield self._names[(first + number) % shards], (chunk.key, data, count)
         yield _note(_COUNTS, built.counts)
-
-
-class CountWords(beam.DoFn):
-    """Convert chunks to words and their counts, and other counts."""
-
-    def __init__(self, settings: TokenizationConfig):
-        self._settings = settings
-
-    def process(self, chunk: Chunk, failures: list[Any]) -> Iterator[Any]:
-        """Count the words of one chunk, unless reading has failed anywhere."""
-        if failures:
-            return
-        counter = WordCounter(self._settings)
-        for text in chunk.documents:
-            counter.add(text.split("\n"))
-        yield from counter.words().items()
-        yield _note(_COUNTS, {"dropped": counter.dropped})
 
 
 class WriteFile(beam.DoFn):
@@ -278,7 +222,7 @@ class _Job:
         )
         self.chunks = self.apply("Read", numbered, beam.ParDo(ReadSource(settings)))
         # Some runners confuse the outputs of a step if they are arguments themselves.
-        self._failures = self._notes[0] | "Failures" >> beam.Filter(_is_failure)
+        self.failures = self._notes[0] | "Failures" >> beam.Filter(_is_failure)
 
     def apply(
         self, label: str, elements: beam.PCollection, step: beam.ParDo
@@ -288,11 +232,6 @@ class _Job:
         self._parts.append(outputs[_PARTS])
         self._notes.append(outputs[_NOTES])
         return outputs["main"]
-
-    def each_chunk(self, chunks: beam.PCollection, step: beam.DoFn) -> beam.PCollection:
-        """Apply a step to chunks; one worker reads a source, many take its chunks."""
-        process = beam.ParDo(step, beam.pvalue.AsList(self._failures))
-        return self.apply("Chunks", chunks | "Spread" >> beam.Reshuffle(), process)
 
     def run(self, folder: str, *parts: beam.PCollection) -> dict[str, list[Any]]:
         """Write files from parts, and return the values of all notes by kind."""
@@ -379,18 +318,14 @@ def _drop(element: tuple[tuple, dict[str, Iterable]]) -> Iterator[Any]:
     for position, duplicate in sorted(repeats.items()):
         data = f"{duplicate.text}\n".encode("utf-8", "replace")
         yield _part(records.DUPLICATES, ((*key, position), data, 1))
-    yield _note(_COUNTS, {_DUPLICATE + EXACT: len(repeats)})
+    yield _note(_DUPLICATES, {EXACT: len(repeats)})
 
 
-def _counts_of(summary: dict[str, Any], prefix: str) -> collections.Counter[str]:
-    """Return the counts whose names have a prefix, or none, without it."""
-    counts: collections.Counter[str] = collections.Counter()
-    for values in summary[_COUNTS]:
-        for name, count in values.items():
-            kind = name.removeprefix(prefix)
-            if count and name.startswith(prefix) and ": " not in kind:
-                counts[kind] += count
-    return collections.Counter(dict(sorted(counts.items())))
+def _sum(counts: Iterable[dict[str, int]]) -> collections.Counter[str]:
+    total: collections.Counter[str] = collections.Counter()
+    for one in counts:
+        total.update(one)
+    return collections.Counter(dict(sorted((+total).items())))
 
 
 @contextlib.contextmanager

@@ -72,12 +72,6 @@ class DataErrorLog:
             print(text, file=self._open())
         self.counts[kind] += 1
 
-    def extend(self, text: str, counts: collections.Counter[str]) -> None:
-        """Add errors that other processes reported."""
-        if text:
-            self._open().write(text)
-        self.counts.update(counts)
-
     def _open(self) -> io.TextIOBase:
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
 """The Beam pipelines give what the local commands give, also after failures."""
 
 import collections
-import contextlib
 import gzip
 import json
 import signal
@@ -15,8 +14,7 @@ import tensorflow as tf
 from electra_tf.config.data import CorpusConfig, RecordsConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.text import builder, vocab_training
-from electra_tf.text.data_errors import DataErrorLog
+from electra_tf.text import builder
 from electra_tf.text.records import Manifest
 from tests.conftest import GOLDEN, ROOT
 
@@ -190,29 +188,6 @@ def test_wrong_options_are_reported(corpus, tmp_path, vocabulary, options, words
     with pytest.raises(InputError, match=words):
         build_beam(corpus, tmp_path / "o", vocabulary, config_of(), options)
     assert not (tmp_path / "o").exists()
-
-
-def test_both_runners_count_the_same_words(corpus, tmp_path):
-    (corpus / "bad.txt").write_bytes(b"fine\nnot \xff fine\n" + b"x" * 300 + b"\n")
-    settings, work, temp = (
-        config_of({"on_error": "report"}),
-        tmp_path / "w",
-        tmp_path / "t",
-    )
-    temp.mkdir()
-
-    def count(name, function, *folder, **options):
-        with contextlib.closing(DataErrorLog("report", tmp_path / name)) as log:
-            counts = function([f"{corpus}/*"], settings, log, *folder, **options)
-        problems = (tmp_path / name).read_bytes()
-        return *counts, log.counts, problems
-
-    local = count("a", vocab_training.count_words)
-    assert local[2] == {"invalid UTF-8": 1}
-    for name, options in ("b", RETRYING), ("c", f"{RETRYING} --temp_location={temp}"):
-        assert count(name, beam.count_words, str(work), options=options) == local
-        assert not work.exists()
-        assert not list(temp.iterdir())
 
 
 @pytest.mark.slow
