@@ -166,7 +166,8 @@ def from_source(
 ) -> Any:
     """Load the saved model of a source, or create a model on its encoder.
 
-    `options`: `seed`, `name`, `dtype` and `trainable` of `TextModel`.
+    A saved model has its own arguments and settings: others are an error. `options`:
+    `seed`, `name`, `dtype` and `trainable` of `TextModel`.
     """
     length = {} if max_length is None else {"data.max_length": max_length}
     resolve = functools.partial(
@@ -174,29 +175,21 @@ def from_source(
     )
     resolve()  # before other settings can be wrong
     is_new = any(name in head for name in kind.head_arguments)
+    given = {n: options[n] for n in ("seed", "dtype") if options[n] is not None} | head
     if source.kind == "fine_tuned":
+        given |= {"settings": settings} if settings is not None else {}
+        given |= {"max_length": max_length} if max_length is not None else {}
         model = load_file(source.file, kind)
     elif source.head is not None and source.head.role == kind.kind and not is_new:
         model = build_model(kind, source.fine_tuned, resolve, head)
+        lacking = set(source.head.kind.arguments) - source.head.settings.keys()
+        given = {name: value for name, value in given.items() if name not in lacking}
     else:
         return _new_model(kind, source, head, (settings, length), options)
-    given = loader.flatten(dataclasses.asdict(resolve(base=model.settings))) | head
-    stored = loader.flatten(dataclasses.asdict(model.settings))
-    stored |= {name: getattr(model, name) for name in head}
-    if options["seed"] is not None:
-        given["seed"], stored["seed"] = options["seed"], int(model.seed.numpy())
-    if options["dtype"]:
-        given["dtype"] = keras.dtype_policies.get(options["dtype"]).name
-        stored["dtype"] = model.settings.training.precision
-    differing = [
-        f"{name}={value!r:.200} for {stored[name]!r:.200}"
-        for name, value in given.items()  # constructors store lists as tuples
-        if (tuple(value) if isinstance(value, list) else value) != stored[name]
-    ]
-    if differing:
+    if given:
+        shown = ", ".join(f"{name}={value!r:.200}" for name, value in given.items())
         raise InputError(
-            f"{source.path!r} is a saved model with other arguments than "
-            f"{', '.join(differing)}; leave these out"
+            f"{source.path!r} is a saved model with its own settings; leave out {shown}"
         )
     model.name = options["name"] or model.name
     model.trainable = model.trainable and options["trainable"]
