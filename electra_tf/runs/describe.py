@@ -3,11 +3,11 @@
 import math
 import resource
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
-import keras
 import tensorflow as tf
 
+from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.pipeline import training_batches
@@ -24,23 +24,25 @@ def describe(
     record_set: RecordSet,
     load_weights: Callable[[Pretrainer], str | None],
 ) -> Iterator[str]:
-    """Yield lines on sizes, cost, epochs and disk, then on time and memory of steps.
+    """Yield lines on shapes, cost and epochs, then on sizes, time and memory.
 
     The steps are measured last, so that a process that they end has printed the rest.
     """
     config, steps = experiment.config, experiment.config.training.steps
-    yield from _describe_sizes(experiment)
+    yield from _describe_shapes(config)
     flops, rows = experiment.step_flops, steps * config.input.batch_size
     yield f"{flops:.4g} FLOPs per step, {flops * steps:.4g} in {steps:,} steps"
     yield (
         f"epochs over the records: {rows / record_set.total:,.1f} ({steps:,} steps "
         f"read {rows:,} rows; the data has {record_set.total:,})"
     )
-    yield f"warm-up: {config.optimizer.warmup_steps:,} of {steps:,} steps"
     yield from experiment.config_warnings()
     yield from precision_hints(config.training.precision)
     try:
         pretrainer = experiment.pretrainer(strategy)
+        counts = parameter_counts(pretrainer)
+        for name, count in {**counts, "all": sum(counts.values())}.items():
+            yield f"{name}: {count:,} parameters"
         size = checkpoint_bytes(pretrainer)
         kept = config.training.keep
         kept += len(steps_at_shares(config.training.keep_at, steps))
@@ -63,7 +65,6 @@ def describe(
         yield f"memory: {memory / 2**30:.2f} GiB of {owner}"
     total = _format_duration(steps * seconds)
     yield f"time to train: about {total}, without start-up and evaluation"
-    yield f"10 minutes: about {float(f'{600 / seconds:.2g}'):,.0f} steps"
 
 
 def measure_steps(
@@ -101,43 +102,30 @@ def checkpoint_bytes(pretrainer: Pretrainer) -> int:
     return 4 * sum({id(v): math.prod(v.shape) for v in variables}.values())
 
 
-def variable_shapes(experiment: Experiment) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all trained weights by path, without their memory."""
-    with keras.StatelessScope(initialize_variables=False):
-        pretrainer = Pretrainer(experiment.config, experiment.special_tokens)
-    return {v.path: tuple(v.shape) for v in pretrainer.trainable_variables}
-
-
-def parameter_counts(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+def parameter_counts(pretrainer: Pretrainer) -> dict[str, int]:
     """Return the number of parameters of each part of a model."""
     counts: dict[str, int] = {}
-    for path, shape in shapes.items():
-        names = path.split("/")
+    for variable in pretrainer.trainable_variables:
+        names = variable.path.split("/")
         depth = 1 + next(
             (i for i, n in enumerate(names) if n == "head" or n.endswith("encoder")),
             len(names) - 2,
         )
         name = "/".join(names[: depth + (names[depth] == "embeddings")])
-        counts[name] = counts.get(name, 0) + math.prod(shape)
+        counts[name] = counts.get(name, 0) + math.prod(variable.shape)
     return counts
 
 
-def _describe_sizes(experiment: Experiment) -> Iterator[str]:
-    model, objective = experiment.config.model, experiment.config.objective
-    encoders = {objective.main_network: model.encoder}
-    if objective.has_generator:
-        encoders["generator"] = model.generator
+def _describe_shapes(config: PretrainingConfig) -> Iterator[str]:
+    encoders = {config.objective.main_network: config.model.encoder}
+    if config.objective.has_generator:
+        encoders["generator"] = config.model.generator
     for name, shape in encoders.items():
         yield (
             f"{name}: {shape.depth} layers of width {shape.width}, heads: "
             f"{shape.heads}, feed-forward: {shape.feed_forward}, embeddings: "
             f"{shape.embedding}"
         )
-    shapes = variable_shapes(experiment)
-    counts = parameter_counts(shapes)
-    for name, count in counts.items():
-        yield f"{name}: {count:,} parameters"
-    yield f"all: {sum(counts.values()):,} parameters, {len(shapes)} weights"
 
 
 def _peak_memory(strategy: tf.distribute.Strategy) -> int:

@@ -17,30 +17,24 @@ def lines(folder, experiment, load_weights=NO_WEIGHTS):
 
 
 def test_a_description_has_sizes_flops_epochs_time_and_memory(folder):
-    experiment = resolve(folder, "model.depth=1", "optimizer.warmup_steps=7")
+    experiment = resolve(folder, "model.depth=1")
     text = "\n".join(lines(folder, experiment, lambda pretrainer: "loaded: all"))
     steps, rows = experiment.config.training.steps, experiment.config.input.batch_size
     total = experiment.open(str(folder)).total
     epochs = f"{steps * rows / total:,.1f} ({steps:,} steps read {steps * rows:,} rows"
-    shapes = describe.variable_shapes(experiment)
-    built = experiment.pretrainer().trainable_variables
-    assert shapes == {v.path: tuple(v.shape) for v in built}
-    numbers = sum(map(math.prod, shapes.values()))
-    assert sum(describe.parameter_counts(shapes).values()) == numbers
+    variables = experiment.pretrainer().trainable_variables
+    numbers = sum(math.prod(variable.shape) for variable in variables)
     for part in (
-        f"all: {numbers:,} parameters, {len(built)} weights",
+        f"all: {numbers:,} parameters",
         "generator: 1 layers of width 16, heads: 1, feed-forward: 64, embeddings: 16",
         "discriminator/encoder/embeddings: ",
         f"{experiment.step_flops:.4g} FLOPs per step",
         f"epochs over the records: {epochs}; the data has {total:,})",
-        f"warm-up: 7 of {steps:,} steps",
         "loaded: all",
         "GiB of this process",
     ):
         assert part in text
-    seconds = float(re.search(r"step: about (\S+) s,", text)[1])
-    (fitting,) = re.findall(r"10 minutes: about ([\d,]+) steps", text)
-    assert 0.9 < int(fitting.replace(",", "")) * seconds / 600 < 1.1
+    assert float(re.search(r"step: about (\S+) s,", text)[1]) > 0
 
 
 def test_a_model_that_cannot_be_built_gets_sizes_and_flops_alone(folder, monkeypatch):
@@ -65,4 +59,4 @@ def test_both_stages_of_a_run_are_measured(folder):
 
     text = "\n".join(lines(folder, experiment, load))
     assert stages == [0, experiment.config.restart]
-    assert "10 minutes: about " in text
+    assert "time to train: about " in text
