@@ -37,7 +37,7 @@ def read(path, vocab=None, options=None):
 
 
 def write(model, path):
-    os.makedirs(path)
+    os.makedirs(path, exist_ok=True)
     np.savez(os.path.join(path, FILE), **model.main.to_format("toy"))
     sizes = json.dumps(dataclasses.asdict(model.main.shape))
     pathlib.Path(path, SIZES).write_text(sizes)
