@@ -10,8 +10,6 @@ import functools
 import glob
 import hashlib
 import os
-import posixpath
-import re
 import sys
 import warnings
 from collections.abc import Mapping
@@ -22,39 +20,47 @@ import numpy as np
 from electra_tf.config import loader
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
-from electra_tf.interop import checkpoint, formats, keras_file
-from electra_tf.interop.hub import is_hub_id, local_folder
+from electra_tf.interop import checkpoint, formats, hub, keras_file
 from electra_tf.interop.huggingface import CONFIG
-from electra_tf.interop.keras_hub import WEIGHTS as HUB_WEIGHTS
 from electra_tf.interop.model import PretrainedModel
-from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead, renamed
-from electra_tf.interop.tensor_files import SHARD, find_weights
+from electra_tf.interop.remote import fetch_model
+from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead
 from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
+from electra_tf.interop.tensor_files import find_weights
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.model_names import check_exists, is_config, no_model, split_pair
 from electra_tf.preset_files import preset_folder
-from electra_tf.storage.mirror import fetch, local_path
-from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
-from electra_tf.text import records
+from electra_tf.storage.objects import is_url
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.warnings import entry_warnings
 from electra_tf.training.checkpoint import (
-    CHECKPOINT_FILES,
-    CHECKPOINTS,
-    MANIFEST,
+    SLOTS,
     WEIGHTS,
     Checkpoint,
     assign,
     open_checkpoint,
-    parse_manifest,
 )
 
 Kind = Literal["checkpoint", "fine_tuned", "other_library", "config"]
 _NO_OPTIONS = HeadOptions()
-_FILES = (*CHECKPOINT_FILES, *LIBRARY_WEIGHTS, CONFIG, HUB_WEIGHTS)
-_STEP = re.compile(rf"(?:{CHECKPOINTS}/)?step_(\d+)/{MANIFEST}")
+_EXPORTED = "is a SavedModel; name the --output of finetune that it was exported from"
+# Globs by which a path without a model is known, and what it is.
+_DEFECTS = {
+    "{}.index": "is a TensorFlow checkpoint of another model",
+    "{}.data-*": "lacks its .index file",
+    "{}/trial_1": f"has no {MODEL} yet; run the same finetune command again until a "
+    "trial is finished",
+    "{}/saved_model.pb": _EXPORTED,
+    "{}/*/saved_model.pb": _EXPORTED,
+    f"{{}}/*_Transformer/{CONFIG}": "has its encoder in {folder}; pass that",
+    "{}/model-*-of-*.safetensors": "has {count} shards of weights without their index, "
+    "model.safetensors.index.json; copy it beside them",
+    "{}/pytorch_model-*-of-*.bin": "has {count} shards of weights without their index, "
+    "pytorch_model.bin.index.json; copy it beside them",
+    f"{{}}/{CONFIG}": f"has {CONFIG} without weights, {' or '.join(LIBRARY_WEIGHTS)}",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +109,11 @@ class Source:
     """A model that was found; its files are read when a part is used."""
 
     kind: Kind
-    path: str  # local path, hub id or config; of a pair DISCRIMINATOR,GENERATOR
+    path: str  # local path, or name of a config; of a pair DISCRIMINATOR,GENERATOR
     formats: tuple[str, ...] = ()  # format of each network's files
     vocabulary: str | None = None  # for a source without one, or replacing its own
     options: HeadOptions = _NO_OPTIONS  # facts on the head that its files lack
+    is_verified: bool = False  # whether checksums were compared when it was fetched
 
     @property
     def format(self) -> str:
@@ -143,18 +150,14 @@ class Source:
         """The network of a fine-tuned model with its head; None: no such head."""
         if self.kind in ("checkpoint", "config") or self._stored.head is None:
             return None
-        head = renamed(self._stored.head, self.options.labels, self.path)
-        if self.options.pairs:
-            settings = {**head.settings, "pairs": True}
-            head = dataclasses.replace(head, settings=settings)
+        head = self.options.applied_to(self._stored.head, self.path)
         return self._stored.with_head(head)
 
     @property
     def has_pretraining_head(self) -> bool:
-        """Return whether the source has a pre-training head, so no other training."""
-        if self.kind == "config" or self.fine_tuned is not None:
-            return False
-        return any(name.startswith("head/") for name in self.pretrained.main.weights)
+        """Whether the source has a pre-training head, so no other training."""
+        roles = "discriminator", "generator"
+        return self.kind != "config" and self._stored.main.role in roles
 
     @functools.cached_property
     def encoder(self) -> PretrainedEncoder:
@@ -163,18 +166,12 @@ class Source:
             return _read_config(self.path, self.vocabulary)
         model, trained, own = self.pretrained, (None, None), self.own_checkpoint
         tokenizer, weights = model.require_tokenizer(), model.main.encoder_weights
-        if own:
-            identity = hashlib.sha256(own.read(WEIGHTS)).hexdigest()
-            # Weights that came from elsewhere may have seen more.
-            if not any(map(own.metadata.get, ("init_checkpoint", "source"))):
-                config = own.config()
-                length = config.records.max_length
-                trained = length, own.step * config.input.batch_size * length
-        else:
-            digest = hashlib.sha256()
-            for name in sorted(weights):
-                digest.update(weights[name].tobytes())
-            identity = digest.hexdigest()
+        identity = own.sums[WEIGHTS] if own else _sha256(weights)
+        # Weights that came from elsewhere may have seen more.
+        if own and not any(map(own.metadata.get, ("init_checkpoint", "source"))):
+            config = own.config()
+            length = config.records.max_length
+            trained = length, own.step * config.input.batch_size * length
         return PretrainedEncoder(
             *(model.main.shape, tokenizer, weights, model.path, identity, *trained),
             format=self.format,
@@ -182,7 +179,7 @@ class Source:
 
     @functools.cached_property
     def run(self) -> checkpoint.TrainedRun:
-        """A pre-trained model as a run; one of another library has no slots."""
+        """A pre-trained model as a run."""
         if self.own_checkpoint:
             return checkpoint.read_run(self.own_checkpoint)
         return checkpoint.as_run(self.pretrained)
@@ -190,22 +187,22 @@ class Source:
     @functools.cached_property
     def own_checkpoint(self) -> Checkpoint | None:
         """The checkpoint of this package; None: a model of another kind."""
-        return open_checkpoint(self.path) if self.kind == "checkpoint" else None
+        if self.kind != "checkpoint":
+            return None
+        return open_checkpoint(self.path, not self.is_verified, skip=(SLOTS,))
 
     @functools.cached_property
     def _stored(self) -> PretrainedModel:
         """All networks as their files have them."""
         if self.kind == "config":
             raise _not_pretrained(self)
+        parts = zip(self.formats, split_pair(self.path), strict=True)
         models = [
-            formats.module_of(format).read(
-                self.own_checkpoint or local_folder(part), self.vocabulary
-            )
-            for format, part in zip(self.formats, split_pair(self.path), strict=True)
+            formats.module_of(format).read(self.own_checkpoint or part, self.vocabulary)
+            for format, part in parts
         ]
-        model = models[0]
-        if len(models) > 1:
-            model = PretrainedModel.of_pair(models, self.path)
+        is_pair = len(models) > 1
+        model = PretrainedModel.of_pair(models, self.path) if is_pair else models[0]
         if model.tokenizer is not None and self.format != "electra_tf":
             for line in entry_warnings(model.tokenizer):
                 warnings.warn(line, stacklevel=2)
@@ -219,7 +216,7 @@ def open_source(
     vocabulary: str | os.PathLike | None = None,
     options: HeadOptions = _NO_OPTIONS,
 ) -> Source:
-    """Find a model; one at a URL is fetched.
+    """Find a model; one at a URL or of the hub is fetched.
 
     Args:
         name: A file or folder, a prefix of a TensorFlow checkpoint, a URL, an id of the
@@ -228,11 +225,10 @@ def open_source(
         vocabulary: For a config, or for another library's model in place of its own.
         options: Facts about the head of a fine-tuned model that its files lack.
     """
-    names = os.fspath(name).split(",")
-    path = _local_model(",".join(map(os.path.expanduser, names)))
-    check_exists(path)
-    parts = split_pair(path)
-    found = tuple(map(_format, parts))
+    names = [*map(os.path.expanduser, split_pair(os.fspath(name)))]
+    check_exists(",".join(names))
+    parts = [*map(_local_path, names)]
+    path, found = ",".join(parts), tuple(map(formats.format_of, parts))
     if vocabulary is not None:
         vocabulary = os.path.expanduser(os.fspath(vocabulary))
         if set(found) & {*formats.OURS}:
@@ -242,7 +238,7 @@ def open_source(
     if None not in found:
         single = len(found) == 1 and found[0] in formats.OURS
         kind: Kind = found[0] if single else "other_library"
-        return Source(kind, path, found, vocabulary, options)
+        return Source(kind, path, found, vocabulary, options, is_url(names[0]))
     if is_config(path):
         return Source("config", path, vocabulary=vocabulary)
     unknown = parts[found.index(None)]
@@ -272,48 +268,37 @@ def model_tokenizer(
 ) -> WordPieceTokenizer:
     """Return the tokenizer of a model, or of the vocabulary at a path."""
     path = os.fspath(name)
-    if os.path.exists(path) and not is_config(path) and _format(path) is None:
+    is_file = os.path.exists(path) and not is_config(path)
+    if is_file and formats.format_of(path) is None:
         return open_tokenizer(path).tokenizer()
     return open_source(path, vocabulary).encoder.tokenizer
 
 
-def _format(path: str) -> str | None:
-    """Return the format of a file, folder, prefix or hub id, or None."""
-    return "huggingface" if is_hub_id(path) else formats.format_of(path)
+def _local_path(name: str) -> str:
+    """Return the path of a preset, or of a model that is fetched, or the name."""
+    if is_url(name):
+        return fetch_model(name)
+    return preset_folder(name) or hub.local_folder(name)
 
 
 def _known_defect(path: str) -> str:
     """Return what a path without a known format lacks; empty: unknown."""
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
-    if os.path.isfile(f"{path}.index"):
-        return "is a TensorFlow checkpoint of another model"
-    if glob.glob(f"{glob.escape(path)}.data-*"):
-        return "lacks its .index file"
     if find_weights(folder) and not os.path.isfile(os.path.join(folder, CONFIG)):
         return f"lacks the model's {CONFIG}"
-    if folder != path:
-        return f"is one file of {folder}; pass that" if _format(folder) else ""
-    if os.path.isdir(os.path.join(path, "trial_1")):
-        return (
-            f"has no {MODEL} yet; run the same finetune command again until a trial "
-            "is finished"
-        )
-    exported = ("saved_model.pb", "*/saved_model.pb")  # `served` and `served/1`
-    if any(glob.glob(f"{glob.escape(path)}/{name}") for name in exported):
-        return (
-            "is a SavedModel; name the --output of finetune that it was exported from"
-        )
-    if inner := glob.glob(f"{glob.escape(path)}/*_Transformer/{CONFIG}"):
-        return f"has its encoder in {os.path.dirname(inner[0])}; pass that"
-    if shards := sorted(filter(SHARD.fullmatch, os.listdir(path))):
-        kind, suffix = SHARD.fullmatch(shards[0]).groups()
-        return (
-            f"has {len(shards)} shards of weights without their index, {kind}.{suffix}"
-            ".index.json; copy it beside them"
-        )
-    if os.path.isfile(os.path.join(path, CONFIG)):
-        return f"has {CONFIG} without weights, {' or '.join(LIBRARY_WEIGHTS)}"
-    return ""
+    for pattern, state in _DEFECTS.items():
+        if found := glob.glob(pattern.format(glob.escape(path))):
+            return state.format(count=len(found), folder=os.path.dirname(found[0]))
+    is_part = folder != path and formats.format_of(folder)
+    return f"is one file of {folder}; pass that" if is_part else ""
+
+
+def _sha256(weights: Mapping[str, np.ndarray]) -> str:
+    """Return a checksum of all weights."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(weights[name].tobytes())
+    return digest.hexdigest()
 
 
 def _not_pretrained(source: Source) -> InputError:
@@ -337,65 +322,3 @@ def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
     for line in entry_warnings(tokenizer):
         warnings.warn(line, stacklevel=2)
     return PretrainedEncoder(model.encoder, tokenizer, None, name)
-
-
-# Models at URLs: only the files that a reader needs are copied to this machine.
-
-
-def _local_model(path: str) -> str:
-    """Return the local path of a preset, or of a model that is fetched from a URL."""
-    if "://" not in path:
-        return ",".join(preset_folder(part) or part for part in path.split(","))
-    return ",".join(p if not is_url(p) else _fetch(p) for p in path.split(","))
-
-
-def _fetch(url: str) -> str:
-    parent, name = split_url(url)
-    source, folder = ObjectFolder(url), ObjectFolder(parent)
-    objects = source.find()
-    steps = {int(m[1]): m[0] for m in map(_STEP.fullmatch, objects) if m}
-    if MANIFEST in objects or steps:
-        manifest = MANIFEST if MANIFEST in objects else steps[max(steps)]
-        return _fetch_checkpoint(source, objects, manifest)
-    if MODEL in objects:
-        objects = {n: info for n, info in objects.items() if "/" not in n}
-        return os.path.join(fetch(source, objects), name)
-    if not objects and name in _FILES and name in folder.find():
-        return _fetch(parent)
-    if not objects and (files := _with_prefix(folder, name)):
-        return os.path.join(fetch(folder, files, folder="."), name)
-    return local_path(url)
-
-
-def _fetch_checkpoint(
-    source: ObjectFolder, objects: dict[str, ObjectInfo], manifest: str
-) -> str:
-    """Fetch a checkpoint by the sums of its manifest."""
-    step = posixpath.dirname(manifest)  # empty: the URL is that of the checkpoint
-    url = source.url_of(step).rstrip("/")
-    files = parse_manifest(source.read(manifest) or b"", url)["files"]
-    sums = {posixpath.join(step, file): sha256 for file, (_, sha256) in files.items()}
-    missing = sums.keys() - objects.keys()
-    if missing:
-        raise InputError(
-            f"{source.url} has not the files of its manifest: no "
-            f"{', '.join(sorted(missing))}"
-        )
-    wanted = {*sums, manifest}
-    objects = {name: info for name, info in objects.items() if name in wanted}
-    path = os.path.join(fetch(source, objects, sums), split_url(source.url)[1], step)
-    return path.rstrip("/")
-
-
-def _with_prefix(folder: ObjectFolder, prefix: str) -> dict[str, ObjectInfo]:
-    """Return the files of a TensorFlow checkpoint, and what is read beside them."""
-    objects = {n: i for n, i in folder.find().items() if "/" not in n}
-    if not any(name.startswith(f"{prefix}.") for name in objects):
-        return {}
-    return {
-        name: info
-        for name, info in objects.items()
-        if name.startswith(f"{prefix}.")
-        or name == records.VOCABULARY
-        or name.endswith(".json")
-    }

@@ -1,11 +1,13 @@
 """Find what a model's path is, once per command, and read its encoder."""
 
 import dataclasses
+import pathlib
+import shutil
 
 import numpy as np
 import pytest
 
-from electra_tf import sources
+from electra_tf import durable_files, sources
 from electra_tf.errors import InputError
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.pretraining.masking import SpecialTokens
@@ -13,6 +15,7 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs import finetuning, pretraining
 from electra_tf.serving import export
 from electra_tf.sources import path_below_encoder
+from electra_tf.training.checkpoint import SLOTS, WEIGHTS, open_checkpoint
 from tests import tiny
 from tests.conftest import GOLDEN
 
@@ -82,6 +85,30 @@ def test_the_identity_is_the_checksum_of_the_weights(tmp_path, weights):
         found.append(tiny.encoder(str(tmp_path / str(number))).identity)
     assert found[0] == found[1] != found[2]
     assert len(found[0]) == 64
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_opening_hashes_each_file_that_is_read_once(scheme, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shutil.copytree(SAVED / "run", tmp_path / "run")
+    (slots,) = (tmp_path / "run").rglob(SLOTS)
+    slots.write_bytes(b"damaged")
+    hashed, sha256 = [], durable_files.sha256
+
+    def spy(path):
+        hashed.append(pathlib.Path(path).name.removesuffix(durable_files.PARTIAL))
+        return sha256(path)
+
+    monkeypatch.setattr(durable_files, "sha256", spy)
+    start = sources.open_source(f"{scheme}{tmp_path / 'run'}").encoder
+    assert WEIGHTS in hashed
+    assert len(set(hashed)) == len(hashed)
+    assert start.identity == sha256(slots.with_name(WEIGHTS))
+    with pytest.raises(InputError, match=SLOTS):
+        open_checkpoint(str(tmp_path / "run"))
+    slots.with_name(WEIGHTS).write_bytes(b"damaged")
+    with pytest.raises(InputError, match=WEIGHTS):
+        tiny.encoder(str(tmp_path / "run"))
 
 
 def test_a_fine_tuned_model_is_rejected(tmp_path):

@@ -21,6 +21,7 @@ from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
     CONFIG,
+    SLOTS,
     Checkpoint,
     CheckpointManager,
     is_checkpoint,
@@ -60,7 +61,7 @@ def read_run(checkpoint: Checkpoint) -> TrainedRun:
 def read(checkpoint: Checkpoint | str, _vocab: str | None = None) -> PretrainedModel:
     """Read the networks of a checkpoint, opened or by its path."""
     if not isinstance(checkpoint, Checkpoint):
-        checkpoint = open_checkpoint(checkpoint)
+        checkpoint = open_checkpoint(checkpoint, skip=(SLOTS,))
     config, tokenizer, weights, step = read_run(checkpoint)
     model, weights = plain_weights(config, step, weights)
     run = RunNetworks.of(weights)

@@ -7,11 +7,10 @@ sentence-transformers write them.
 import os
 
 from electra_tf.errors import report_damage
-from electra_tf.untrusted_files import parse_small_json, read_json, read_small_file
+from electra_tf.untrusted_files import read_json
 
 MODULES, SENTENCE_CONFIG = "modules.json", "sentence_bert_config.json"
 POOLING = "*_Pooling/config.json"  # glob of the settings of pooling modules
-_MAX_BYTES = 1 << 16
 # Ends of the keys `pooling_mode_*`, or values of `pooling_mode`.
 _POOLINGS = {"mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls"}
 
@@ -23,8 +22,7 @@ def sentence_notes(folder: str) -> list[str]:
         return []
     arguments, ends, lost = [], "", []
     with report_damage(path):
-        modules = parse_small_json(read_small_file(path, _MAX_BYTES), path)
-        for module in modules:
+        for module in read_json(path, list):
             kind, name = str(module["type"]).rsplit(".", 1)[-1], str(module["path"])
             if kind == "Pooling":
                 pooling = _pooling(folder, name)

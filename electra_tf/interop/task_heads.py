@@ -268,16 +268,17 @@ class HeadOptions:
     """Names of its classes or tags; empty: those of the source."""
     pairs: bool = False  # whether it takes pairs, which other files do not say
 
-
-def renamed(head: TaskHead, labels: tuple[str, ...], source: str) -> TaskHead:
-    """Return a head with other names of classes or tags."""
-    labels = labels or head.labels
-    count = len(head.labels) if head.kind.has_labels else 0
-    if len(labels) != count or len(set(labels)) != count:
-        raise InputError(
-            f"the {count} logits of the {head.role} in {source} must have distinct "
-            f"names, not {format_list(labels) or 'none'}; run `electra-tf convert` "
-            "with --labels=NAME,NAME,... in the order of the logits, and name its "
-            "result"
-        )
-    return dataclasses.replace(head, labels=tuple(labels))
+    def applied_to(self, head: TaskHead, source: str) -> TaskHead:
+        """Return a head with these facts."""
+        labels = self.labels or head.labels
+        count = len(head.labels) if head.kind.has_labels else 0
+        if len(labels) != count or len(set(labels)) != count:
+            raise InputError(
+                f"the {count} logits of the {head.role} in {source} must have distinct "
+                f"names, not {format_list(labels) or 'none'}; run `electra-tf convert` "
+                "with --labels=NAME,NAME,... in the order of the logits, and name its "
+                "result"
+            )
+        pairs = {"pairs": True} if self.pairs else {}
+        settings = {**head.settings, **pairs}
+        return dataclasses.replace(head, labels=tuple(labels), settings=settings)

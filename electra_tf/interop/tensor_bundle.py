@@ -7,6 +7,7 @@ size, so this reader maps the values itself, from an index whose sizes it checks
 Sources: TensorFlow tensor_bundle.proto and core/lib/io/table_format.txt.
 """
 
+import functools
 import math
 from collections.abc import Iterator
 
@@ -58,18 +59,23 @@ def read_bundle(prefix: str) -> dict[str, np.ndarray]:
 
 def _entries(prefix: str) -> tuple[int, dict[str, BundleEntryProto]]:
     """Return the number of data files, and the numeric tensors, whose sizes fit."""
-    path, entries = f"{prefix}.index", {}
+    path = f"{prefix}.index"
     with report_damage(path, DecodeError):
-        (first, value), *items = _table(read_small_file(path, _MAX_INDEX))
-        header = BundleHeaderProto.FromString(value)
-        if first or header.endianness != BundleHeaderProto.LITTLE:
-            raise ValueError("no header, or values of the other byte order")
-        for key, value in items:
-            name, entry = key.decode(), BundleEntryProto.FromString(value)
-            _check_entry(name, entry)
-            if not name or name in entries:
-                raise ValueError(f"a second entry {name!r}")
-            entries[name] = entry
+        return _parse_index(read_small_file(path, _MAX_INDEX))
+
+
+@functools.lru_cache(maxsize=1)  # each format asks for the names, then one reads
+def _parse_index(content: bytes) -> tuple[int, dict[str, BundleEntryProto]]:
+    (first, value), *items = _table(content)
+    header, entries = BundleHeaderProto.FromString(value), {}
+    if first or header.endianness != BundleHeaderProto.LITTLE:
+        raise ValueError("no header, or values of the other byte order")
+    for key, value in items:
+        name, entry = key.decode(), BundleEntryProto.FromString(value)
+        _check_entry(name, entry)
+        if not name or name in entries:
+            raise ValueError(f"a second entry {name!r}")
+        entries[name] = entry
     strings = tf.string.as_datatype_enum
     numeric = {n: entry for n, entry in entries.items() if entry.dtype != strings}
     return header.num_shards, numeric

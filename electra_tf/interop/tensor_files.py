@@ -7,28 +7,19 @@ is an error that names the file and the tensor.
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
 
-import ml_dtypes
 import numpy as np
-import safetensors
 
 from electra_tf.errors import InputError, format_list, report_damage
 from electra_tf.interop.model import is_float
 from electra_tf.interop.torch_file import read_torch_file
-from electra_tf.untrusted_files import parse_small_json, read_small_file
+from electra_tf.untrusted_files import read_json, read_safetensors
 
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
 _INDEX = ".index.json"
 SHARD = re.compile(r"(model|pytorch_model)-\d+-of-\d+\.(safetensors|bin)")
 WEIGHTS = (SAFETENSORS, SAFETENSORS + _INDEX, TORCH, TORCH + _INDEX)
 """Files of weights of a Hugging Face folder; the first that exists is read."""
-_MAX_HEADER = 1 << 25  # bytes
-_DTYPES = {
-    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
-    "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8,
-    "BOOL": np.bool_,
-}  # fmt: skip
 
 
 def find_weights(folder: str | os.PathLike) -> str | None:
@@ -54,36 +45,10 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
     return tensors
 
 
-def read_safetensors(path: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a file as views that take no memory of their own."""
-    with report_damage(path, safetensors.SafetensorError):
-        with safetensors.safe_open(path, framework="numpy"):
-            pass  # checks that header and data fit together
-        with open(path, "rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            if size > _MAX_HEADER:
-                raise ValueError(f"a header of {size:,} bytes")
-            header = parse_small_json(file.read(size), path)
-        header.pop("__metadata__", None)
-        if not any(0 not in entry["shape"] for entry in header.values()):
-            return {n: np.zeros(e["shape"], np.float32) for n, e in header.items()}
-        data = np.memmap(path, np.uint8, "r", 8 + size)
-        return {name: _view(data, name, entry) for name, entry in header.items()}
-
-
-def _view(data: np.ndarray, name: str, entry: Mapping[str, Any]) -> np.ndarray:
-    if entry["dtype"] not in _DTYPES:
-        raise ValueError(f"{name!r} has the dtype {entry['dtype']}")
-    start, end = entry["data_offsets"]
-    values = np.asarray(data[start:end]).view(_DTYPES[entry["dtype"]])
-    return values.reshape(entry["shape"])
-
-
 def _weight_map(index: str) -> Mapping[str, str]:
     """Return the shard of each tensor, a file beside the index."""
     with report_damage(index):
-        content = read_small_file(index, _MAX_HEADER)
-        weight_map = parse_small_json(content, index)["weight_map"]
+        weight_map = read_json(index)["weight_map"]
         for name in weight_map.values():
             path = os.path.join(os.path.dirname(index), name)
             if name != os.path.basename(name) or not os.path.isfile(path):

@@ -56,14 +56,14 @@ class _ForbiddenError(Exception):
 class _Storage(NamedTuple):
     """A flat array of `count` values that tensors are views of."""
 
-    kind: str  # a key of `_DTYPES`
+    dtype: np.dtype
     key: str
     count: int
 
     @property
     def size(self) -> int:
         """Number of bytes."""
-        return self.count * _DTYPES[self.kind].itemsize
+        return self.count * self.dtype.itemsize
 
 
 class _Tensor(NamedTuple):
@@ -74,6 +74,15 @@ class _Tensor(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
+    def view(self, storages: Mapping[str, np.ndarray]) -> np.ndarray:
+        flat = storages[self.storage.key]
+        if flat.size != self.storage.count:
+            raise EOFError(f"storage {self.storage} has {flat.size:,} values")
+        strides = [stride * flat.itemsize for stride in self.strides]
+        return np.lib.stride_tricks.as_strided(
+            flat[self.offset :], self.shape, strides, writeable=False
+        )
+
 
 def read_torch_file(path: str) -> dict[str, np.ndarray]:
     """Read the state dict in a file of `torch.save`, of any version."""
@@ -81,7 +90,7 @@ def read_torch_file(path: str) -> dict[str, np.ndarray]:
         with report_damage(path):
             read = _read_zip if zipfile.is_zipfile(path) else _read_legacy
             tensors, storages = read(path)
-            return {name: _view(tensor, storages) for name, tensor in tensors.items()}
+            return {name: tensor.view(storages) for name, tensor in tensors.items()}
     except _ForbiddenError as error:
         raise InputError(
             f"{path!r} holds more than tensors: its pickle asks for {error}; nothing "
@@ -95,9 +104,9 @@ class _Operations(dict):
 
     def __missing__(self, number: int) -> NoReturn:
         operation = pickletools.code2op.get(chr(number))
-        if operation is None:
-            raise ValueError(f"an unknown operation {number}")
-        raise _ForbiddenError(f"the operation {operation.name}")
+        raise _ForbiddenError(
+            f"the operation {operation.name if operation else number}"
+        )
 
 
 class _Unpickler(_PythonUnpickler):
@@ -117,12 +126,11 @@ class _Unpickler(_PythonUnpickler):
         self.storages: dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        if module == "torch" and name in _DTYPES:
-            return name
-        call = _CONSTRUCTORS.get(f"{module}.{name}")
-        if call is None:
+        found = _DTYPES.get(name) if module == "torch" else None
+        found = found or _CONSTRUCTORS.get(f"{module}.{name}")
+        if found is None:
             raise _ForbiddenError(f"{module}.{name}")
-        return call
+        return found
 
     def load_build(self) -> None:
         """Ignore attributes of a parameter, and the metadata of a state dict."""
@@ -141,16 +149,11 @@ class _Unpickler(_PythonUnpickler):
     dispatch[pickle.SETITEMS[0]] = load_setitems
 
     def persistent_load(self, pid: Any) -> _Storage:
-        _, kind, key, _, count, *view = pid
-        if not (
-            isinstance(kind, str)
-            and kind in _DTYPES
-            and isinstance(key, str)
-            and _is_size(count)
-            and view in ([], [None])
-        ):
+        _, dtype, key, _, count, *view = pid
+        is_valid = isinstance(dtype, np.dtype) and isinstance(key, str)
+        if not is_valid or not _are_sizes(count) or view not in ([], [None]):
             raise ValueError("a storage of another type, key or size")
-        storage = _Storage(kind, key, count)
+        storage = _Storage(dtype, key, count)
         if self.storages.setdefault(key, storage) != storage:
             raise ValueError(f"two types or sizes of storage {key!r}")
         return storage
@@ -163,22 +166,19 @@ def _check_keys(keys: list[Any]) -> None:
             raise TypeError(f"a {type(key).__name__} as a key")
 
 
-def _unpickle(stream: io.BytesIO) -> tuple[Any, dict[str, _Storage]]:
-    """Return the value of the next pickle of a stream, and its storages."""
-    unpickler = _Unpickler(stream)
-    return unpickler.load(), unpickler.storages
-
-
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
-    if not (
-        isinstance(storage, _Storage)
-        and _is_size(offset)
-        and all(isinstance(one, tuple) for one in (shape, strides))
-        and len(shape) == len(strides) <= _MAX_AXES
-        and all(map(_is_size, shape + strides))
+    are_tuples = isinstance(shape, tuple) and isinstance(strides, tuple)
+    if (
+        not (isinstance(storage, _Storage) and are_tuples)
+        or not _are_sizes(offset, *shape, *strides)
+        or not len(shape) == len(strides) <= _MAX_AXES
     ):
         raise ValueError("a tensor without storage, offset, shape and strides")
     return _Tensor(storage, offset, shape, strides)
+
+
+def _are_sizes(*values: Any) -> bool:
+    return all(type(value) is int and value >= 0 for value in values)
 
 
 _CONSTRUCTORS: Mapping[str, Callable] = {
@@ -187,10 +187,6 @@ _CONSTRUCTORS: Mapping[str, Callable] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
 }
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int and value >= 0
 
 
 def _read_zip(path: str) -> tuple[dict[str, _Tensor], dict[str, np.ndarray]]:
@@ -202,16 +198,13 @@ def _read_zip(path: str) -> tuple[dict[str, _Tensor], dict[str, np.ndarray]]:
         if stored and _read_entry(archive, order, 16) != b"little":
             raise ValueError("values of the other byte order")
         data = _read_entry(archive, pickled, _MAX_PICKLE)
-        tensors = _tensors(_unpickle(io.BytesIO(data))[0])
+        tensors = _tensors(_Unpickler(io.BytesIO(data)).load())
         used = {t.storage.key: t.storage for t in tensors.values()}
         _check_sizes(tensors, used, path)
-        storages = {
-            key: np.frombuffer(
-                _read_entry(archive, f"{folder}data/{key}", storage.size),
-                _DTYPES[storage.kind],
-            )
-            for key, storage in used.items()
-        }
+        storages = {}
+        for key, storage in used.items():
+            data = _read_entry(archive, f"{folder}data/{key}", storage.size)
+            storages[key] = np.frombuffer(data, storage.dtype)
     return tensors, storages
 
 
@@ -227,23 +220,22 @@ def _read_legacy(path: str) -> tuple[dict[str, _Tensor], dict[str, np.ndarray]]:
     """Read five pickles, then the storages: a count of 8 bytes and the values each."""
     with open(path, "rb") as file:
         pickles = io.BytesIO(file.read(_MAX_PICKLE))
-        if _unpickle(pickles)[0] != _LEGACY_MAGIC:
+        if _Unpickler(pickles).load() != _LEGACY_MAGIC:
             raise ValueError("neither a zip archive nor a pickle of torch.save")
-        _unpickle(pickles)  # protocol
-        _unpickle(pickles)  # sizes of the machine's types
-        values, declared = _unpickle(pickles)
-        tensors = _tensors(values)
+        for _ in ("protocol", "sizes of the machine's types"):
+            _Unpickler(pickles).load()
+        unpickler = _Unpickler(pickles)
+        tensors, declared = _tensors(unpickler.load()), unpickler.storages
         _check_sizes(tensors, declared, path)
-        keys, _ = _unpickle(pickles)
+        keys, storages = _Unpickler(pickles).load(), {}
         file.seek(pickles.tell())
-        storages = {}
         for key in keys:
             storage = declared.pop(key)
             (count,) = struct.unpack("<q", file.read(8))
             data = file.read(storage.size)
             if count != storage.count or len(data) < storage.size:
                 raise EOFError(f"storage {key} of {count:,} values, {len(data)} bytes")
-            storages[key] = np.frombuffer(data, _DTYPES[storage.kind])
+            storages[key] = np.frombuffer(data, storage.dtype)
     return tensors, storages
 
 
@@ -260,27 +252,16 @@ def _check_sizes(
     tensors: Mapping[str, _Tensor], storages: Mapping[str, _Storage], path: str
 ) -> None:
     """Raise an error for sizes that the file cannot hold, before any is allocated."""
+    used = 0
     for name, (storage, offset, shape, strides) in tensors.items():
         steps = zip(shape, strides, strict=True)
         end = offset + sum((size - 1) * stride for size, stride in steps) + 1
         count = math.prod(shape)
         if count and max(end, count) > storage.count:
             raise ValueError(f"{name!r} needs more than {storage.count:,} values")
+        used += count * storage.dtype.itemsize
     available = os.path.getsize(path)
     stored = sum(storage.size for storage in storages.values())
-    used = sum(
-        math.prod(t.shape) * _DTYPES[t.storage.kind].itemsize for t in tensors.values()
-    )
     if stored > available or used > _NAMES_OF_A_STORAGE * available:
         sizes = f"storages of {stored:,} bytes and tensors of {used:,}"
         raise ValueError(f"{sizes} in a file of {available:,}")
-
-
-def _view(tensor: _Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
-    storage, flat = tensor.storage, storages[tensor.storage.key]
-    if flat.size != storage.count:
-        raise EOFError(f"storage {storage.key} of {storage.count:,} has {flat.size:,}")
-    strides = [stride * flat.itemsize for stride in tensor.strides]
-    return np.lib.stride_tricks.as_strided(
-        flat[tensor.offset :], tensor.shape, strides, writeable=False
-    )

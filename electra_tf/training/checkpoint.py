@@ -34,6 +34,7 @@ from electra_tf.config import loader
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.training.disk_errors import reraise_full_disk
+from electra_tf.untrusted_files import read_safetensors
 
 WEIGHTS, SLOTS = "weights.safetensors", "optimizer.safetensors"
 CONFIG, MANIFEST = "config.yaml", "checkpoint.json"
@@ -56,15 +57,17 @@ class Checkpoint:
     """Number of completed updates, and the number of the next batch."""
     metadata: Mapping[str, Any]
     """Metadata of the run, such as the fingerprint of its data."""
+    sums: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """SHA-256 of each file, as the manifest has it."""
 
     def weights(self) -> dict[str, np.ndarray]:
         """Return all weights by path, float32."""
-        weights = self._load(WEIGHTS)
+        weights = read_safetensors(os.path.join(self.path, WEIGHTS))
         return {n: w.astype(np.float32, copy=False) for n, w in weights.items()}
 
     def slots(self) -> dict[str, np.ndarray]:
         """Return the optimizer's slots by slot and path, `m/electra/...`."""
-        return self._load(SLOTS)
+        return read_safetensors(os.path.join(self.path, SLOTS))
 
     def config(self) -> PretrainingConfig:
         """Return the settings of the run."""
@@ -74,18 +77,14 @@ class Checkpoint:
         """Return the bytes of one file."""
         return pathlib.Path(self.path, name).read_bytes()
 
-    def _load(self, name: str) -> dict[str, np.ndarray]:
-        path = os.path.join(self.path, name)
-        try:
-            return safetensors.numpy.load_file(path)
-        except (OSError, safetensors.SafetensorError) as error:
-            raise _damaged(self.path, name, error) from error
 
-
-def open_checkpoint(path: str, verify: bool = True) -> Checkpoint:
+def open_checkpoint(
+    path: str, verify: bool = True, skip: Container[str] = ()
+) -> Checkpoint:
     """Open a checkpoint, or the newest one of a run, and verify its files.
 
-    Without `verify` only its manifest and settings must be there.
+    Without `verify` only its manifest and settings must be there. `skip`: files that
+    are not read, so not verified either.
     """
     path = folder_of(path, CHECKPOINT_FILES)
     if not os.path.exists(os.path.join(path, MANIFEST)):
@@ -99,6 +98,8 @@ def open_checkpoint(path: str, verify: bool = True) -> Checkpoint:
     manifest = parse_manifest(pathlib.Path(path, MANIFEST).read_bytes(), path)
     for name, (size, sha256) in manifest["files"].items() if verify else ():
         file = pathlib.Path(path, name)
+        if name in skip:
+            continue
         if not file.is_file():
             damage = "no such file"
         elif file.stat().st_size != size:
@@ -108,7 +109,8 @@ def open_checkpoint(path: str, verify: bool = True) -> Checkpoint:
         else:
             continue
         raise _damaged(path, name, damage)
-    return Checkpoint(path, manifest["step"], manifest["details"])
+    sums = {name: sha256 for name, (_, sha256) in manifest["files"].items()}
+    return Checkpoint(path, manifest["step"], manifest["details"], sums)
 
 
 def saved_steps(folder: str) -> dict[int, str]:

@@ -8,6 +8,7 @@ import resource
 import shutil
 import struct
 import tracemalloc
+from unittest import mock
 
 import google_crc32c
 import h5py
@@ -18,7 +19,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from electra_tf.errors import InputError
-from electra_tf.interop import keras_file, keras_hub, tf1
+from electra_tf.interop import keras_file, keras_hub, tensor_bundle, tf1
 from electra_tf.interop.hdf5_file import read_hdf5_file
 from electra_tf.interop.tensor_bundle import read_bundle
 from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
@@ -436,6 +437,16 @@ def test_values_of_the_other_byte_order(tmp_path):
     order = tensor_bundle_pb2.BundleHeaderProto.BIG
     write_index(tmp_path / "model.ckpt-0", entry(), order=order)
     refused(read_bundle, tmp_path / "model.ckpt-0", "byte order")
+
+
+def test_an_index_is_parsed_once(tmp_path, monkeypatch):
+    parsed, header = [], tensor_bundle.BundleHeaderProto
+    spy = mock.Mock(LITTLE=header.LITTLE)
+    spy.FromString = lambda data: parsed.append(data) or header.FromString(data)
+    tiny.tf1(tmp_path / "tf1", str(DISCRIMINATOR), other=np.zeros(7))
+    monkeypatch.setattr(tensor_bundle, "BundleHeaderProto", spy)
+    assert tiny.networks(tmp_path / "tf1").networks
+    assert len(parsed) == 1
 
 
 def test_changed_indexes(tmp_path):
