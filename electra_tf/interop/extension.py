@@ -1,12 +1,10 @@
 """Weights for a vocabulary that extends the one they were trained with."""
 
-import dataclasses
 import re
 from collections.abc import Mapping
 
 import numpy as np
 
-from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.model import ADD_VOCABULARY, BIAS, TABLE
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -14,7 +12,7 @@ from electra_tf.text.vocab import CONTINUATION, UNKNOWN
 
 # Rows that BERT's vocabularies reserve for one's own words.
 _UNUSED = re.compile(r"\[unused\d+\]")
-_FREE = ("max_word_characters", "keep_whole")
+_FREE = ("max_word_characters", "vocabulary_sha256", "vocabulary_size")
 
 
 def check_vocabulary(
@@ -23,7 +21,12 @@ def check_vocabulary(
     """Reject a vocabulary that neither equals nor extends that of a source."""
     if old is None:
         raise InputError(f"{source} has no vocabulary; {ADD_VOCABULARY}")
-    _check_settings(old.settings, new.settings, source)
+    # Other limits and more entries kept whole change no weight.
+    free, now = {}, new.identity()
+    for name, value in old.identity().items():
+        is_longer = isinstance(value, tuple) and set(value) <= set(now[name])
+        free |= {name: now[name]} if name in _FREE or is_longer else {}
+    new.check_identity({**old.identity(), **free}, source)
     before, now = old.vocabulary.tokens, new.vocabulary.tokens
     here = next(
         (
@@ -39,23 +42,6 @@ def check_vocabulary(
             f"entry {here} is {before[here]!r}, in the records {other}; build the "
             "records with the checkpoint's vocab.txt, or with a copy that has new "
             "entries at its end or in place of [unusedN]"
-        )
-
-
-def _check_settings(
-    old: TokenizationConfig, new: TokenizationConfig, source: str
-) -> None:
-    """Reject other settings, apart from other limits and more entries kept whole."""
-    before, now = map(dataclasses.asdict, (old, new))
-    differing = [
-        f"{name} is {before[name]!r}, in the records {now[name]!r}" for name in before
-        if (name not in _FREE and before[name] != now[name])
-        or (name == "keep_whole" and set(before[name]) - set(now[name]))
-    ]  # fmt: skip
-    if differing:
-        raise InputError(
-            f"the tokenizer of {source} has other settings: {'; '.join(differing)}; "
-            "build the records with its vocabulary and settings"
         )
 
 

@@ -1,6 +1,7 @@
 """The networks among the weights of a pre-training run, by their paths."""
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -14,6 +15,7 @@ from electra_tf.model.transformer import DELTA
 Place = Literal["main", "generator"]  # main: the discriminator or only network
 
 _DISCRIMINATOR, _GENERATOR = "electra/discriminator/", "electra/generator/"
+_OWNER = re.compile("(.*?/)(encoder|head)/")
 _WORDS = "encoder/embeddings/word_embeddings"
 _HEADS: dict[Role, str] = {
     "discriminator": "head/score/kernel",
@@ -32,12 +34,11 @@ class RunNetworks:
     @classmethod
     def of(cls, paths: Iterable[str]) -> "RunNetworks":
         """Find the networks."""
-        paths = list(paths)
-        owners = list(dict.fromkeys(filter(None, map(_owner, paths))))
-        generators = [name for name in owners if name.endswith("generator/")]
-        mains = [n for n in owners if n not in generators and n + _WORDS in paths]
-        main = next(iter(mains), "")
-        return cls(frozenset(paths), main, next(iter(generators), None))
+        paths = frozenset(paths)
+        owners = {m[1] for path in paths if (m := _OWNER.match(path))}
+        generators = {name for name in owners if name.endswith("generator/")}
+        mains = [n for n in owners - generators if n + _WORDS in paths]
+        return cls(paths, min(mains, default=""), min(generators, default=None))
 
     @property
     def main_role(self) -> Role:
@@ -54,30 +55,6 @@ class RunNetworks:
             return f"{prefix}{name}" if has_head else None
         candidates = (f"{owner}{name}" for owner in (prefix, self.main))
         return next((path for path in candidates if path in self.paths), None)
-
-    def group(self, path: str) -> str:
-        """Return the group of a weight, for the summary."""
-        owner = _owner(path)
-        if owner is None:
-            names = path.split("/")
-            tower = [i for i, name in enumerate(names) if name.endswith("_encoder")]
-            return " ".join(names[1 : tower[0] + 1]) if tower else "/".join(names[:-1])
-        part = path.removeprefix(owner).split("/")
-        if owner == self.main and self.generator is not None and part[0] == "encoder":
-            if f"{self.generator}encoder/layer_0/output/kernel" not in self.paths:
-                return "shared encoder"
-            if part[1] == "embeddings" and self.generator + _WORDS not in self.paths:
-                return "shared tables"
-        return f"{owner.rstrip('/').rpartition('/')[2]} {part[0]}"
-
-
-def _owner(path: str) -> str | None:
-    """Return the prefix of the network that a variable belongs to."""
-    for part in ("encoder/", "head/"):
-        start = path.find(f"/{part}")
-        if start >= 0:
-            return path[: start + 1]
-    return None
 
 
 def plain_weights(

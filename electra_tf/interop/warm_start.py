@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -224,8 +225,7 @@ def _describe(
 ) -> list[str]:
     """Return lines of the groups of weights, and of ignored parts of the source."""
     total, loaded = (
-        collections.Counter(map(run.group, paths))
-        for paths in (variables, placed.arrays)
+        collections.Counter(map(_group, paths)) for paths in (variables, placed.arrays)
     )
     lines = []
     if len(placed.arrays) == len(variables):
@@ -244,6 +244,12 @@ def _describe(
             "Continue from a public model)"
         )
     return lines
+
+
+def _group(path: str) -> str:
+    """Return the network and the part of it that a variable belongs to."""
+    match = re.match("(.*?(encoder|head))/", path)
+    return match[1] if match else path.rpartition("/")[0]
 
 
 def _describe_extension(
