@@ -5,7 +5,6 @@ import pathlib
 
 import numpy as np
 import pytest
-import safetensors.numpy
 
 import electra_tf
 from electra_tf import sources
@@ -14,85 +13,32 @@ from electra_tf.runs.conversion import convert_checkpoint
 from tests import tiny
 from tests.conftest import GOLDEN
 
-WIDTH, POSITIONS, PAD = 12, 10, 1
-# As klue's: [PAD] has the id that pad_token_id names.
-ENTRIES = ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *"abcdefgh")
-CONFIG = {
-    "model_type": "bert",
-    "architectures": ["BertModel"],
-    "hidden_size": WIDTH,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 16,
-    "max_position_embeddings": POSITIONS,
-    "type_vocab_size": 1,
-    "vocab_size": len(ENTRIES),
-    "hidden_act": "gelu",
-    "layer_norm_eps": 1e-5,
-    "pad_token_id": PAD,
-    "position_embedding_type": "absolute",
-    "transformers_version": "4.57.0",
-}
-LAYER = {
-    "attention.self.query": (WIDTH, WIDTH),
-    "attention.self.key": (WIDTH, WIDTH),
-    "attention.self.value": (WIDTH, WIDTH),
-    "attention.output.dense": (WIDTH, WIDTH),
-    "intermediate.dense": (16, WIDTH),
-    "output.dense": (WIDTH, 16),
-}
 IDS = np.array([[2, 5, 6, 7, 8, 3]])
 
 
-def encoder_tensors(positions=POSITIONS, segments=1):
-    """Return random tensors of a bare encoder of two layers, by its own names."""
-    random = np.random.default_rng(0)
+def write(folder, prefix="", **config):
+    """Write the encoder of a BERT with one segment, and return its path."""
 
-    def values(*shape):
-        return random.normal(size=shape).astype(np.float32)
+    def change(tensors):
+        table = "embeddings.token_type_embeddings.weight"
+        tensors = {
+            name.removeprefix("electra."): array
+            for name, array in tensors.items()
+            if name.startswith("electra.")
+        }
+        tensors[table] = tensors[table][:1]
+        return {prefix + name: array for name, array in tensors.items()}
 
-    tensors = {
-        "embeddings.word_embeddings.weight": values(len(ENTRIES), WIDTH),
-        "embeddings.position_embeddings.weight": values(positions, WIDTH),
-        "embeddings.token_type_embeddings.weight": values(segments, WIDTH),
-    }
-    norms = ["embeddings.LayerNorm"]
-    for number in range(2):
-        layer = f"encoder.layer.{number}."
-        for name, shape in LAYER.items():
-            tensors[f"{layer}{name}.weight"] = values(*shape)
-            tensors[f"{layer}{name}.bias"] = values(shape[0])
-        norms += [f"{layer}{part}.LayerNorm" for part in ("attention.output", "output")]
-    for norm in norms:
-        tensors[f"{norm}.weight"] = 1 + values(WIDTH) / 10
-        tensors[f"{norm}.bias"] = values(WIDTH)
-    return tensors
-
-
-def write(folder, tensors=None, prefix="", entries=ENTRIES, **config):
-    """Write a folder and return its path; keys of its config that are None are out."""
-    folder.mkdir(parents=True)
-    tensors = encoder_tensors() if tensors is None else tensors
-    named = {prefix + name: array for name, array in tensors.items()}
-    safetensors.numpy.save_file(named, folder / "model.safetensors")
-    stored = {n: v for n, v in {**CONFIG, **config}.items() if v is not None}
-    (folder / "config.json").write_text(json.dumps(stored))
-    (folder / "vocab.txt").write_text("\n".join(entries) + "\n")
-    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    defaults = {"model_type": "bert", "architectures": ["BertModel"]}
+    tiny.huggingface(folder, change, **{**defaults, "type_vocab_size": 1, **config})
     return str(folder)
-
-
-def hidden_states(path, ids=IDS, segments=0):
-    encoder = electra_tf.Encoder.from_preset(path)
-    segment_ids = np.full_like(ids, segments)
-    outputs = encoder(ids, segment_ids, np.ones_like(ids), output_hidden_states=True)
-    return [np.asarray(one) for one in outputs["hidden_states"]]
 
 
 def test_both_texts_of_a_pair_have_the_only_segment(tmp_path):
     path = write(tmp_path / "a")
-    first, second = (hidden_states(path, segments=n)[-1] for n in (0, 1))
+    encoder = electra_tf.Encoder.from_preset(path)
+    mask = np.ones_like(IDS)
+    first, second = (encoder(IDS, np.full_like(IDS, n), mask) for n in (0, 1))
     np.testing.assert_array_equal(first, second)
     convert_checkpoint(path, tmp_path / "back", "huggingface")
     config = json.loads((tmp_path / "back" / "config.json").read_text())
@@ -116,7 +62,7 @@ def test_both_texts_of_a_pair_have_the_only_segment(tmp_path):
     ],
 )
 def test_a_config_of_another_network_is_rejected(config, received, tmp_path):
-    path = write(tmp_path / "a", **{"model_type": "bert"} | config)
+    path = write(tmp_path / "a", **config)
     (key,) = config
     with pytest.raises(InputError, match=f"{key} of .*config.json") as error:
         tiny.networks(path)
@@ -151,16 +97,15 @@ def test_keys_that_transformers_writes_are_known(capsys):
 
 
 def test_another_padding_id_than_that_of_the_vocabulary_is_a_note(tmp_path, capsys):
-    entries = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh")
-    (line,) = notes(write(tmp_path / "a", entries=entries), capsys)
+    (line,) = notes(write(tmp_path / "a", pad_token_id=1), capsys)
     assert "pad_token_id" in line
     assert "is 1, which is [UNK]" in line
-    assert not any("pad_token_id" in n for n in notes(write(tmp_path / "b"), capsys))
+    assert notes(write(tmp_path / "b", pad_token_id=0), capsys) == []
 
 
 def write_modules(folder, *modules, pooling=None, length=None):
     """Write a model and the files of sentence-transformers' modules."""
-    path = write(folder, pad_token_id=1)
+    path = write(folder)
     listed = [
         {"idx": number, "name": str(number), "path": where, "type": kind}
         for number, (kind, where) in enumerate(modules)
@@ -236,6 +181,7 @@ def test_damaged_modules_are_named(content, tmp_path):
 
 def test_an_encoder_in_a_folder_of_its_own_is_named(tmp_path):
     folder = tmp_path / "a"
+    folder.mkdir()
     write(folder / "0_Transformer")
     (folder / "modules.json").write_text("[]")
     with pytest.raises(InputError, match="0_Transformer"):
