@@ -193,6 +193,11 @@ def _foreign_cases() -> st.SearchStrategy[Case]:
         _changed_model(_HF, "config.json", json_like),
         _changed_model(_HF, "model.safetensors", mutated_bytes),
         _changed_model(_HF, "model.safetensors", safetensors),
+        _changed_model(INTEROP / "keras_hub", "model.weights.h5", mutated_bytes),
+        _changed_model(
+            *(INTEROP / "model_garden", "encoder.ckpt-1.index", mutated_bytes),
+            argument="encoder.ckpt-1",
+        ),
         *(
             mutated_bytes((INTEROP / name).read_bytes()).map(
                 lambda data: _with_files("pytorch_model.bin", data, "config.json")

@@ -7,10 +7,7 @@ computes gelu by tanh.
 Source: tf-models-official networks/bert_encoder.py, and checkpoints it wrote.
 """
 
-import dataclasses
-import json
 import os
-import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -18,9 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.model import EncoderConfig
-from electra_tf.errors import InputError, report_damage
+from electra_tf.errors import InputError
 from electra_tf.interop import tf1
 from electra_tf.interop.model import (
     Network,
@@ -33,10 +29,8 @@ from electra_tf.interop.model import (
 from electra_tf.interop.names import Prefixes
 from electra_tf.interop.tensor_bundle import read_bundle, read_shapes
 from electra_tf.interop.tensor_files import check_finite
-from electra_tf.text.tokenizer import WordPieceTokenizer
-from electra_tf.untrusted_files import read_json
+from electra_tf.text.tokenizer_files import VOCABULARY
 
-_SETTINGS = "electra_tf.json"  # beside a checkpoint: the tokenizer's settings
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _PREFIXES = Prefixes("encoder/", "encoder/")
 _LAYER = "encoder/layer_with_weights-"
@@ -68,8 +62,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     check_finite({name: tensors[name] for name in sorted(used)}, prefix)
     pooler = {f"^{_LAYER}{last}/": "pooler_transform, which ELECTRA has not"}
     left_out = explain_left_out(tensors.keys() - used, _NOT_READ | pooler, prefix)
-    folder = os.path.dirname(prefix)
-    tokenizer = choose_tokenizer(vocab, folder, _read_tokenization(folder))
+    tokenizer = choose_tokenizer(vocab, os.path.dirname(prefix))
     return PretrainedModel.of_networks([network], tokenizer, path, left_out=left_out)
 
 
@@ -100,14 +93,6 @@ def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfi
     return shape, layers[-1] + 1
 
 
-def _read_tokenization(folder: str) -> TokenizationConfig:
-    """Return the settings that `write` left, or else the defaults."""
-    path = os.path.join(folder, _SETTINGS)
-    with report_damage(path):
-        known = read_json(path)["tokenization"] if os.path.isfile(path) else {}
-        return TokenizationConfig(**TokenizationConfig.complete(known))
-
-
 def write(model: PretrainedModel, path: str) -> None:
     """Write each network's encoder, with an identity as pooler."""
     for network, folder in model.folders(path):
@@ -119,15 +104,7 @@ def write(model: PretrainedModel, path: str) -> None:
         }
         _tree(tensors).save(os.path.join(folder, "encoder.ckpt"))
         if model.tokenizer is not None:
-            _write_tokenizer(model.tokenizer, folder)
-
-
-def _write_tokenizer(tokenizer: WordPieceTokenizer, folder: str) -> None:
-    vocabulary = tokenizer.vocabulary.text.encode()
-    pathlib.Path(folder, "vocab.txt").write_bytes(vocabulary)
-    settings = dataclasses.asdict(tokenizer.settings)
-    text = json.dumps({"tokenization": settings}, indent=1)
-    pathlib.Path(folder, _SETTINGS).write_text(text)
+            model.tokenizer.save(os.path.join(folder, VOCABULARY))
 
 
 def _tree(tensors: Mapping[str, np.ndarray]) -> tf.train.Checkpoint:

@@ -5,7 +5,6 @@ Slots of optimizers, averages of weights and states of training are left out.
 Source: google-research/electra model/modeling.py and model/optimization.py.
 """
 
-import collections
 import glob
 import os
 import re
@@ -109,27 +108,16 @@ def _step(tensors: Mapping[str, np.ndarray]) -> int:
 def _left_out(
     tensors: Mapping[str, np.ndarray], used: Collection[str], source: str
 ) -> dict[str, str]:
-    """Return why tensors are not read; reject unknown weights of the networks.
-
-    TensorFlow names slots and averages `VARIABLE/SLOT`.
-    """
-    slots = collections.Counter()
-    others, scopes = set(), collections.defaultdict(list)
-    for name in tensors.keys() - used:
-        variable, _, slot = name.rpartition("/")
-        is_known = any(re.search(pattern, name) for pattern in _NOT_READ)
-        if variable in tensors:
-            slots[slot] += 1
-        elif is_known or name.startswith(_SCOPES):
-            others.add(name)
-        else:
-            scopes[name.partition("/")[0]].append(name)
-    left_out = explain_left_out(others, _NOT_READ, source)
-    for slot, count in sorted(slots.items()):
-        left_out[f"slots {slot} ({count:,})"] = "optimizers and averages begin anew"
-    for scope, names in sorted(scopes.items()):
-        shown = names[0] if len(names) == 1 else f"{len(names):,} tensors {scope}/..."
-        left_out[shown] = "no weight of the networks"
+    """Return why tensors are not read; reject unknown weights of the networks."""
+    others = tensors.keys() - used
+    # TensorFlow names slots and averages `VARIABLE/SLOT`.
+    slots = {name for name in others if name.rpartition("/")[0] in tensors}
+    known = "|".join(_NOT_READ)
+    ours = {n for n in others if re.search(known, n) or n.startswith(_SCOPES)} - slots
+    left_out = explain_left_out(ours, _NOT_READ, source)
+    if rest := sorted(others - ours):
+        shown = f"{len(rest):,} other tensors, such as {rest[0]}"
+        left_out[shown] = "states of training, or of no such network"
     return left_out
 
 

@@ -292,10 +292,8 @@ def test_slots_and_states_of_a_tf1_checkpoint_are_left_out(converted, tmp_path):
     more |= {f"training/Adam/{name}": np.zeros(2) for name in "ab"}
     tiny.tf1(tmp_path / "tf1", converted, **more)
     report = convert_checkpoint(tmp_path / "tf1", tmp_path / "ours")
-    for name in slots:
-        assert f"left out: slots {name} (1): " in str(report)
-    assert "left out: loss_scale: " in str(report)
-    assert "left out: 2 tensors training/" in str(report)
+    count = len(slots) + 3
+    assert f"left out: {count} other tensors, such as {table}/" in str(report)
     before, after = (open_checkpoint(str(f)) for f in (converted, tmp_path / "ours"))
     assert after.step == 7
     assert not after.slots()
@@ -372,7 +370,7 @@ def test_entries_kept_whole_are_converted(converted, tmp_path):
     report = convert_checkpoint(tmp_path / "kept", garden, "model_garden", force=True)
     assert f"keep_whole: {entries[0]!r}" in str(report)
     tokenizer = tiny.networks(str(garden)).tokenizer
-    assert tokenizer.settings == settings  # from electra_tf.json
+    assert tokenizer.settings == settings
 
 
 @pytest.mark.parametrize("format", formats.names())

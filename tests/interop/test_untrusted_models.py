@@ -241,23 +241,6 @@ def tf1_folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[]",
-        '{"tokenization": []}',
-        '{"tokenization": {"lower_case": "perhaps"}}',
-        '{"tokenization": {"unknown": 1}}',
-    ],
-)
-def test_damaged_settings_beside_a_checkpoint(text, tmp_path):
-    folder = tmp_path / "garden"
-    shutil.copytree(GOLDEN / "model_garden", folder)
-    (folder / "electra_tf.json").write_text(text)
-    with pytest.raises(InputError, match="garden"):
-        tiny.networks(str(folder))
-
-
 def test_a_checkpoint_file_names_files_of_its_own_folder(tf1_folder, tmp_path):
     folder = tmp_path / "moved"
     shutil.copytree(tf1_folder, folder)
