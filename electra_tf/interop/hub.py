@@ -4,8 +4,7 @@ import os
 import re
 
 from electra_tf.errors import InputError
-from electra_tf.interop.huggingface_config import CONFIG
-from electra_tf.interop.sentence_modules import MODULES, POOLING, SENTENCE_CONFIG
+from electra_tf.interop.huggingface_config import CONFIG, MODULES, POOLING
 from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
 from electra_tf.text.tokenizer_files import VOCABULARY_FILES
 
@@ -36,7 +35,7 @@ def local_folder(path: str) -> str:
     from huggingface_hub.errors import HfHubHTTPError
 
     match = _ID.fullmatch(path)
-    files = CONFIG, *VOCABULARY_FILES, MODULES, SENTENCE_CONFIG, POOLING
+    files = CONFIG, *VOCABULARY_FILES, MODULES, POOLING
     for weights in _WEIGHTS:
         try:
             folder = snapshot_download(

@@ -4,7 +4,6 @@ Sources: transformers configuration_electra.py, modeling_electra.py; published
 config.json files of google, hfl and others, which leave keys out.
 """
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -26,7 +25,6 @@ from electra_tf.interop.model import (
     table_shape,
 )
 from electra_tf.interop.names import Prefixes
-from electra_tf.interop.sentence_modules import sentence_notes
 from electra_tf.interop.task_heads import TASK_HEADS, HeadForm, TaskHead
 from electra_tf.interop.tensor_files import (
     SAFETENSORS,
@@ -53,6 +51,8 @@ TOKENIZATION = TokenizationConfig(max_word_characters=WORD_LIMIT)
 GENERATOR = "generator"  # the folder of a pair's generator
 # Prefixes of an encoder's names; files of a bare encoder have none.
 _ENCODERS = ("electra.", "bert.", "")
+_WORDS = "embeddings.word_embeddings.weight"
+_SEGMENTS = "embeddings.token_type_embeddings.weight"
 _TIED = "generator_lm_head.weight"
 _NOT_READ = {
     _TIED: "equal to the token table, which it is tied to",
@@ -66,18 +66,13 @@ _NOT_READ = {
 }
 _SHARED, _SUMMARY = "classifier", "sequence_summary."
 _SPANS, _ENDS = "qa_outputs", (".weight", ".bias")
-_SEGMENTS = "encoder/embeddings/segment_embeddings"
 _CARD = """\
 ---
 library_name: transformers
 tags: [electra, electra_tf]
 ---
 
-# electra {role}
-
-{shape.depth} layers, width {shape.width}, {shape.heads} heads, embeddings \
-{shape.embedding}, {shape.vocabulary_size:,} wordpieces, up to {shape.max_positions} \
-positions: {numbers:,} parameters{steps}.
+# electra {role}{steps}
 
 ```python
 from transformers import AutoTokenizer, {theirs}
@@ -112,44 +107,50 @@ def _find(path: str) -> tuple[str, str | None]:
 def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read a folder; a generator may lie in its subfolder `generator`."""
     path, weights = _find(path)
-    network, config, left_out = _read_network(path, weights)
-    networks, inner, notes = [network], os.path.join(path, GENERATOR), []
-    if accepts(inner):
-        network, other, more = _read_network(inner, find_weights(inner))
+    inner = os.path.join(path, GENERATOR)
+    folders = {
+        path: weights,
+        **({inner: find_weights(inner)} if accepts(inner) else {}),
+    }
+    configs = {folder: read_json(os.path.join(folder, CONFIG)) for folder in folders}
+    networks, left_out = [], {}
+    for folder, file in folders.items():
+        network, more = _read_network(configs[folder], folder, file)
         networks.append(network)
         left_out |= more
-        notes += huggingface_config.unknown_keys(other, inner)
     tokenizer = choose_tokenizer(vocab, path, TOKENIZATION)
-    if tokenizer is not None:
-        entries = tokenizer.vocabulary.tokens
-        notes += huggingface_config.padding_note(config, entries, path)
+    entries = tokenizer.vocabulary.tokens if tokenizer else ()
     notes = [
-        *huggingface_config.unknown_keys(config, path), *notes, *sentence_notes(path)
-    ]  # fmt: skip
+        line
+        for folder, config in configs.items()
+        for line in huggingface_config.notes(config, entries, folder)
+    ]
     return PretrainedModel.of_networks(
         networks, tokenizer, path, left_out=left_out, source_notes=tuple(notes)
     )
 
 
 def _read_network(
-    folder: str, weights: str | None
-) -> tuple[Network, dict[str, Any], dict[str, str]]:
-    """Return the network of a folder, its config, and its tensors that are not read."""
-    config = read_json(os.path.join(folder, CONFIG))
+    config: dict[str, Any], folder: str, weights: str | None
+) -> tuple[Network, dict[str, str]]:
+    """Return the network of a folder, and its tensors that are not read."""
     huggingface_config.check_network(config, folder)
     if weights is None:
         raise InputError(f"{folder!r} has neither {' nor '.join(WEIGHTS[::2])}")
     tensors = {_modern(n): array for n, array in read_tensors(weights).items()}
-    table = "embeddings.word_embeddings.weight"
-    encoder = next((p for p in _ENCODERS if f"{p}{table}" in tensors), None)
+    encoder = next((p for p in _ENCODERS if p + _WORDS in tensors), None)
     if encoder is None:
         kind, found = config.get("model_type"), ", ".join(sorted(tensors)[:3])
         raise InputError(
             f"{weights!r} of model_type {kind!r:.80} is no ELECTRA or BERT: "
-            f"it has {found}, and no *.{table}"
+            f"it has {found}, and no *.{_WORDS}"
         )
+    words, segments = encoder + _WORDS, encoder + _SEGMENTS
+    if config.get("type_vocab_size") == 1 and table_shape(tensors, segments, folder):
+        # The second text of a pair gets the only segment too.
+        config = {**config, "type_vocab_size": 2}
+        tensors[segments] = np.repeat(tensors[segments], 2, axis=0)
     head = read_head(config, tensors, encoder, folder)
-    words = f"{encoder}{table}"
     shape = huggingface_config.read_sizes(
         config, table_shape(tensors, words, folder), folder
     )
@@ -164,18 +165,7 @@ def _read_network(
         role, shape, tensors, "huggingface", folder, prefixes, head, activation
     )
     used = network.names("huggingface", prefixes)
-    left_out = _left_out(tensors, used, words, folder)
-    return _with_two_segments(network), config, left_out
-
-
-def _with_two_segments(network: Network) -> Network:
-    """Return a network with an only segment twice."""
-    if network.shape.segments > 1:
-        return network
-    table = np.repeat(network.weights[_SEGMENTS], 2, axis=0)
-    shape = dataclasses.replace(network.shape, segments=2)
-    weights = {**network.weights, _SEGMENTS: table}
-    return dataclasses.replace(network, weights=weights, shape=shape)
+    return network, _left_out(tensors, used, words, folder)
 
 
 def _modern(name: str) -> str:
@@ -283,8 +273,6 @@ def write(model: PretrainedModel, path: str) -> None:
             write_tokenizer(model.tokenizer, network.shape, folder)
         card = _CARD.format(
             role=network.role.replace("_", " "),
-            shape=network.shape,
-            numbers=sum(array.size for array in network.weights.values()),
             steps=f", {model.step:,} steps" * bool(model.step),
             theirs=f"AutoModel{network.class_end.removeprefix('Model')}",
             ours=network.head.kind.model if network.head else "Encoder",

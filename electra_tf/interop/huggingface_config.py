@@ -7,15 +7,18 @@ that google, hfl, klue and others published, which leave keys out.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.model import read_shape
 from electra_tf.interop.names import Activation
+from electra_tf.text.vocab import PAD
 
 CONFIG = "config.json"
+# Of sentence-transformers: its modules, and a glob of the settings of pooling.
+MODULES, POOLING = "modules.json", "*_Pooling/config.json"
 OWN = "electra_tf"  # key for this package's settings of a fine-tuned model
 SIZES = {
     "depth": "num_hidden_layers",
@@ -129,27 +132,26 @@ def read_activation(config: Mapping[str, Any], folder: str) -> Activation:
     )
 
 
-def unknown_keys(config: Mapping[str, Any], folder: str) -> list[str]:
-    """Return a note about keys of no known meaning; those of null have none."""
-    known = {*_READ, *_FIXED, *_IRRELEVANT.split()}
-    names = sorted(n for n in config.keys() - known if config[n] is not None)
-    if not names:
-        return []
-    listed = ", ".join(f"{name}: {config[name]!r:.40}" for name in names[:8])
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return [f"keys of {folder}/{CONFIG} that are not read: {listed}{more}"]
+def notes(
+    config: Mapping[str, Any], entries: Sequence[str], folder: str
+) -> Iterator[str]:
+    """Yield notes on keys that are not read, on another [PAD], and on modules.
 
-
-def padding_note(
-    config: Mapping[str, Any], entries: tuple[str, ...], folder: str
-) -> list[str]:
-    """Return a note where pad_token_id is no [PAD], given the entries of the file."""
-    number, pad_id = config.get("pad_token_id"), entries.index("[PAD]")
-    if number in (None, pad_id):
-        return []
-    known = type(number) is int and 0 <= number < len(entries)
-    entry = entries[number] if known else "no entry"
-    return [
-        f"pad_token_id of {folder}/{CONFIG} is {number!r:.80}, which is {entry} in the "
-        f"vocabulary; [PAD] is {pad_id}, and counts here"
+    `entries`: those of the vocabulary; empty if there is none.
+    """
+    path, known = f"{folder}/{CONFIG}", {*_READ, *_FIXED, *_IRRELEVANT.split()}
+    unread = [
+        f"{name}: {value!r:.40}"
+        for name, value in sorted(config.items())
+        if name not in known and value is not None
     ]
+    if unread:
+        yield f"keys of {path} that are not read: {', '.join(unread[:8])}"
+    number = config.get("pad_token_id")
+    if entries and number not in (None, pad := entries.index(PAD)):
+        yield f"pad_token_id of {path} is {number!r:.80}; [PAD] is {pad}, and counts"
+    if os.path.isfile(os.path.join(folder, MODULES)):
+        yield (
+            f"{folder}: the encoder alone is read, without the other modules of "
+            f'{MODULES}; pass Encoder.embed the pooling of {POOLING}, "mean" or "cls"'
+        )

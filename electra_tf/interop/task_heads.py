@@ -22,7 +22,6 @@ from electra_tf.interop.names import (
 
 MODEL = "model.keras"  # in the output folder of finetune
 _SPAN_HIDDEN = 512  # width of a question answerer's hidden layers, as the original's
-_WITH_HEADS = "huggingface"  # the other library whose files have heads of tasks
 _ARGUMENTS = ("settings", "name", "trainable")  # of every model
 
 
@@ -194,30 +193,24 @@ class TaskHead:
         """Return whether a library has the same head."""
         return self.pooling == "cls" and self.form.exists_in(format)
 
-    def options_for(self, format: str) -> dict[str, Any]:
-        """Return settings below `model` with which a library has the head.
+    def changes_for(self, format: str) -> dict[str, tuple[Any, Any]]:
+        """Return settings below `model`, each with its value and that of a library.
 
-        Empty: it has the head as it is, or none of this kind.
+        Empty: the library has the head as it is, or none of this kind.
         """
         forms = [form.options for form in self.kind.forms if form.exists_in(format)]
-        if not forms or self.exists_in(format):
+        if not forms:
             return {}
-        options = {} if self.form.exists_in(format) else forms[0]
-        pooling = {"pooling": "cls"} if self.pooling != "cls" else {}
-        return {**pooling, **options}
+        own = {"pooling": self.pooling, **self.form.options}
+        form = self.form.options if self.form.options in forms else forms[0]
+        wanted = {"pooling": "cls", **form}
+        return {n: (own[n], v) for n, v in wanted.items() if own[n] != v}
 
     def lacking_in(self, format: str) -> str:
-        """Return what a library lacks for the head; empty: nothing."""
-        if self.exists_in(format):
-            return ""
-        if not (options := self.options_for(format)):
-            return f"any head of a {self.role}"
-        values = {"pooling": self.pooling, **self.form.options}
-        return ", ".join(
-            f"{name}={str(values[name]).lower()}"
-            for name, value in options.items()
-            if values[name] != value
-        )
+        """Return what a library lacks for the head."""
+        changes = self.changes_for(format).items()
+        lacking = ", ".join(f"{n}={str(own).lower()}" for n, (own, _) in changes)
+        return lacking or f"any head of a {self.role}"
 
     @property
     def model_settings(self) -> dict[str, Any]:
@@ -239,11 +232,9 @@ def describe_way_back(head: TaskHead, format: str) -> str:
     """
     if head.exists_in(format):
         return ""
-    known = format if head.options_for(format) else _WITH_HEADS
-    sets = ", ".join(
-        f"model.{name}={str(value).lower()}"
-        for name, value in head.options_for(known).items()
-    )
+    known = format if head.changes_for(format) else "huggingface"
+    changes = head.changes_for(known).items()
+    sets = ", ".join(f"model.{name}={str(v).lower()}" for name, (_, v) in changes)
     if known == format:
         return (
             f"note: `convert` cannot write this head to {format}, which lacks "

@@ -159,9 +159,9 @@ def _reject_lost_heads(model: PretrainedModel, format: str) -> None:
             raise InputError(f"{model.path!r} has {other}; {drop}, and fine-tune again")
         return
     if format != "electra_tf" and not head.exists_in(format):
-        options = head.options_for(format)
-        sets = (f"--set=model.{n}={str(v).lower()}" for n, v in options.items())
-        tune = f"fine-tune with {' '.join(sets)}, or " if options else ""
+        changes = head.changes_for(format).items()
+        sets = (f"--set=model.{n}={str(v).lower()}" for n, (_, v) in changes)
+        tune = f"fine-tune with {' '.join(sets)}, or " if changes else ""
         raise InputError(
             f"{format} has no head like that of {model.path!r}, a {head.role}: it "
             f"lacks {head.lacking_in(format)}; {tune}{drop}"

@@ -1,7 +1,6 @@
 """What a folder's config.json and modules.json say about its network."""
 
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -99,84 +98,16 @@ def test_keys_that_transformers_writes_are_known(capsys):
 def test_another_padding_id_than_that_of_the_vocabulary_is_a_note(tmp_path, capsys):
     (line,) = notes(write(tmp_path / "a", pad_token_id=1), capsys)
     assert "pad_token_id" in line
-    assert "is 1, which is [UNK]" in line
+    assert "is 1; [PAD] is 0" in line
     assert notes(write(tmp_path / "b", pad_token_id=0), capsys) == []
 
 
-def write_modules(folder, *modules, pooling=None, length=None):
-    """Write a model and the files of sentence-transformers' modules."""
-    path = write(folder)
-    listed = [
-        {"idx": number, "name": str(number), "path": where, "type": kind}
-        for number, (kind, where) in enumerate(modules)
-    ]
-    (folder / "modules.json").write_text(json.dumps(listed))
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling or {}))
-    if length:
-        settings = json.dumps({"max_seq_length": length, "do_lower_case": False})
-        (folder / "sentence_bert_config.json").write_text(settings)
-    return path
-
-
-OLD, NEW = "sentence_transformers.models", "sentence_transformers.base.modules"
-MEAN = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
-FIRST = (f"{OLD}.Transformer", "")
-POOLING = (f"{OLD}.Pooling", "1_Pooling")
-
-
-@pytest.mark.parametrize(
-    ("modules", "pooling", "length", "expected"),
-    [
-        ([FIRST, POOLING], MEAN, None, 'embed(texts, pooling="mean")'),
-        (
-            [FIRST, POOLING, (f"{OLD}.Normalize", "2_Normalize")],
-            {"pooling_mode_cls_token": True},
-            128,
-            'embed(texts, pooling="cls", max_length=128), divided by their lengths',
-        ),
-        (
-            [(f"{NEW}.transformer.Transformer", ""), (f"{NEW}.Pooling", "1_Pooling")],
-            {"pooling_mode": "mean"},
-            None,
-            'embed(texts, pooling="mean")',
-        ),
-        (
-            [FIRST, POOLING, (f"{OLD}.Dense", "2_Dense")],
-            MEAN,
-            None,
-            "without 2_Dense. Encoder.embed returns other vectors",
-        ),
-        (
-            [FIRST, POOLING],
-            {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
-            None,
-            "without 1_Pooling (mean and max_tokens)",
-        ),
-    ],
-)
-def test_modules_of_sentence_transformers_are_a_note(
-    modules, pooling, length, expected, tmp_path, capsys
-):
-    path = write_modules(tmp_path / "a", *modules, pooling=pooling, length=length)
-    (line,) = [line for line in notes(path, capsys) if "modules.json" in line]
-    assert expected in line
-
-
-@pytest.mark.parametrize("where", ["../b", "..", "/etc", ""])
-def test_modules_lie_in_their_folder(where, tmp_path):
-    path = write_modules(tmp_path / "a", FIRST, (POOLING[0], where))
-    with pytest.raises(InputError, match="folder of its own") as error:
-        tiny.networks(path)
-    assert repr(where) in str(error.value)
-
-
-@pytest.mark.parametrize("content", ["{", "[1]", '[{"type": "a.Pooling"}]'])
-def test_damaged_modules_are_named(content, tmp_path):
-    path = write_modules(tmp_path / "a", FIRST)
-    pathlib.Path(path, "modules.json").write_text(content)
-    with pytest.raises(InputError, match=r"modules\.json"):
-        tiny.networks(path)
+def test_modules_of_sentence_transformers_are_a_note(tmp_path, capsys):
+    path = write(tmp_path / "a")
+    (tmp_path / "a" / "modules.json").write_text("[]")
+    (line,) = notes(path, capsys)
+    assert path in line
+    assert "modules.json" in line
 
 
 def test_an_encoder_in_a_folder_of_its_own_is_named(tmp_path):
