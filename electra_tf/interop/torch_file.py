@@ -23,17 +23,13 @@ from electra_tf.errors import InputError, report_damage
 
 _PythonUnpickler = compat.python_unpickler()
 _DTYPES = {
-    "DoubleStorage": np.dtype("<f8"),
-    "FloatStorage": np.dtype("<f4"),
-    "HalfStorage": np.dtype("<f2"),
-    "BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
-    "LongStorage": np.dtype("<i8"),
-    "IntStorage": np.dtype("<i4"),
-    "ShortStorage": np.dtype("<i2"),
-    "CharStorage": np.dtype("<i1"),
-    "ByteStorage": np.dtype("<u1"),
-    "BoolStorage": np.dtype("?"),
-}
+    f"{name}Storage": np.dtype(kind)
+    for name, kind in {
+        "Double": "<f8", "Float": "<f4", "Half": "<f2", "BFloat16": ml_dtypes.bfloat16,
+        "Long": "<i8", "Int": "<i4", "Short": "<i2", "Char": "<i1", "Byte": "<u1",
+        "Bool": "?",
+    }.items()
+}  # fmt: skip
 # Of pickles of `torch.save`.
 _OPERATIONS = """
 PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
@@ -74,14 +70,16 @@ class _Tensor(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def view(self, storages: Mapping[str, np.ndarray]) -> np.ndarray:
-        flat = storages[self.storage.key]
-        if flat.size != self.storage.count:
-            raise EOFError(f"storage {self.storage} has {flat.size:,} values")
-        strides = [stride * flat.itemsize for stride in self.strides]
-        return np.lib.stride_tricks.as_strided(
-            flat[self.offset :], self.shape, strides, writeable=False
-        )
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return math.prod(self.shape) * self.storage.dtype.itemsize
+
+    def view(self, values: bytes) -> np.ndarray:
+        """Return an array of the storage's values; NumPy checks its bounds."""
+        dtype = self.storage.dtype
+        offset, *strides = (n * dtype.itemsize for n in (self.offset, *self.strides))
+        return np.ndarray(self.shape, dtype, values, offset, strides)
 
 
 def read_torch_file(path: str) -> dict[str, np.ndarray]:
@@ -89,8 +87,8 @@ def read_torch_file(path: str) -> dict[str, np.ndarray]:
     try:
         with report_damage(path):
             read = _read_zip if zipfile.is_zipfile(path) else _read_legacy
-            tensors, storages = read(path)
-            return {name: tensor.view(storages) for name, tensor in tensors.items()}
+            tensors, values = read(path)
+            return {n: t.view(values[t.storage.key]) for n, t in tensors.items()}
     except _ForbiddenError as error:
         raise InputError(
             f"{path!r} holds more than tensors: its pickle asks for {error}; nothing "
@@ -189,7 +187,8 @@ _CONSTRUCTORS: Mapping[str, Callable] = {
 }
 
 
-def _read_zip(path: str) -> tuple[dict[str, _Tensor], dict[str, np.ndarray]]:
+def _read_zip(path: str) -> tuple[dict[str, _Tensor], dict[str, bytes]]:
+    """Return the tensors, and the values of their storages."""
     with zipfile.ZipFile(path) as archive:
         (pickled,) = (n for n in archive.namelist() if n.endswith("/data.pkl"))
         folder = pickled.removesuffix("data.pkl")
@@ -201,11 +200,10 @@ def _read_zip(path: str) -> tuple[dict[str, _Tensor], dict[str, np.ndarray]]:
         tensors = _tensors(_Unpickler(io.BytesIO(data)).load())
         used = {t.storage.key: t.storage for t in tensors.values()}
         _check_sizes(tensors, used, path)
-        storages = {}
-        for key, storage in used.items():
-            data = _read_entry(archive, f"{folder}data/{key}", storage.size)
-            storages[key] = np.frombuffer(data, storage.dtype)
-    return tensors, storages
+        return tensors, {
+            key: _read_entry(archive, f"{folder}data/{key}", storage.size)
+            for key, storage in used.items()
+        }
 
 
 def _read_entry(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
@@ -216,10 +214,10 @@ def _read_entry(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     return archive.read(entry)
 
 
-def _read_legacy(path: str) -> tuple[dict[str, _Tensor], dict[str, np.ndarray]]:
+def _read_legacy(path: str) -> tuple[dict[str, _Tensor], dict[str, bytes]]:
     """Read five pickles, then the storages: a count of 8 bytes and the values each."""
     with open(path, "rb") as file:
-        pickles = io.BytesIO(file.read(_MAX_PICKLE))
+        pickles, values = io.BytesIO(file.read(_MAX_PICKLE)), {}
         if _Unpickler(pickles).load() != _LEGACY_MAGIC:
             raise ValueError("neither a zip archive nor a pickle of torch.save")
         for _ in ("protocol", "sizes of the machine's types"):
@@ -227,16 +225,15 @@ def _read_legacy(path: str) -> tuple[dict[str, _Tensor], dict[str, np.ndarray]]:
         unpickler = _Unpickler(pickles)
         tensors, declared = _tensors(unpickler.load()), unpickler.storages
         _check_sizes(tensors, declared, path)
-        keys, storages = _Unpickler(pickles).load(), {}
+        keys = _Unpickler(pickles).load()
         file.seek(pickles.tell())
         for key in keys:
             storage = declared.pop(key)
             (count,) = struct.unpack("<q", file.read(8))
-            data = file.read(storage.size)
-            if count != storage.count or len(data) < storage.size:
-                raise EOFError(f"storage {key} of {count:,} values, {len(data)} bytes")
-            storages[key] = np.frombuffer(data, storage.dtype)
-    return tensors, storages
+            if count != storage.count:
+                raise ValueError(f"storage {storage} of {count:,} values")
+            values[key] = file.read(storage.size)
+        return tensors, values
 
 
 def _tensors(value: Any) -> dict[str, _Tensor]:
@@ -252,16 +249,10 @@ def _check_sizes(
     tensors: Mapping[str, _Tensor], storages: Mapping[str, _Storage], path: str
 ) -> None:
     """Raise an error for sizes that the file cannot hold, before any is allocated."""
-    used = 0
-    for name, (storage, offset, shape, strides) in tensors.items():
-        steps = zip(shape, strides, strict=True)
-        end = offset + sum((size - 1) * stride for size, stride in steps) + 1
-        count = math.prod(shape)
-        if count and max(end, count) > storage.count:
-            raise ValueError(f"{name!r} needs more than {storage.count:,} values")
-        used += count * storage.dtype.itemsize
     available = os.path.getsize(path)
-    stored = sum(storage.size for storage in storages.values())
+    stored, used = (
+        sum(one.size for one in values.values()) for values in (storages, tensors)
+    )
     if stored > available or used > _NAMES_OF_A_STORAGE * available:
         sizes = f"storages of {stored:,} bytes and tensors of {used:,}"
         raise ValueError(f"{sizes} in a file of {available:,}")
