@@ -24,7 +24,6 @@ from electra_tf.interop.model import (
     read_shape,
 )
 from electra_tf.interop.names import LAYOUTS
-from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import KERAS_HUB_VOCABULARY, TOKENIZER
 from electra_tf.training.checkpoint import folder_of
@@ -60,7 +59,6 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         name = config.get("registered_name")
         raise InputError(f"{path!r} is a preset of {name!r}, not of ElectraBackbone")
     shape, tensors = _shape(config.get("config"), config_file), read_hdf5_file(file)
-    check_finite(tensors, file)
     network = Network.read(
         "encoder", shape, tensors, "keras_hub", file, activation="gelu_tanh"
     )

@@ -80,17 +80,12 @@ class Network:
         weights, problems, shapes = {}, [], network.shapes
         layout = LAYOUTS[format]
         for ours, row, theirs in network.rows(format, prefixes):
-            array = tensors.get(theirs)
-            if array is None:
-                problems.append(f"no {theirs}")
-                continue
             size = np.broadcast_to(np.False_, shapes[ours])
             expected = names.to_format(size, row.kind, layout, shape.heads).shape
-            if array.shape != expected:
-                problems.append(f"{theirs} of shape {array.shape}, not {expected}")
-            elif not is_float(array):
-                problems.append(f"{theirs} of dtype {array.dtype}, not floats")
+            if problem := _problem(tensors.get(theirs), expected):
+                problems.append(f"{theirs!r} {problem}")
             else:
+                array = tensors[theirs]
                 array = names.from_format(array, row.kind, layout, shapes[ours])
                 weights[ours] = np.asarray(array, np.float32)
         if problems:
@@ -333,9 +328,16 @@ def _with_spare_rows(network: Network, vocabulary: Vocabulary) -> Network:
     return dataclasses.replace(network, shape=shape)
 
 
-def is_float(array: np.ndarray) -> bool:
-    """Return whether an array has a floating-point dtype, bfloat16 included."""
-    return array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
+def _problem(array: np.ndarray | None, shape: tuple[int, ...]) -> str | None:
+    """Return what is wrong with a weight; None: nothing."""
+    if array is None:
+        return "is missing"
+    if array.shape != shape:
+        return f"has the shape {array.shape}, not {shape}"
+    if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
+        return f"has the dtype {array.dtype}, not floats"
+    count = array.size - np.isfinite(array).sum()
+    return f"has {count:,} numbers that are NaN or infinite" if count else None
 
 
 def table_shape(

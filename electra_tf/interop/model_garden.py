@@ -28,7 +28,6 @@ from electra_tf.interop.model import (
 )
 from electra_tf.interop.names import Prefixes
 from electra_tf.interop.tensor_bundle import read_bundle, read_shapes
-from electra_tf.interop.tensor_files import check_finite
 from electra_tf.text.tokenizer_files import VOCABULARY
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -59,7 +58,6 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         activation="gelu_tanh",
     )
     used = network.names("model_garden", _PREFIXES)
-    check_finite({name: tensors[name] for name in sorted(used)}, prefix)
     pooler = {f"^{_LAYER}{last}/": "pooler_transform, which ELECTRA has not"}
     left_out = explain_left_out(tensors.keys() - used, _NOT_READ | pooler, prefix)
     tokenizer = choose_tokenizer(vocab, os.path.dirname(prefix))

@@ -1,7 +1,7 @@
 """Read files of tensors that come from elsewhere, as NumPy arrays.
 
-Nothing in a file is executed, and a tensor that is damaged, out of bounds or not finite
-is an error that names the file and the tensor.
+Nothing in a file is executed, and a tensor that is damaged or out of bounds is an error
+that names the file and the tensor.
 """
 
 import os
@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from electra_tf.errors import InputError, format_list, report_damage
-from electra_tf.interop.model import is_float
 from electra_tf.interop.torch_file import read_torch_file
 from electra_tf.untrusted_files import read_json, read_safetensors
 
@@ -38,7 +37,6 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
         for name, array in reader(file).items():
             if name in tensors:
                 raise InputError(f"{path}: {name!r} is in two shards")
-            check_finite({name: array}, file)
             tensors[name] = array
     if missing := sorted(weight_map.keys() - tensors.keys()):
         raise InputError(f"{path} lists {format_list(missing)}, which no shard has")
@@ -54,14 +52,3 @@ def _weight_map(index: str) -> Mapping[str, str]:
             if name != os.path.basename(name) or not os.path.isfile(path):
                 raise ValueError(f"{name!r} is no file beside it")
         return weight_map
-
-
-def check_finite(tensors: Mapping[str, np.ndarray], path: str) -> None:
-    """Raise an error if numbers of a file's tensors are NaN or infinite."""
-    for name, array in tensors.items():
-        if is_float(array) and not np.isfinite(array).all():
-            bad = int(array.size - np.isfinite(array).sum())
-            raise InputError(
-                f"{path}: {bad:,} of {array.size:,} values of {name!r} are NaN or "
-                "infinite"
-            )

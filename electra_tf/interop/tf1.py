@@ -26,7 +26,6 @@ from electra_tf.interop.model import (
 )
 from electra_tf.interop.names import Prefixes
 from electra_tf.interop.tensor_bundle import read_bundle, read_shapes
-from electra_tf.interop.tensor_files import check_finite
 from electra_tf.training.checkpoint import folder_of
 
 _STEP = "global_step"
@@ -89,7 +88,6 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         network = Network.read(role, shape, tensors, "tf1", prefix, prefixes)
         networks.append(network)
         used |= network.names("tf1", prefixes)
-    check_finite({name: tensors[name] for name in sorted(used)}, prefix)
     return PretrainedModel.of_networks(
         networks,
         choose_tokenizer(vocab, os.path.dirname(prefix)),
