@@ -78,6 +78,9 @@ def _beside(path: str, name: str) -> str:
 def checked_config(path: str) -> dict[str, Any]:
     """Return the config of a file, if its weights are as many as those of its model."""
     with zipfile.ZipFile(path) as archive:
+        # Keras does not compress; what is read is never larger than the file.
+        if sum(e.file_size for e in archive.infolist()) > os.path.getsize(path):
+            raise ValueError("entries of more bytes than the file has")
         config = json.loads(archive.read(_CONFIG))
         stored = archive.getinfo(_WEIGHTS).file_size
     if isinstance(config["config"].get("shape"), dict):

@@ -7,6 +7,7 @@ import pickle
 import shutil
 import struct
 import tracemalloc
+import zipfile
 from unittest import mock
 
 import google_crc32c
@@ -17,6 +18,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
+from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.interop import keras_file, keras_hub, tensor_bundle, tf1
 from electra_tf.interop.hdf5_file import read_hdf5_file
@@ -228,6 +230,18 @@ def test_damaged_hdf5_files(tmp_path):
     for size in (0, 100, len(data) // 2, len(data) - 8):
         path.write_bytes(data[:size])
         refused(read_hdf5_file, path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.weights.h5"])
+def test_saved_models_are_not_larger_than_their_file(name, tmp_path):
+    path = tmp_path / "model.keras"
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open(name, "w") as file,
+    ):
+        for _ in range(256):
+            file.write(bytes(1 << 20))
+    refused(lambda path: sources.open_source(path).encoder, path, "more bytes")
 
 
 # TensorFlow checkpoints -------------------------------------------------------------
