@@ -126,7 +126,9 @@ def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfi
     main = model.main.shape
     sizes: dict[str, Any] = {**dataclasses.asdict(main), "sharing": sharing}
     if len(model.networks) == 2:
-        sizes |= _generator_sizes(main, model.networks[1].shape, sharing, model.path)
+        generator = model.networks[1].shape
+        _check_pair(main, generator, model.path)
+        sizes |= generator_sizes(main, generator, sharing)
     name = "mlm" if model.main.role == "generator" else "electra"
     settings = model.tokenizer.settings if model.tokenizer else TokenizationConfig()
     return PretrainingConfig(
@@ -137,9 +139,8 @@ def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfi
     )
 
 
-def _generator_sizes(
-    main: EncoderConfig, generator: EncoderConfig, sharing: str, path: str
-) -> dict[str, Any]:
+def _check_pair(main: EncoderConfig, generator: EncoderConfig, path: str) -> None:
+    """Reject two networks that no settings describe."""
     one, other = map(dataclasses.asdict, (main, generator))
     alike = ("vocabulary_size", "max_positions", "segments", "layer_norm_epsilon")
     names = [name for name in alike if one[name] != other[name]]
@@ -150,6 +151,12 @@ def _generator_sizes(
             f"{'; '.join(f'{n} is {one[n]} and {other[n]}' for n in names)}; convert "
             "each alone with --part"
         )
+
+
+def generator_sizes(
+    main: EncoderConfig, generator: EncoderConfig, sharing: str
+) -> dict[str, Any]:
+    """Return the settings of a generator's shape beside a main network."""
     return {
         "generator_width": generator.width / main.width,
         "generator_depth": generator.depth / main.depth,

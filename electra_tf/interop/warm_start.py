@@ -12,6 +12,7 @@ from electra_tf.config import loader
 from electra_tf.config.model import EncoderConfig, ModelConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError, format_list
+from electra_tf.interop.checkpoint import generator_sizes
 from electra_tf.interop.extension import check_vocabulary, extend_rows, new_entries
 from electra_tf.interop.model import Network, PretrainedModel
 from electra_tf.interop.run_networks import (
@@ -155,18 +156,11 @@ def _flags(
     if main:
         wanted |= {name: getattr(main, name) for name in _SHAPE[:5]}
     if generator:
-        wanted |= {
-            "generator_width": generator.width / body.width,
-            "generator_depth": generator.depth / body.depth,
-            "generator_heads": generator.heads,
-            "generator_feed_forward": generator.feed_forward,
-        }
-        if generator.embedding != body.embedding:
-            wanted |= {"sharing": "none", "generator_embedding": generator.embedding}
-        elif settings.sharing == "none":
-            wanted["generator_embedding"] = generator.embedding
-        elif settings.sharing == "all" and generator != body:
-            wanted["sharing"] = "embeddings"
+        own_tables = generator.embedding != body.embedding
+        sharing = "none" if own_tables else settings.sharing
+        if sharing == "all" and generator != body:
+            sharing = "embeddings"
+        wanted |= {"sharing": sharing, **generator_sizes(body, generator, sharing)}
     return {n: value for n, value in wanted.items() if getattr(settings, n) != value}
 
 
