@@ -49,20 +49,30 @@ class TrainedRun(NamedTuple):
     tokenizer: WordPieceTokenizer
     weights: Mapping[str, np.ndarray]  # by the paths of the run's variables
     step: int
+    path: str  # for messages
+
+    def check_discriminator(self) -> None:
+        """Raise an error if the discriminator has had no update yet."""
+        if self.config.restart and self.step <= self.config.restart:
+            raise InputError(
+                f"{self.path}, step {self.step:,}: its discriminator is untrained; "
+                "name a later checkpoint"
+            )
 
 
 def read_run(checkpoint: Checkpoint) -> TrainedRun:
     """Read a checkpoint with all its weights."""
     config, path = checkpoint.config(), os.path.join(checkpoint.path, VOCABULARY)
     tokenizer = WordPieceTokenizer(Vocabulary.read(path), config.tokenization)
-    return TrainedRun(config, tokenizer, checkpoint.weights(), checkpoint.step)
+    weights, step = checkpoint.weights(), checkpoint.step
+    return TrainedRun(config, tokenizer, weights, step, checkpoint.path)
 
 
 def read(checkpoint: Checkpoint | str, _vocab: str | None = None) -> PretrainedModel:
     """Read the networks of a checkpoint, opened or by its path."""
     if not isinstance(checkpoint, Checkpoint):
         checkpoint = open_checkpoint(checkpoint, skip=(SLOTS,))
-    config, tokenizer, weights, step = read_run(checkpoint)
+    config, tokenizer, weights, step, _ = read_run(checkpoint)
     model, weights = plain_weights(config, step, weights)
     run = RunNetworks.of(weights)
     found = [(run.main_role, model.encoder, Prefixes(*[run.main] * 3))]
@@ -118,7 +128,7 @@ def as_run(model: PretrainedModel) -> TrainedRun:
             )
         weights |= network.to_format("electra_tf", prefixes)
     config = pretraining_config(model, sharing)
-    return TrainedRun(config, tokenizer, weights, model.step)
+    return TrainedRun(config, tokenizer, weights, model.step, model.path)
 
 
 def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfig:

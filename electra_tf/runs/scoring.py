@@ -96,13 +96,14 @@ class TextScorer:
                 discriminator.
         """
         source = sources.open_pretrained(path)
-        networks = load_networks(source.run, source.path)
-        networks.check_discriminator()
-        tokenizer = Tokenizer.of(networks.tokenizer)
-        rule = networks.config.objective.scoring
+        run = source.run
+        model = load_networks(run)
+        run.check_discriminator()
+        tokenizer = Tokenizer.of(run.tokenizer)
+        rule = run.config.objective.scoring
         mask = tokenizer.vocabulary.ids[MASK]
-        scores = _token_scores(networks.model, rule, mask)
-        limit = networks.shapes.max_positions - 2
+        scores = _token_scores(model, rule, mask)
+        limit = run.config.model.max_positions - 2
         return cls(rule, tokenizer, limit, tf.function(scores), batch_size)
 
     def score(

@@ -230,7 +230,7 @@ def pretrained_export(
 def _heads(source: Source) -> Iterator[tuple[type[ServedModel], Any, Any]]:
     """Yield class, model and encoder of each head, that of the discriminator first."""
     try:
-        model = load_networks(source.run, source.path).model
+        model = load_networks(source.run)
     except InputError as error:
         raise InputError(
             f"{error} For its vectors pass --output_kind=encoder."

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.interop.keras_networks import KerasNetworks, load_networks
+from electra_tf.interop.keras_networks import load_networks
 from electra_tf.model.electra import ElectraPair, MaskedLM, MaskedLMPair
 from electra_tf.model.keras_layers import PACKAGE
 from electra_tf.model.layer_ops import LayerOps
@@ -101,13 +101,13 @@ class MaskedLanguageModel(MaskedLM):
         Raises:
             InputError: The source has no masked-LM head, or its kind is unknown.
         """
-        networks = _load(path_or_name, vocabulary)
-        model = networks.model
+        run = sources.open_pretrained(path_or_name, vocabulary).run
+        model = load_networks(run)
         if not isinstance(model, MaskedLM):
             model = model.main if isinstance(model, MaskedLMPair) else model.generator
         if model is None:
             raise InputError(
-                f"{networks.path} has no masked-LM head: it is a discriminator without "
+                f"{run.path} has no masked-LM head: it is a discriminator without "
                 "a generator of one tower; name a run with a generator or a pair "
                 "DISCRIMINATOR,GENERATOR, or load it with Electra.from_preset"
             )
@@ -117,7 +117,7 @@ class MaskedLanguageModel(MaskedLM):
             masked_lm = cls(encoder, name=name, dtype=dtype, trainable=trainable)
         masked_lm.build()
         masked_lm.set_weights(model.get_weights())
-        encoder.tokenizer = Tokenizer.of(networks.tokenizer)
+        encoder.tokenizer = Tokenizer.of(run.tokenizer)
         return masked_lm
 
     def fill_mask(
@@ -244,22 +244,22 @@ class Electra(ElectraPair):
         Raises:
             InputError: The source has no discriminator, or its kind is unknown.
         """
-        networks = _load(path_or_name, vocabulary)
-        model = networks.model
+        run = sources.open_pretrained(path_or_name, vocabulary).run
+        model = load_networks(run)
         if not isinstance(model, ElectraPair) or model.cloze is not None:
             raise InputError(
-                f"{networks.path} of objective.name: {networks.config.objective.name} "
+                f"{run.path} of objective.name: {run.config.objective.name} "
                 "has no discriminator of replaced tokens; load it with "
                 "MaskedLanguageModel.from_preset or Encoder.from_preset, or score "
                 "texts with TextScorer.from_preset"
             )
-        networks.check_discriminator()
+        run.check_discriminator()
         has_generator = model.generator is not None
         with weights_of_zeros():
-            electra = cls(networks.shapes, 0, has_generator, dtype, name, trainable)
+            electra = cls(model.settings, 0, has_generator, dtype, name, trainable)
         electra.build()
         electra.discriminator.set_weights(model.discriminator.get_weights())
-        electra.encoder.tokenizer = tokenizer = Tokenizer.of(networks.tokenizer)
+        electra.encoder.tokenizer = tokenizer = Tokenizer.of(run.tokenizer)
         if has_generator:
             electra.generator.set_weights(model.generator.get_weights())
             electra.generator.encoder.tokenizer = tokenizer
@@ -300,11 +300,6 @@ class Electra(ElectraPair):
             pieces = zip(ids[1:-1], spans, values, strict=True)
             results.append([ReplacedToken(entries[n], *s, p) for n, s, p in pieces])
         return results
-
-
-def _load(path_or_name: Any, vocabulary: Any) -> KerasNetworks:
-    source = sources.open_pretrained(path_or_name, vocabulary)
-    return load_networks(source.run, source.path)
 
 
 def _places(ids: np.ndarray, mask: int, text: str, index: int) -> np.ndarray:
