@@ -6,8 +6,8 @@ echo 'a film to remember' | electra-tf predict --model=sst2
 list), columns of words for a tagger (.conll), or questions in SQuAD's format (.json).
 For a model of text pairs, a line has two texts separated by a tab. A tagger finds
 entities in lines, and tags lists of words. Keys of JSON are text and text_b, words or
-tokens (a list), or question and context. A table of predictions has the columns of the
-input first. Each line or record has the `id` of its input record.
+tokens (a list), or question and context. Tables and JSON of predictions have the
+columns of the input first. A line has the `id` of its record, if it has one.
 """
 
 from electra_tf import cli, model_names

@@ -29,9 +29,9 @@ def predict_items(
 ) -> Iterator[str]:
     """Yield the lines of predictions, computed for chunks of 1024 items.
 
-    A table has the columns of the input, or its texts and `gold`, then those of the
-    predictions. If the items have ids, a line of text begins with the id and a tab, and
-    a JSON object has `id`; of labelled items it also has the texts and `gold`.
+    A table and JSON objects have the columns of the input, or its texts and `gold`,
+    then those of the predictions. If the items have ids, a line of text begins with the
+    id and a tab.
     """
     task = registry.of(model)
     _check_nbest(model, task.has_nbest, output_format, nbest)
@@ -39,7 +39,7 @@ def predict_items(
     predicted = _predicted(model, items, counter)
     if output_format in _TABLES:
         rows = (
-            _beside(task, item, row)
+            _beside(_cells(task, item), row)
             for index, item, details in predicted
             for row in task.rows(model, index, item, details, item.columns is None)
         )
@@ -50,11 +50,12 @@ def predict_items(
             candidates = record.pop("nbest", [])
             if nbest:
                 record["nbest"] = candidates[:nbest]
+            own = item.columns or {}
             if item.gold is not None:
-                record = {**task.texts(item.value), "gold": task.gold(item), **record}
-            if item.id is not None:
-                record = {"id": item.id, **record}
-            yield _escape(json.dumps(record, ensure_ascii=False))
+                own = own or task.texts(item.value)
+                record = {"gold": task.gold(item), **record}
+            row = _beside(own, record)
+            yield _escape(json.dumps(row, ensure_ascii=False, default=cell_text))
         else:
             line = task.line(model, item.value, details)
             with_id = [] if item.id is None else [" ".join(str(item.id).split())]
@@ -134,21 +135,27 @@ def csv_lines(model: TextModel, splits: Mapping[str, ScoredSplit]) -> Iterator[s
             split, places = one.split, one.split.places
             columns = zip(split.items, split.targets, one.details, strict=True)
             for index, (value, gold, details) in enumerate(columns):
-                item = Item(value, gold, split.table and split.table.row(index))
+                row = split.table.row(index) if split.table else None
+                item = Item(value, gold, row or getattr(value, "columns", None))
                 more = {"split": name} if len(splits) > 1 else {}
                 if has_places:
                     more["place"] = places[index] if places else ""
                 for row in one.task.rows(model, index, item, details, True):
-                    yield _beside(one.task, item, row | more)
+                    yield _beside(_cells(one.task, item), row | more)
 
     return _table(rows(), "csv")
 
 
-def _beside(task: Task, item: Item, added: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of an item, or its texts, with others after them.
-
-    A column of the item with the name of another one is `input_NAME`.
-    """
+def _cells(task: Task, item: Item) -> dict[str, str]:
+    """Return the columns of an item, or its texts, as cells of a table."""
     own = task.texts(item.value) if item.columns is None else item.columns
+    return {name: cell_text(value) for name, value in own.items()}
+
+
+def _beside(own: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns of the input with others after them.
+
+    A column of the input with the name of another one is `input_NAME`.
+    """
     names = {name: f"input_{name}" if name in added else name for name in own}
-    return {names[name]: cell_text(v) for name, v in own.items()} | dict(added)
+    return {names[name]: value for name, value in own.items()} | dict(added)

@@ -25,7 +25,6 @@ from electra_tf.tasks.data.table import read
 from electra_tf.tasks.labels import unknown_name
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.task import (
-    ID,
     Item,
     Task,
     check_count,
@@ -270,24 +269,21 @@ def _column_items(
         f"{path}: read as columns, word {columns[0]}; its tags are not used, but "
         "copied as gold with --format=csv and jsonl"
     )
-    return _items(model, [(sentence, None) for sentence in sentences], reading.notify)
+    return _items(model, sentences, reading.notify)
 
 
 def _items(
-    model: TokenClassifier, found: Sequence[tuple[Sentence, Any]], notify: Notify
+    model: TokenClassifier, found: Sequence[Sentence], notify: Notify
 ) -> list[Item]:
-    """Return sentences with their ids as inputs; tags become gold ones."""
+    """Return sentences as inputs; tags become gold ones."""
     sentences = [
         dataclasses.replace(one, tags=tuple(schemes.to_scheme(one.tags, model.scheme)))
         if one.form and one.tags
         else one
-        for one, _ in found
+        for one in found
     ]
     sentences = conll.with_bioes_tags({"": sentences}, model.tags, notify)[""]
-    return [
-        Item(sentence, sentence.tags, None if name is None else {ID: name})
-        for sentence, (_, name) in zip(sentences, found, strict=True)
-    ]
+    return [Item(one, one.tags, one.columns) for one in sentences]
 
 
 def _head(path: str) -> list[str]:

@@ -12,7 +12,7 @@ from electra_tf.errors import InputError
 from electra_tf.tasks import registry
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.evaluation import evaluate_model
-from electra_tf.tasks.predictions import predict_items
+from electra_tf.tasks.predictions import csv_lines, predict_items
 from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.task import Item
 from electra_tf.tasks.token_classifier import (
@@ -156,7 +156,7 @@ def test_a_csv_has_texts_labels_and_all_probabilities(models, write):
         assert values == pytest.approx(probabilities[n], abs=1e-6)
     assert len(table) == 2
     record = json.loads(next(predict_items(model, items, "jsonl")))
-    assert list(record) == ["id", "text", "gold", "label", "probabilities"]
+    assert list(record) == ["id", "text", "kind", "gold", "label", "probabilities"]
     assert (record["text"], record["gold"]) == (ODD, "good")
     for form, written in (("csv", r"\ud83d file"), ("jsonl", HALF)):
         *_, line = predict_items(model, [Item(HALF, "bad")], form)
@@ -191,8 +191,8 @@ def test_a_csv_of_words_has_their_tags(models, predict, write):
     (tags,) = model.predict([words])
     conll = "".join(f"{w} {t}\n" for w, t in zip(words, gold, strict=True))
     records = [
-        {"words": words, "ner_tags": gold},
-        {"words": ["user"], "ner_tags": ["N"]},
+        {"id": 7, "words": words, "doc": "a", "ner_tags": gold},
+        {"id": 8, "words": ["user"], "doc": "b", "ner_tags": ["N"]},
     ]
     for path in (write("a.conll", conll), write("a.json", records)):
         table = table_of(predict_items(model, tiny.read_items(model, path), "csv"))
@@ -207,7 +207,11 @@ def test_a_csv_of_words_has_their_tags(models, predict, write):
     (record, _) = map(
         json.loads, predict_items(model, tiny.read_items(model, path), "jsonl")
     )
-    assert record == {"words": words, "tags": tags, "gold": gold}
+    columns = {"id": 7, "doc": "a"}
+    assert record == columns | {"words": words, "tags": tags, "gold": gold}
+    _, splits = evaluate_model(model, "tagging", path)
+    rows = table_of(csv_lines(model, splits))
+    assert [row["id"] + row["doc"] for row in rows] == ["7a", "7a", "7a", "8b"]
     text = "the  file's user"
     row = table_of(predict(model, [text], "csv"))[2]
     assert (text[int(row["start"]) : int(row["end"])], row["word"]) == ("'", "'")
@@ -273,7 +277,7 @@ def test_an_answerer_writes_spans_of_the_context(models, predict, records):
     (record,) = records(model, [line])
     assert record["answer"]
     assert record["answer"] in QUESTION["context"]
-    assert set(record) == {"answer", "null_odds"}
+    assert set(record) == {"question", "context", "answer", "null_odds"}
     (record,) = records(model, [line], nbest=2)
     assert len(record["nbest"]) == 2
     header, row = predict(model, [line], "tsv")
@@ -284,16 +288,22 @@ def test_an_answerer_writes_spans_of_the_context(models, predict, records):
     model.null_threshold = None
 
 
-def test_pairs_are_separated_by_a_tab_or_in_json(models, predict):
+def test_pairs_are_separated_by_a_tab_or_in_json(models, records):
     model = TextClassifier(tiny.start(128), ["bad", "good"], pairs=True)
     pair, record = "a\tb", json.dumps({"text": "a", "text_b": "b"})
-    first, second = (json.loads(*predict(model, [x], "jsonl")) for x in (pair, record))
+    first, second = records(model, [pair]) + records(model, [record])
+    assert (first.pop("text"), second.pop("text"), second.pop("text_b")) == (
+        pair,
+        *"ab",
+    )
     assert first == second
     # One that was not trained takes both, and for single texts a tab is white space.
     model = models["classifier"]
-    assert predict(model, [pair], "jsonl") == predict(model, [record], "jsonl")
+    first, second = records(model, [pair]) + records(model, [record])
+    assert first["probabilities"] == second["probabilities"]
     single = TextClassifier(tiny.start(128), ["bad", "good"], pairs=False)
-    assert len(set(predict(single, ["a\tb", "a b"], "jsonl"))) == 1
+    first, second = records(single, ["a\tb", "a b"])
+    assert first["probabilities"] == second["probabilities"]
 
 
 def test_unknown_wordpieces_are_reported_once(models, predict):

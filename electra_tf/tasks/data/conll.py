@@ -56,6 +56,8 @@ class Sentence:
     """Line number of each word; empty: all are on the first one's line."""
     form: SpanForm | None = dataclasses.field(default=None, repr=False)
     """The form of its record; None: not one of spans of characters."""
+    columns: Mapping[str, Any] | None = dataclasses.field(default=None, repr=False)
+    """Other values of its record, such as an id; None: it has no record."""
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -124,6 +124,16 @@ class _Reader:
             )
         return dataclasses.replace(self._text(words, line), form=None), None
 
+    def with_columns(self, sentence: Sentence, record: _Record) -> Sentence:
+        """Return a sentence with the values of its record beside words and tags."""
+        used = {*WORD_KEYS, TEXT, *self.words, *self.tags}
+        columns = {
+            name: value
+            for name, value in record.items()
+            if name not in used and not isinstance(value, list | dict)
+        }
+        return dataclasses.replace(sentence, columns=columns)
+
 
 def _checked(tags: Iterable[str]) -> tuple[str, ...]:
     """Return tags; ValueError: one cannot be saved."""
@@ -151,7 +161,7 @@ def parse_labelled(
     sentences = []
     for line, record in reader.rows:
         try:
-            sentences.append(parse(record, line))
+            sentences.append(reader.with_columns(parse(record, line), record))
             if not sentences[-1].words:
                 raise ValueError(f"{sentences[-1].text!r:.60} has no word")
         except ValueError as error:
@@ -185,8 +195,8 @@ def parse_unlabelled(
     tokenizer: WordPieceTokenizer,
     notify: Notify,
     is_given: bool = False,
-) -> list[tuple[Sentence, Any]]:
-    """Return words or a text of each row, with valid tags if any, and its id.
+) -> list[Sentence]:
+    """Return words or a text of each row, with valid tags if any.
 
     `is_given`: only the keys in `text_columns` may have the words or the text, none of
     the usual ones.
@@ -204,7 +214,7 @@ def parse_unlabelled(
             sentence = add_labels() if add_labels else sentence
         except ValueError as error:  # predictions do not need labels
             wrong.append(f"{place}: {error}")
-        items.append((sentence, record.get("id")))
+        items.append(reader.with_columns(sentence, record))
     if wrong:
         notify(
             f"note: {len(wrong):,} of {len(items):,} inputs have labels that cannot be "
