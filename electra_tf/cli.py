@@ -135,8 +135,17 @@ def define_config_flags(
     )
     flag_values.define(flags.DEFINE_multi_string, [], {"set": text})
     flag_values["set"].root = root
+    define_setting_flags(flag_values, names, root)
+
+
+def define_setting_flags(
+    flag_values: Flags, names: Mapping[str, str], root: type, instead: str = ""
+) -> None:
+    """Define flags for settings; `instead` describes another default than theirs."""
     for flag, dotted in names.items():
         kind, choices, text, default = loader.describe_field(dotted, root)
+        if instead:
+            text, default = f"{text} Default: {instead}.", None
         if choices:
             flag_values.choice(choices, default, **{flag: text})
         else:

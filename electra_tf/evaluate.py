@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from electra_tf import cli, model_names
+from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
 
@@ -21,36 +22,13 @@ FLAGS.strings(
     checkpoint="A checkpoint or run of pretrain, a name of `electra-tf presets`, or a "
     "pre-trained model of another library.",
     model="The --output of finetune, or a .keras file.",
-    label_column="With --model: column or key of the label, score or tags. Default: "
-    "that of training.",
-    spans_column="With --model: column or key of the spans of characters. Default: "
-    "that of training.",
-    label_separator="With --model: separator of the classes of a text in "
-    "--label_column. Default: that of training.",
-    split_column="With --model: column of a table with names of splits; dev and test "
-    "are scored. Default: that of training.",
     output="File for the JSON report.",
     report="With --model: HTML file with scores of classes and the worst mistakes.",
     save_predictions="With --model: CSV file for the texts with labels, predictions "
     "and probabilities.",
 )
-FLAGS.choice(
-    ("error", "skip", "keep"),
-    missing_text="With --model: rows whose text is missing, as data.missing_text. "
-    "Default: as in training.",
-)
 FLAGS.switches(overwrite="Replace --output, --report and --save_predictions.")
-FLAGS.lists(
-    text_columns="With --model: columns or keys of the texts or words. Default: those "
-    "of training.",
-    choice_columns="With --model: columns or keys of the choices. Default: those of "
-    "training.",
-    tag_names="With --model: names of tags that are integers. Default: those of "
-    "training.",
-)
 FLAGS.counts(batches="With --checkpoint: batches to evaluate, at most. Default: all.")
-cli.define_device_flags(FLAGS)
-
 _COLUMNS = (
     "text_columns",
     "choice_columns",
@@ -61,6 +39,10 @@ _COLUMNS = (
     "tag_names",
     "missing_text",
 )
+_SETTINGS = {name: f"data.{name}" for name in _COLUMNS}
+cli.define_setting_flags(FLAGS, _SETTINGS, FinetuningConfig, "as --model was trained")
+cli.define_device_flags(FLAGS)
+
 # The flags of each mode, besides --data and --output. The mode is itself a flag.
 _MODES = {
     "model": (*_COLUMNS, "save_predictions", "report"),

@@ -11,6 +11,7 @@ columns of the input first. A line has the `id` of its record, if it has one.
 """
 
 from electra_tf import cli, model_names
+from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.storage.mirror import local_path, staged
 from electra_tf.tasks.data.files import check_input_file, print_note
 
@@ -21,16 +22,9 @@ FLAGS.strings(
     output="A file. Default: standard output, as with -.",
 )
 FLAGS.switches(overwrite="Replace the --output file.")
-FLAGS.lists(
-    text_columns="Columns of the texts in a table, or keys in JSON objects. Default: "
-    "those of training.",
-    choice_columns="Columns or keys of the choices. Default: those of training.",
-)
-FLAGS.choice(
-    ("error", "skip", "keep"),
-    missing_text="Rows of a table whose text is missing, as data.missing_text. "
-    "Default: as in training.",
-)
+_COLUMNS = "text_columns", "choice_columns", "missing_text"
+_SETTINGS = {name: f"data.{name}" for name in _COLUMNS}
+cli.define_setting_flags(FLAGS, _SETTINGS, FinetuningConfig, "as in training")
 FLAGS.choice(("text", "jsonl", "tsv", "csv"), "text", format="Format of the output.")
 FLAGS.counts(None, nbest="Answers per question with --format=jsonl.")
 
@@ -51,9 +45,8 @@ def main() -> None:
         found = sources.open_source(FLAGS.model)
         model = load(found)
         task = registry.of(model)
-        names = "text_columns", "choice_columns", "missing_text"
-        flags = {name: FLAGS[name].value for name in names}
-        reading = task.reading(model, found.task, flags, print_note, names[:1])
+        flags = {name: FLAGS[name].value for name in _COLUMNS}
+        reading = task.reading(model, found.task, flags, print_note, ["text_columns"])
         items = task.inputs(model, source, reading)
         lines = predict_items(model, items, FLAGS.format, FLAGS.nbest)
         cli.write_lines(lines, output)

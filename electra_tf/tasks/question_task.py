@@ -56,11 +56,7 @@ class QuestionTask(Task):
         equal, dev = EqualTexts(parts, reading.tokenizer), []
         if data == paths["train"]:
             dev = _articles_of_dev(found["train"], reading.settings, equal.train)
-            held = set(dev)
-            sides: dict[str, list[Question]] = {"train": [], "dev": []}
-            for index, question in enumerate(found["train"]):
-                sides["dev" if index in held else "train"].append(question)
-            parts = {side: _question_split(own) for side, own in sides.items()}
+            parts = parts["train"].divided(dev)
         if "dev" not in parts:
             raise InputError(
                 f"--data must be a file of questions, or a folder with a dev file, and "

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -344,8 +344,7 @@ def _check_stray_tags(train: Split) -> None:
     known = {schemes.OUTSIDE, *strays}
     if count > max(1, schemes.STRAY * len(tags)) or known.issuperset(tags):
         return
-    kind = "a tag that marks no span"
-    _check_tags(train, train.targets, strays.__contains__, kind, repr)
+    _check_tags(train, train.targets, strays, "a tag that marks no span")
 
 
 def _check_known_tags(split: Split, tags: Sequence[str]) -> None:
@@ -359,23 +358,23 @@ def _check_known_tags(split: Split, tags: Sequence[str]) -> None:
         ]
         marks = {tag[:1] for own in split.targets for tag in own}  # those of the file
         shown = [tag for tag in tags if tag[:1] in marks] or tags
-    describe = functools.partial(unknown_name, known=shown)
-    kind = "a tag training does not have"
-    _check_tags(split, converted, lambda t: t not in tags, kind, describe)
+    unknown = {tag for own in converted for tag in own} - set(tags)
+    _check_tags(split, converted, unknown, "a tag training does not have", shown)
 
 
 def _check_tags(
     split: Split,
     converted: Sequence[Sequence[str]],
-    is_wrong: Callable[[str], bool],
+    wrong: Collection[str],
     kind: str,
-    describe: Callable[[str], str],
+    known: Sequence[str] = (),
 ) -> None:
-    """Raise an error for the first wrong tag of a sentence."""
+    """Raise an error for the first word with a wrong tag."""
     for sentence, tags in zip(split.items, converted, strict=True):
-        for place, tag in enumerate(tags):
-            if is_wrong(tag):
-                line, detail = sentence.line_of(place), describe(sentence.tags[place])
+        for place, tag in enumerate(tags if wrong else ()):
+            if tag in wrong:
+                line, tag = sentence.line_of(place), sentence.tags[place]
+                detail = unknown_name(tag, known) if known else repr(tag)
                 raise data_error(sentence.source, line, kind, detail)
 
 

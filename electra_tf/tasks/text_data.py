@@ -144,7 +144,9 @@ def read_tables(name: str, data: str, reading: Reading) -> TaskData:
             split = columns.read(rows, is_labelled)
             _note_empty(name, split, reading)
             if part == "train":
-                columns = _with_labels(columns, split)
+                if columns.bounds is None:
+                    labels = sorted(_classes(split.targets))
+                    columns = dataclasses.replace(columns, labels=labels)
             elif not settings.split_column and settings.missing_text != "skip":
                 split = dataclasses.replace(split, is_whole=True)
             found[part] = split  # train with its places, which a dev split needs
@@ -245,13 +247,6 @@ def _with_separator(
         text += f"{min(plain)!r:.60}, lists of one class"
     reading.notify(f"{text}: a text has any number of classes")
     return dataclasses.replace(columns, separator=label_names.SEPARATOR)
-
-
-def _with_labels(columns: Columns, train: Split) -> Columns:
-    """Return the columns with the classes of the training data."""
-    if columns.bounds is not None:
-        return columns
-    return dataclasses.replace(columns, labels=sorted(_classes(train.targets)))
 
 
 def _classes(targets: Sequence[Any]) -> Mapping[str, int]:

@@ -74,7 +74,8 @@ def test_a_trained_model_is_freed():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAIN)
 def test_ten_trainings_need_no_more_memory_than_three(name):
-    result = python("-m", "tasks.test_freed_models", name, "10", MALLOC_ARENA_MAX="1")
+    module = "tests.tasks.test_freed_models"
+    result = python("-m", module, name, "10", MALLOC_ARENA_MAX="1")
     assert result.stdout.startswith("freed=True"), result.stdout + result.stderr
     used = [float(number) for number in result.stdout.split()[1:]]
     # TensorFlow keeps 1.2 MiB for each traced step with XLA functions. A model that is

@@ -52,9 +52,7 @@ def with_dev(
         notify(line)
     if not dev:
         return splits
-    held = set(dev)
-    rest = [index for index in range(len(train)) if index not in held]
-    moved = {"train": train.subset(rest), "dev": train.subset(dev)}
+    moved = train.divided(dev)
     return moved | splits | moved  # in this order
 
 

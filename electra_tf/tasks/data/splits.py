@@ -50,6 +50,12 @@ class Split:
         table = self.table and self.table.take(indices)
         return Split([self.items[index] for index in indices], targets, table)
 
+    def divided(self, dev: Sequence[int]) -> dict[str, "Split"]:
+        """Return the items with these indices as dev, and the others as train."""
+        held = set(dev)
+        rest = [index for index in range(len(self)) if index not in held]
+        return {"train": self.subset(rest), "dev": self.subset(dev)}
+
 
 def texts_of(item: Any) -> tuple[str, ...]:
     """Return the texts of an item: a text, several, or an object that has `texts`.
