@@ -3,13 +3,16 @@
 electra-tf export --model=sst2 --output=served
 """
 
+import dataclasses
 import os
 
 from electra_tf import cli, model_names
 from electra_tf.serving.export_options import (
+    LIMITS,
     OUTPUT_KINDS,
     SAVED_MODEL,
     SIGNATURES,
+    RequestLimits,
     check_arguments,
     formats,
 )
@@ -17,6 +20,11 @@ from electra_tf.storage.mirror import check_new, staged
 
 # A server loads a version when it finds this file.
 _LAST = ("saved_model.pb",)
+_LIMITS = {
+    "rows": "Texts",
+    "bytes": "Bytes of all texts",
+    "positions": "Positions (rows times those of the longest)",
+}
 FLAGS = cli.Flags()
 FLAGS.strings(
     model="Required: the --output of finetune, a checkpoint or run of pretrain, a name "
@@ -39,6 +47,9 @@ FLAGS.counts(
     "checkpoint; longer texts are cut. Default: those of the run's records; 128 for a "
     "model of another library."
 )
+for _name, _default in dataclasses.asdict(LIMITS).items():
+    _text = f"{_LIMITS[_name]} of a request, at most; larger ones are refused before "
+    FLAGS.counts(_default, **{f"max_{_name}": f"{_text}they take memory."})
 
 
 def main() -> None:
@@ -50,10 +61,12 @@ def main() -> None:
     with staged(FLAGS.output, _LAST) as output:
         options = FLAGS.version, FLAGS.signatures, FLAGS.format
         folder = check_arguments(output, *options)
+        limits = RequestLimits(FLAGS.max_rows, FLAGS.max_bytes, FLAGS.max_positions)
         with cli.starting_tensorflow():
             from electra_tf.runs.exporting import load_exportable
             from electra_tf.serving.export import export
-        exportable = load_exportable(FLAGS.model, FLAGS.output_kind, FLAGS.max_length)
+        options = FLAGS.output_kind, FLAGS.max_length, limits
+        exportable = load_exportable(FLAGS.model, *options)
         print(
             f"{exportable.kind}: exporting as {FLAGS.format}. Each output of a file is "
             "compared with the Keras model on sample requests; the largest differences:"

@@ -8,9 +8,11 @@ from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.serving.export import export
 from electra_tf.serving.export_options import (
+    LIMITS,
     OUTPUT_KINDS,
     SAVED_MODEL,
     SIGNATURES,
+    RequestLimits,
     check_arguments,
 )
 from electra_tf.serving.http_servable import (
@@ -34,13 +36,14 @@ def load_exportable(
     path: str | os.PathLike,
     output_kind: str | None = None,
     max_length: int | None = None,
+    limits: RequestLimits = LIMITS,
 ) -> ExportSpec:
     """Load a trained model as functions to export."""
     source = sources.open_source(path)
     has_head = output_kind is None and source.fine_tuned is not None
     if source.kind != "fine_tuned" and not has_head:
         kind = output_kind or OUTPUT_KINDS[0]
-        return pretrained_export(source, kind, max_length)
+        return pretrained_export(source, kind, max_length, limits)
     for flag, value in (("--output_kind", output_kind), ("--max_length", max_length)):
         if value is not None:
             raise InputError(
@@ -49,7 +52,7 @@ def load_exportable(
             )
     model = load(source)
     columns = registry.of(model).stored_columns(source.task, model)
-    return task_export(model, columns)
+    return task_export(model, limits, columns)
 
 
 def export_saved_model(
@@ -57,6 +60,7 @@ def export_saved_model(
     output: str | os.PathLike,
     version: int = 1,
     max_length: int | None = None,
+    limits: RequestLimits = LIMITS,
 ) -> str:
     """Write a SavedModel for TF Serving, and compare it with the Keras model.
 
@@ -68,6 +72,7 @@ def export_saved_model(
         max_length: Positions of a text, with special tokens, for a pre-trained
             checkpoint; a fine-tuned model has its own. Default: those of the run's
             records; 128 for a model of another library.
+        limits: Limits of a request, which the graph checks.
 
     Returns:
         The version's folder.
@@ -82,7 +87,7 @@ def export_saved_model(
         electra_tf.export_saved_model("model.keras", "served")  # served/1
     """
     if isinstance(model, str | os.PathLike):
-        spec = load_exportable(model, max_length=max_length)
+        spec = load_exportable(model, max_length=max_length, limits=limits)
     elif not isinstance(model, TextModel):
         raise InputError(
             f"model must be a fine-tuned model or a path, not {type(model).__name__}"
@@ -93,7 +98,7 @@ def export_saved_model(
             f"{type(model).__name__}"
         )
     else:
-        spec = task_export(model)
+        spec = task_export(model, limits=limits)
     folder = check_arguments(os.fspath(output), version, SIGNATURES, SAVED_MODEL)
     export(spec, folder, log=_logger.info)
     return folder

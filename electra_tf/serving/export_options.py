@@ -1,11 +1,12 @@
 """Options of an export and limits of requests, checked without TensorFlow."""
 
+import dataclasses
 import importlib
 import importlib.util
 import os
 from collections.abc import Sequence
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import is_url
@@ -22,11 +23,8 @@ IDS = ("token_ids", "segment_ids", "padding_mask")  # of signatures of ids, int3
 OUTPUT_KINDS = ("encoder", "electra")  # outputs of a pre-trained checkpoint
 _SUFFIXES = (".keras", ".onnx", ".pb", ".tflite")
 _PATTERN_CHARACTERS = "[]*\\"
-LIMITS = {"rows": 4096, "bytes": 2**21, "positions": 2**16}
-"""Limits of one request, which the graph asserts before it allocates memory: rows and
-bytes of its strings (the tokenizer needs about a hundred times the memory), and rows
-times positions of the longest, where parts of long texts are rows: 128 rows of 512."""
-MAX_WORDS = 16 * LIMITS["positions"]  # of a response: rows times words of the longest
+_WORDS = 16  # in a response, for each position of a request
+_MAX_POSITIONS = 2**30
 
 
 def formats() -> list[str]:
@@ -107,9 +105,40 @@ def check_installed(extra: str, purpose: str) -> None:
             )
 
 
+@dataclasses.dataclass(frozen=True)
+class RequestLimits:
+    """Limits of one request. The graph asserts them before it allocates memory."""
+
+    rows: int = 4096
+    """Rows of a request of strings."""
+    bytes: int = 2**21
+    """Bytes of all strings together. The tokenizer needs about a hundred times the
+    memory."""
+    positions: int = 2**16
+    """Rows times positions of the longest; the parts that long texts are split into
+    count as rows. 128 rows of 512, or 512 of 128."""
+
+    def __post_init__(self):
+        for name, value in dataclasses.asdict(self).items():
+            if type(value) is not int or not 0 < value <= _MAX_POSITIONS:
+                raise InputError(f"max_{name} must be from 1 to 2^30, not {value!r}")
+
+    @property
+    def words(self) -> int:
+        """Rows times words of the longest text in a tagger's response."""
+        return _WORDS * self.positions
+
+    def metadata(self, max_length: int) -> dict[str, Any]:
+        """Return the entries of `about.json` for the length and the limits."""
+        return {"max_length": max_length, "limits": dataclasses.asdict(self)}
+
+
 class ServerLimits(NamedTuple):
     """Limits of the local server, in addition to those in the graph."""
 
     waiting: int = 64
     bytes: int = 2**22
     threads: int = 2
+
+
+LIMITS = RequestLimits()  # the default

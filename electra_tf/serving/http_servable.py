@@ -52,7 +52,7 @@ class Servable:
         for signature in filter(lambda one: one.inputs, self.signatures.values()):
             axes = {n: spec.shape.rank for n, spec in signature.inputs.items()}
             for request in warmup_requests(axes, _WARMUP_LENGTHS):
-                # A model of short rows rejects the long request of ids.
+                # The limits of an export may be smaller.
                 with contextlib.suppress(tf.errors.InvalidArgumentError):
                     signature(request)
 

@@ -1,6 +1,7 @@
 """Served functions of pre-trained checkpoints."""
 
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from electra_tf.errors import InputError
 from electra_tf.interop.keras_networks import load_networks
 from electra_tf.model.electra import Discriminator, ElectraPair, MaskedLMPair
 from electra_tf.serving import text_graph
-from electra_tf.serving.export_options import LIMITS
+from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.inference_encoder import IdTensors, InferenceEncoder
 from electra_tf.serving.signatures import (
     ExportSpec,
@@ -29,23 +30,27 @@ NUM_PROPOSALS = 10  # tokens that are proposed for a mask
 _SPECIAL = 2  # [CLS] and [SEP]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Encoding:
+    """Pre-trained encoder with its tokenizer, positions of a text, and limits."""
+
+    pretrained: PretrainedEncoder
+    max_length: int
+    limits: RequestLimits
+
+
 class _Pretrained(ServedModel):
     """Outputs for each position of a text. Subclasses add a head."""
 
     graph_inputs: Callable[..., tf.Module] = text_graph.GraphInputs
 
-    def __init__(
-        self,
-        model: Any,
-        network: InferenceEncoder,
-        pretrained: PretrainedEncoder,
-        max_length: int,
-    ):
-        super().__init__(network, pretrained.shape)
-        self.model, self._max_length = model, max_length
-        self._tokenizer = pretrained.tokenizer
-        self._pack = self.graph_inputs(self._tokenizer, max_length)
-        self.module.inputs = self._pack
+    def __init__(self, model: Any, network: InferenceEncoder, encoding: _Encoding):
+        super().__init__(network, encoding.pretrained.shape, encoding.limits)
+        self.model, self._max_length = model, encoding.max_length
+        self._tokenizer = encoding.pretrained.tokenizer
+        self._pack = self.module.inputs = self.graph_inputs(
+            self._tokenizer, encoding.max_length, encoding.limits
+        )
         self._tokens = [*self._tokenizer.vocabulary.tokens, ""]
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
@@ -193,6 +198,7 @@ def pretrained_export(
     source: Source,
     output_kind: str,
     max_length: int | None = None,
+    limits: RequestLimits = LIMITS,
 ) -> ExportSpec:
     """Return the functions of a pre-trained checkpoint, which compute in float32."""
     pretrained, config = source.encoder, source.run.config
@@ -203,32 +209,21 @@ def pretrained_export(
             f"--max_length must be from {_SPECIAL + 1} to the {positions} positions of "
             f"the model, not {max_length}"
         )
+    encoding = _Encoding(pretrained, max_length, limits)
     if output_kind == "encoder":
         encoder = pretrained.build_encoder()
-        heads = [(_HiddenStates, encoder, encoder)]
-    elif config.objective.towers == 2:
+        served = [_HiddenStates(encoder, InferenceEncoder(encoder), encoding)]
+        return _export_spec(output_kind, served, encoding)
+    if config.objective.towers == 2:
         raise InputError(
             f"{source.path!r} of objective.name={config.objective.name} has scores "
             "that are energies and not probabilities; pass --output_kind=encoder"
         )
-    else:
-        heads = _heads(source)
-    networks: dict[int, InferenceEncoder] = {}
-    text, ids, module = {}, {}, tf.Module()
-    module.served = []
-    for served_class, model, encoder in heads:
-        if id(encoder) not in networks:  # the same of both models if all is shared
-            networks[id(encoder)] = InferenceEncoder(encoder)
-        one = served_class(model, networks[id(encoder)], pretrained, max_length)
-        module.served.append(one.module)
-        text["masked_text" if text else "serving_default"] = one.text()
-        ids["masked_tokens" if ids else "tokens"] = one.tokens()
-    metadata = {"max_length": max_length, "limits": LIMITS}
-    return ExportSpec(output_kind, module, text, ids, pretrained.tokenizer, metadata)
+    return _export_spec(output_kind, _served(source, encoding), encoding)
 
 
-def _heads(source: Source) -> Iterator[tuple[type[ServedModel], Any, Any]]:
-    """Yield class, model and encoder of each head, that of the discriminator first."""
+def _served(source: Source, encoding: _Encoding) -> list[ServedModel]:
+    """Return the heads of a source, that of its discriminator first."""
     try:
         model = load_networks(source.run)
     except InputError as error:
@@ -239,7 +234,27 @@ def _heads(source: Source) -> Iterator[tuple[type[ServedModel], Any, Any]]:
     generator = model.generator if discriminator else model
     if isinstance(model, MaskedLMPair):
         generator = model.main
-    if discriminator:
-        yield _ReplacedTokenDetection, discriminator, discriminator.encoder
-    if generator:
-        yield _FillMask, generator, generator.encoder
+    owners = {_ReplacedTokenDetection: discriminator, _FillMask: generator}
+    networks: dict[int, InferenceEncoder] = {}
+    served = []
+    for served_class, owner in owners.items():
+        if owner:
+            encoder = owner.encoder
+            if id(encoder) not in networks:  # the same of both models if all is shared
+                networks[id(encoder)] = InferenceEncoder(encoder)
+            served.append(served_class(owner, networks[id(encoder)], encoding))
+    return served
+
+
+def _export_spec(
+    kind: str, served: Sequence[ServedModel], encoding: _Encoding
+) -> ExportSpec:
+    """Return the signatures; those of the first have the default names."""
+    text, ids, module = {}, {}, tf.Module()
+    module.served = [one.module for one in served]
+    for one in served:
+        text["masked_text" if text else "serving_default"] = one.text()
+        ids["masked_tokens" if ids else "tokens"] = one.tokens()
+    metadata = encoding.limits.metadata(encoding.max_length)
+    tokenizer = encoding.pretrained.tokenizer
+    return ExportSpec(kind, module, text, ids, tokenizer, metadata)

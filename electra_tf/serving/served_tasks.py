@@ -11,7 +11,7 @@ import tensorflow as tf
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.serving.export_options import LIMITS
+from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.inference_encoder import IdTensors, InferenceEncoder, chunked
 from electra_tf.serving.signatures import (
     PROBE_TEXTS,
@@ -34,9 +34,9 @@ from electra_tf.text.graph_tokenizer import substrings
 class _Task(ServedModel):
     """Head of a fine-tuned model. Subclasses turn strings into rows of ids."""
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, limits: RequestLimits):
         network = InferenceEncoder(model.encoder)
-        super().__init__(network, model.shape)
+        super().__init__(network, model.shape, limits)
         self.model, self.data = model, model.settings.data
         self.inputs = model.served_inputs
         self.module.head = [weight.value for weight in model.head.weights]
@@ -69,9 +69,9 @@ class _Task(ServedModel):
 class _Texts(_Task):
     """Outputs for each text or pair of texts, or for several of each item."""
 
-    def __init__(self, model: Any):
-        super().__init__(model)
-        self._pack = GraphInputs(model.tokenizer, self.data.max_length)
+    def __init__(self, model: Any, limits: RequestLimits):
+        super().__init__(model, limits)
+        self._pack = GraphInputs(model.tokenizer, self.data.max_length, limits)
         self.module.inputs = self._pack
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
@@ -126,10 +126,10 @@ class _Texts(_Task):
 class _Words(_Task):
     """Labels of the words of a text, and its entities."""
 
-    def __init__(self, model: Any):
-        super().__init__(model)
+    def __init__(self, model: Any, limits: RequestLimits):
+        super().__init__(model, limits)
         self.module.words = self._words = GraphWords(
-            model.tokenizer, self.data.max_length, self.data.tagging_segment
+            model.tokenizer, self.data.max_length, self.data.tagging_segment, limits
         )
         self._spans = model.graph_spans()
         self.compute = chunked(self.outputs)
@@ -189,9 +189,9 @@ def _padded(rows: Sequence[Sequence[Any]], padding: Any) -> np.ndarray:
 class _Windows(_Task):
     """Answers to questions, extracted from contexts."""
 
-    def __init__(self, model: Any):
-        super().__init__(model)
-        self._windows = GraphWindows(model.tokenizer, self.data)
+    def __init__(self, model: Any, limits: RequestLimits):
+        super().__init__(model, limits)
+        self._windows = GraphWindows(model.tokenizer, self.data, limits)
         self.module.windows = self._windows
         self.compute = chunked(self.outputs)
 
@@ -227,6 +227,7 @@ _FORMS = {"texts": _Texts, "words": _Words, "windows": _Windows}
 
 def task_export(
     model: Any,
+    limits: RequestLimits = LIMITS,
     columns: DataConfig | None = None,
 ) -> ExportSpec:
     """Return the functions of a fine-tuned model, in float32, the type of its weights.
@@ -236,9 +237,8 @@ def task_export(
     """
     if not model.kind:
         raise InputError(f"a {type(model).__name__} has no kind, so it has no export")
-    served = _FORMS[model.input_form](to_float32(model))
-    metadata = {"max_length": served.data.max_length, "limits": LIMITS}
-    metadata |= model.served_metadata()
+    served = _FORMS[model.input_form](to_float32(model), limits)
+    metadata = limits.metadata(served.data.max_length) | model.served_metadata()
     texts, constants = served.texts(), {}
     if by_input := model.served_columns(columns or served.data):
         metadata["columns"] = by_input

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.model import EncoderConfig
-from electra_tf.serving.export_options import IDS, LIMITS
+from electra_tf.serving.export_options import IDS, LIMITS, RequestLimits
 from electra_tf.serving.inference_encoder import (
     IdTensors,
     InferenceEncoder,
@@ -95,7 +95,11 @@ def encode_texts(texts: Sequence[Any], axes: int = 1) -> np.ndarray:
     return array_B
 
 
-def text_signature(function: Callable[..., Outputs], inputs: Mapping[str, int]) -> Any:
+def text_signature(
+    function: Callable[..., Outputs],
+    inputs: Mapping[str, int],
+    limits: RequestLimits = LIMITS,
+) -> Any:
     """Return a function of strings that checks the limits before it runs.
 
     `inputs`: names and numbers of axes; strings [B] are repeated for those of [B, N].
@@ -115,13 +119,17 @@ def text_signature(function: Callable[..., Outputs], inputs: Mapping[str, int]) 
             )
             for size in sizes[1:]
         ]  # fmt: skip
-        with tf.control_dependencies([*same, *_assert_small(texts)]):
+        with tf.control_dependencies([*same, *_assert_small(texts, limits)]):
             return function(*map(tf.identity, texts))
 
     return tf.function(checked, input_signature=spec)
 
 
-def token_signature(function: Callable[[dict], Outputs], shape: EncoderConfig) -> Any:
+def token_signature(
+    function: Callable[[dict], Outputs],
+    shape: EncoderConfig,
+    limits: RequestLimits = LIMITS,
+) -> Any:
     """Return a function of ids that checks shapes, limits, and ids before it runs.
 
     A lookup beyond the end of a table would return zeros on a GPU.
@@ -134,7 +142,9 @@ def token_signature(function: Callable[[dict], Outputs], shape: EncoderConfig) -
         ids = [tf.ensure_shape(ids_BL, [None, None]) for ids_BL in ids]
         inputs = dict(zip(IDS, ids, strict=True))
         # Sizes first: a check of values has a tensor as large as its input.
-        with tf.control_dependencies(_assert_sizes(inputs, shape.max_positions)):
+        with tf.control_dependencies(
+            _assert_sizes(inputs, shape.max_positions, limits)
+        ):
             inputs = {name: tf.identity(ids_BL) for name, ids_BL in inputs.items()}
         checks = [
             tf.debugging.Assert(
@@ -154,7 +164,9 @@ def token_signature(function: Callable[[dict], Outputs], shape: EncoderConfig) -
     return tf.function(checked, input_signature=spec)
 
 
-def _assert_sizes(inputs: IdTensors, max_positions: int) -> list[tf.Operation]:
+def _assert_sizes(
+    inputs: IdTensors, max_positions: int, limits: RequestLimits
+) -> list[tf.Operation]:
     """Assert that ids have one shape, whose sizes are within the limits."""
     size = tf.shape(inputs[IDS[0]])
     same = [
@@ -169,20 +181,24 @@ def _assert_sizes(inputs: IdTensors, max_positions: int) -> list[tf.Operation]:
         (size[1] <= max_positions) & ((size[1] > 0) | (size[0] == 0)),
         [f"A row must have 1 to {max_positions} positions. Received:", size[1]],
     )
-    return [assert_max_positions(size[0], size[1]), *same, positions]
+    return [assert_max_positions(size[0], size[1], limits), *same, positions]
 
 
-def assert_max_positions(rows: tf.Tensor, longest: tf.Tensor) -> tf.Operation:
+def assert_max_positions(
+    rows: tf.Tensor, longest: tf.Tensor, limits: RequestLimits = LIMITS
+) -> tf.Operation:
     """Assert in 64 bits that rows times the longest, both int32, are within limits."""
     positions = tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64)
     return tf.debugging.Assert(
-        positions <= LIMITS["positions"],
-        [f"A request must have at most {LIMITS['positions']} positions, rows times "
-         "the longest. Received:", rows, longest, "Send several smaller requests."],
+        positions <= limits.positions,
+        [f"A request must have at most {limits.positions} positions, rows times the "
+         "longest. Received:", rows, longest, "Send several smaller requests."],
     )  # fmt: skip
 
 
-def _assert_small(texts: Sequence[tf.Tensor]) -> list[tf.Operation]:
+def _assert_small(
+    texts: Sequence[tf.Tensor], limits: RequestLimits
+) -> list[tf.Operation]:
     """Assert that a request of strings has few rows and few bytes."""
     widest = max(texts, key=lambda text: text.shape.rank)
     rows, sizes = tf.size(widest), []
@@ -196,13 +212,13 @@ def _assert_small(texts: Sequence[tf.Tensor]) -> list[tf.Operation]:
     reported = tf.cast(tf.minimum(size, tf.int32.max), tf.int32)
     return [
         tf.debugging.Assert(
-            rows <= LIMITS["rows"],
-            [f"A request must have at most {LIMITS['rows']} rows. Received:", rows,
+            rows <= limits.rows,
+            [f"A request must have at most {limits.rows} rows. Received:", rows,
              "Send it in parts."],
         ),
         tf.debugging.Assert(
-            size <= LIMITS["bytes"],
-            [f"The strings of a request must have at most {LIMITS['bytes']} bytes "
+            size <= limits.bytes,
+            [f"The strings of a request must have at most {limits.bytes} bytes "
              "together. Received:", reported, "Send it in parts."],
         ),
     ]  # fmt: skip
@@ -227,8 +243,10 @@ class ServedModel(abc.ABC):
 
     inputs: Mapping[str, int] = {"text": 1}  # strings by name, with their axes
 
-    def __init__(self, network: InferenceEncoder, shape: EncoderConfig):
-        self._network, self._shape = network, shape
+    def __init__(
+        self, network: InferenceEncoder, shape: EncoderConfig, limits: RequestLimits
+    ):
+        self._network, self._shape, self.limits = network, shape, limits
         self._encode = chunked_encoder(network)
         self.compute: Callable[[IdTensors], Any] = self.outputs
         """`outputs`, or the same in chunks of rows for a large head."""
@@ -286,14 +304,14 @@ class ServedModel(abc.ABC):
         self, function: Callable | None = None, expected: Callable | None = None
     ) -> Signature:
         """Return a signature of strings, of `from_texts` and `expected` by default."""
-        checked = text_signature(function or self.from_texts, self.inputs)
+        checked = text_signature(function or self.from_texts, self.inputs, self.limits)
         cases = functools.partial(self._text_cases, expected or self.expected)
         return Signature(checked, cases)
 
     def tokens(self) -> Signature:
         """Return the signature of ids."""
         function, unchunked = (
-            token_signature(call, self._shape)
+            token_signature(call, self._shape, self.limits)
             for call in (lambda ids: self.named(self.compute(ids)), self._unchunked)
         )
         return Signature(function, self._token_cases, unchunked)

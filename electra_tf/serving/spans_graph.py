@@ -11,6 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf.config.finetuning import DataConfig, TaskModelConfig
+from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.text_graph import GraphEncoder
 from electra_tf.text import graph_tokenizer
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -43,8 +44,13 @@ class _WindowRanges(NamedTuple):
 class GraphWindows(GraphEncoder):
     """Split contexts into overlapping windows, each with its question."""
 
-    def __init__(self, tokenizer: WordPieceTokenizer, settings: DataConfig):
-        super().__init__(tokenizer)
+    def __init__(
+        self,
+        tokenizer: WordPieceTokenizer,
+        settings: DataConfig,
+        limits: RequestLimits = LIMITS,
+    ):
+        super().__init__(tokenizer, limits)
         self._settings = settings
 
     def __call__(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf.serving.export_options import MAX_WORDS
+from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.signatures import assert_max_positions
 from electra_tf.text.graph_tokenizer import WordOffsets, drop_invalid_utf8, repeat_rows
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -29,8 +29,9 @@ of those to keep, int32."""
 class GraphEncoder(tf.Module):
     """Tokenizer that runs in a graph, and packs its wordpieces."""
 
-    def __init__(self, tokenizer: WordPieceTokenizer):
+    def __init__(self, tokenizer: WordPieceTokenizer, limits: RequestLimits):
         super().__init__()
+        self._limits = limits
         self._tokenize = tokenizer.graph()
         self._cls, self._sep, self._mask, self._unknown = (
             tokenizer.vocabulary.ids[name] for name in (CLS, SEP, MASK, UNKNOWN)
@@ -45,7 +46,7 @@ class GraphEncoder(tf.Module):
         """
         lengths_B = 1 + tf.add_n([kept_B + 1 for _, _, kept_B in parts])
         longest = tf.maximum(tf.reduce_max(lengths_B), 1)
-        within = assert_max_positions(tf.size(lengths_B), longest)
+        within = assert_max_positions(tf.size(lengths_B), longest, self._limits)
         with tf.control_dependencies([within]):
             position_L = tf.range(longest)
         entries = [[_FILLER, self._cls, self._sep], *(ids for ids, _, _ in parts)]
@@ -70,8 +71,13 @@ class GraphEncoder(tf.Module):
 class GraphInputs(GraphEncoder):
     """Encode texts and pairs."""
 
-    def __init__(self, tokenizer: WordPieceTokenizer, max_length: int):
-        super().__init__(tokenizer)
+    def __init__(
+        self,
+        tokenizer: WordPieceTokenizer,
+        max_length: int,
+        limits: RequestLimits = LIMITS,
+    ):
+        super().__init__(tokenizer, limits)
         self._max_length = max_length
 
     def __call__(
@@ -159,8 +165,14 @@ class WordAlignment(NamedTuple):
 class GraphWords(GraphEncoder):
     """Split texts into words, pack the words, and return their tags."""
 
-    def __init__(self, tokenizer: WordPieceTokenizer, max_length: int, segment: int):
-        super().__init__(tokenizer)
+    def __init__(
+        self,
+        tokenizer: WordPieceTokenizer,
+        max_length: int,
+        segment: int,
+        limits: RequestLimits = LIMITS,
+    ):
+        super().__init__(tokenizer, limits)
         self._room, self._segment = max_length - _SPECIAL, segment
 
     def split(self, text_B: tf.Tensor) -> WordOffsets:
@@ -177,7 +189,7 @@ class GraphWords(GraphEncoder):
             their alignment. More positions or words than the limits raise
             `InvalidArgumentError` at run time, before they are allocated.
         """
-        with tf.control_dependencies([_assert_max_words(words)]):
+        with tf.control_dependencies([_assert_max_words(words, self._limits)]):
             # Splits too: what depends on the lengths alone must not run before.
             words = tf.RaggedTensor.from_row_splits(
                 tf.identity(words.values), tf.identity(words.row_splits), validate=False
@@ -210,13 +222,13 @@ class GraphWords(GraphEncoder):
         return WordTags(tf.argmax(logits_WC, -1), probability_W, lengths_B)
 
 
-def _assert_max_words(words: tf.RaggedTensor) -> tf.Operation:
+def _assert_max_words(words: tf.RaggedTensor, limits: RequestLimits) -> tf.Operation:
     """Assert that the padded response is not too large."""
     lengths_B = _lengths(words)
     rows, longest = tf.size(lengths_B), tf.reduce_max(tf.concat([[0], lengths_B], 0))
     return tf.debugging.Assert(
-        tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64) <= MAX_WORDS,
-        [f"A response must have at most {MAX_WORDS} words, rows times those of the "
+        tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64) <= limits.words,
+        [f"A response must have at most {limits.words} words, rows times those of the "
          "longest. Received:", rows, longest, "Send texts of similar length together."],
     )  # fmt: skip
 

@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf.errors import InputError
+from electra_tf.serving.export_options import RequestLimits
 from electra_tf.serving.signatures import (
     assert_max_positions,
     text_signature,
     token_signature,
 )
 from tests import tiny
+
+LIMITS = RequestLimits(rows=3, bytes=10, positions=640)
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +23,7 @@ def tokens():
     def row_sums(inputs):
         return {"sum": tf.reduce_sum(inputs["token_ids"], axis=1)}
 
-    return token_signature(row_sums, tiny.start().shape)
+    return token_signature(row_sums, tiny.start().shape, LIMITS)
 
 
 def ids(rows=2, length=3):
@@ -50,9 +54,9 @@ def test_token_signature_accepts_ids(tokens):
         ((ids(), ids(), ids(2, 4)), "padding_mask must have the shape of token_ids"),
         ((ids(1, 65),) * 3, "1 to 64 positions"),
         ((ids(1, 0),) * 3, "1 to 64 positions"),
-        ((ids(1025, 64),) * 3, "at most 65536 positions"),
+        ((ids(11, 64),) * 3, "at most 640 positions"),
         # Sizes are checked before values.
-        ((-ids(1025, 64),) * 3, "at most 65536 positions"),
+        ((-ids(11, 64),) * 3, "at most 640 positions"),
     ],
 )
 def test_token_signature_rejects_invalid_ids(tokens, inputs, message):
@@ -81,14 +85,19 @@ def test_text_signature_rejects_large_requests_before_the_function_runs():
         with tf.control_dependencies([tf.debugging.Assert(False, ["it ran"])]):
             return {"same": tf.identity(texts[0])}
 
-    one = text_signature(failing, {"text": 1})
-    two = text_signature(failing, {"text": 1, "text_b": 1})
+    one = text_signature(failing, {"text": 1}, LIMITS)
+    two = text_signature(failing, {"text": 1, "text_b": 1}, LIMITS)
     for _ in range(5):  # operations without dependencies run in any order
-        assert "at most 4096 rows. Received:] [4097]" in rejection(one, [""] * 4097)
-        message = rejection(one, [b"x" * 2**21, b"yz"])
-        assert "at most 2097152 bytes" in message
-        assert "Received:] [2097154]" in message
-        half = b"x" * (2**20 + 1)
-        assert "Received:] [2097154]" in rejection(two, [half], [half])
-        for texts in (["short"], [""] * 4096, ["x" * 2**21]):  # within the limits
+        assert "at most 3 rows. Received:] [4]" in rejection(one, [""] * 4)
+        message = rejection(one, [b"x" * 10, b"yz"])
+        assert "at most 10 bytes" in message
+        assert "Received:] [12]" in message
+        assert "Received:] [12]" in rejection(two, ["x" * 6], ["x" * 6])
+        for texts in (["short"], [""] * 3, ["x" * 10]):  # within the limits
             assert "it ran" in rejection(one, texts)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**30 + 1, 1.5, True, None])
+def test_limits_are_positive_numbers(value):
+    with pytest.raises(InputError, match="max_rows"):
+        RequestLimits(rows=value)

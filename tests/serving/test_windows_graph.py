@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf.serving.export_options import RequestLimits
 from electra_tf.serving.spans_graph import GraphWindows
 from electra_tf.tasks.data.squad_json import Question
 from electra_tf.tasks.windows import make_features, split_words
@@ -123,11 +124,13 @@ def test_invalid_utf8_is_dropped(tokenizer):
 
 
 def test_too_many_windows_raise_before_encoding(vocabulary):
-    settings = tiny.windows(16, 8, 1)
-    encode = tf.function(GraphWindows(WordPieceTokenizer(vocabulary), settings))
-    few, many = (columns([["", "the " * (16 - 3 + extra)]]) for extra in (4095, 4096))
-    assert len(encode(*few)[0]["token_ids"]) == 4096  # of 16 positions
+    settings, limits = tiny.windows(16, 8, 1), RequestLimits(positions=800)
+    encode = tf.function(
+        GraphWindows(WordPieceTokenizer(vocabulary), settings, limits).__call__
+    )
+    few, many = (columns([["", "the " * (16 - 3 + extra)]]) for extra in (49, 50))
+    assert len(encode(*few)[0]["token_ids"]) == 50  # of 16 positions
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         encode(*many)
-    assert "at most 65536 positions" in str(error.value)
-    assert "[4097] [16]" in str(error.value)
+    assert "at most 800 positions" in str(error.value)
+    assert "[51] [16]" in str(error.value)

@@ -6,7 +6,7 @@ import random
 import pytest
 import tensorflow as tf
 
-from electra_tf.serving.export_options import MAX_WORDS
+from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.text_graph import GraphWords, split_words
 from electra_tf.tasks.graph_spans import GraphSpans
 from electra_tf.tasks.token_classifier import TokenClassifier
@@ -102,21 +102,21 @@ def test_a_too_large_response_is_an_error(vocabulary):
     words = tf.function(lambda text_B: pack(split_words(text_B)))
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         words(tf.constant([""] * 2000 + ["the " * 8000]))
-    assert f"at most {MAX_WORDS} words" in str(error.value)
+    assert f"at most {LIMITS.words} words" in str(error.value)
     assert "[2001] [8000]" in str(error.value)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[32768\] \[65536\]"):
         words(tf.constant([""] * (2**15 - 1) + ["x " * 2**16]))  # 2^31 words
 
 
 def test_a_request_of_too_many_parts_is_an_error(vocabulary):
-    pack = GraphWords(WordPieceTokenizer(vocabulary), 16, 0)
+    limits = RequestLimits(positions=300)
+    pack = GraphWords(WordPieceTokenizer(vocabulary), 16, 0, limits)
     words = tf.function(lambda text_B: pack(split_words(text_B)))
-    count = 2**16 // 3
-    assert len(words(tf.constant(["the"] * count))[0]["token_ids"]) == count
-    with pytest.raises(tf.errors.InvalidArgumentError, match="65536 positions"):
-        words(tf.constant(["the"] * (count + 1)))
+    assert len(words(tf.constant(["the"] * 100))[0]["token_ids"]) == 100
+    with pytest.raises(tf.errors.InvalidArgumentError, match="300 positions"):
+        words(tf.constant(["the"] * 101))
     # A long sentence has several parts, the longest of 16 positions.
-    longest = 4096 * 14  # 4096 parts of 14 words
-    assert len(words(tf.constant(["the " * longest]))[0]["token_ids"]) == 4096
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[4097\] \[16\]"):
+    longest = 18 * 14  # 18 parts of 14 words
+    assert len(words(tf.constant(["the " * longest]))[0]["token_ids"]) == 18
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[19\] \[16\]"):
         words(tf.constant(["the " * (longest + 1)]))

@@ -11,6 +11,7 @@ import electra_tf
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.runs.conversion import convert_checkpoint
+from electra_tf.serving.export_options import RequestLimits
 from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import encode_texts as encode
 from electra_tf.tasks.choice_classifier import ChoiceClassifier, Choices
@@ -323,7 +324,7 @@ def test_served_strings_and_ids_equal_keras():
 
 def test_limits_of_a_request_count_each_choice_with_the_texts_that_are_repeated():
     model = ChoiceClassifier(tiny.start(), 3, tiny.settings(data_max_length=16))
-    spec = task_export(model)
+    spec = task_export(model, limits=RequestLimits(rows=60, bytes=50_000))
 
     def rejection(text, choices, question=("",)):
         request = {"text": encode(text), "question": encode(question)}
@@ -332,10 +333,9 @@ def test_limits_of_a_request_count_each_choice_with_the_texts_that_are_repeated(
             call(spec.text["serving_default"], request)
         return " ".join(str(error.value).split())
 
-    many, count = encode([["c"] * 3] * 1366, 2), 1366
-    message = rejection(["a"] * count, many, [""] * count)
-    assert "at most 4096 rows. Received:] [4098]" in message
-    long = rejection(["a" * 700_000], encode([["c"] * 3], 2))
-    assert "at most 2097152 bytes together" in long
+    many = encode([["c"] * 3] * 21, 2)
+    assert "at most 60 rows. Received:] [63]" in rejection(["a"] * 21, many, [""] * 21)
+    long = rejection(["a" * 20_000], encode([["c"] * 3], 2))
+    assert "at most 50000 bytes together" in long
     assert "one or more" in rejection(["a"], np.empty([1, 0], object))
     assert "the same number of rows" in rejection(["a"], encode([["c"] * 3] * 2, 2))
