@@ -181,9 +181,23 @@ def define_device_flags(flag_values: Flags) -> None:
     """Define flags for the devices."""
     names = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
     flag_values.choice(names, "auto", strategy="Distribution strategy.")
-    flag_values.strings(tpu="Name of a TPU; local: that of this machine.")
+    text = "A TPU: --tpu=NAME, or --tpu for the TPU of this machine."
+    tpu = _OptionalValueFlag("tpu", "local", text)
+    flags.DEFINE_flag(tpu, flag_values=flag_values)
     text = "Number of replicas on the CPU for --strategy=mirrored without GPUs, to "
     flag_values.counts(1, cpu_replicas=f"{text}test distribution.")
+
+
+class _OptionalValueFlag(flags.Flag):
+    """String flag whose value may be omitted."""
+
+    def __init__(self, name: str, implicit: str, text: str):
+        # absl accepts only boolean flags without a value.
+        super().__init__(flags.ArgumentParser(), None, name, None, text, boolean=True)
+        self._implicit = implicit
+
+    def _parse(self, argument):
+        return {"true": self._implicit, "false": None}.get(argument, argument)
 
 
 _DEFINE = {

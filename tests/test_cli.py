@@ -279,3 +279,20 @@ def test_help_does_not_run_the_command(monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("The usage.")
     assert "(default: '128')" in printed
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], None),
+        (["--tpu"], "local"),
+        (["--tpu", "--strategy=tpu"], "local"),
+        (["--tpu=node-1"], "node-1"),
+        (["--notpu"], None),
+    ],
+)
+def test_tpu_has_an_optional_value(given, expected):
+    values = cli.Flags()
+    cli.define_device_flags(values)
+    assert values(["command", *given]) == ["command"]
+    assert values.tpu == expected

@@ -95,8 +95,7 @@ def test_a_disk_without_room_for_a_checkpoint_is_an_error(
 
 
 def test_a_missing_tpu_is_an_error(here, folder, tmp_path):
-    given = arguments(folder, tmp_path / "run", strategy="tpu")
-    message = failure(here("pretrain", *given))
+    message = failure(here("pretrain", *arguments(folder, tmp_path / "run"), "--tpu"))
     assert "TPU" in message
     assert "without --tpu" in message
     assert not (tmp_path / "run").exists()
