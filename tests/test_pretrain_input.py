@@ -72,7 +72,7 @@ def test_a_damaged_record_of_the_evaluation_is_named(folder, here, tmp_path):
     given = arguments(folder, tmp_path / "run", *sets, evaluation_data=records)
     message = failure(here("pretrain", *given))
     assert f"{shard}: record " in message
-    assert "is bad: its content has another checksum" in message
+    assert "is bad: it is corrupt" in message
     assert read_metrics(str(tmp_path / "run")) == []  # before the first step
 
 
