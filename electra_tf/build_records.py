@@ -8,7 +8,7 @@ import os
 import time
 
 from electra_tf import cli
-from electra_tf.text import builder, records, warnings
+from electra_tf.text import builder, checks, records
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import local_vocabulary, open_tokenizer
 
@@ -48,7 +48,7 @@ def main() -> None:
     if not cli.is_given(FLAGS, "strip_accents", _SETTINGS, stored.base):
         chunks = builder.first_chunks(FLAGS.input, settings.corpus)
         texts = [text for chunk in chunks for text in chunk.documents]
-        warnings.check_accents(texts, settings.tokenization)
+        checks.check_accents(texts, settings.tokenization)
     settings, lines = builder.with_order(FLAGS.input, vocabulary, settings)
     for line in lines:
         print(line)
@@ -71,7 +71,7 @@ def main() -> None:
         + (" (set --order=document to keep all)" if manifest.discarded_tokens else "")
     )
     tokenizer = WordPieceTokenizer(vocabulary, settings.tokenization)
-    cli.warn(warnings.record_warnings(manifest, tokenizer))
+    cli.warn(checks.record_warnings(manifest, tokenizer))
     for kind, count in manifest.duplicates.items():
         print(
             f"{count:,} documents dropped as {kind} duplicates: listed in "

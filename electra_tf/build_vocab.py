@@ -10,7 +10,7 @@ import time
 from electra_tf import cli
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.storage.mirror import check_new, staged
-from electra_tf.text import vocab_training, warnings
+from electra_tf.text import checks, vocab_training
 from electra_tf.text.builder import first_chunks
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
@@ -57,7 +57,7 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     if not cli.is_given(FLAGS, "strip_accents", _SETTINGS):
         chunks = first_chunks(FLAGS.input, settings.corpus)
         texts = [text for chunk in chunks for text in chunk.documents]
-        warnings.check_accents(texts, settings.tokenization)
+        checks.check_accents(texts, settings.tokenization)
     counts = vocab_training.count_words(FLAGS.input, settings, log)
     words, dropped = counts
     seconds = time.perf_counter() - start
@@ -81,7 +81,7 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     print(f"{FLAGS.output}: {size:,} entries of {requested.size:,} requested{reason}")
     if FLAGS.heldout:
         print(f"held-out text: {stats}")
-    cli.warn(warnings.unknown_warnings(stats.unknown_share, tokenizer))
+    cli.warn(checks.unknown_warnings(stats.unknown_share, tokenizer))
     for kind, count in log.counts.items():
         print(f"{count:,} x {kind}: listed in {FLAGS.output}.problems.txt")
 

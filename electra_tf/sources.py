@@ -32,9 +32,9 @@ from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.model_names import check_exists, is_config, no_model, split_pair
 from electra_tf.preset_files import preset_folder
 from electra_tf.storage.objects import is_url
+from electra_tf.text.checks import entry_warnings
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
-from electra_tf.text.warnings import entry_warnings
 from electra_tf.training.checkpoint import (
     SLOTS,
     WEIGHTS,

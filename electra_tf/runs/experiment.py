@@ -19,7 +19,7 @@ from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.text import records
 from electra_tf.text.pipeline import count_tokens, evaluation_batches
-from electra_tf.text.record_set import (
+from electra_tf.text.records import (
     RecordSet,
     identity_of_files,
     open_records,

@@ -21,10 +21,10 @@ from electra_tf.pretraining.vocabulary_softmax import log_probabilities
 from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
 from electra_tf.tasks.data.files import STANDARD_INPUT, opened
 from electra_tf.tasks.tokenizer import Tokenizer
+from electra_tf.text.checks import UnknownCounter
 from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import JSON_SUFFIXES, begins_json, numbered_lines
 from electra_tf.text.vocab import CLS, MASK, SEP
-from electra_tf.text.warnings import UnknownCounter
 
 RULES: dict[Scoring, str] = {
     "pseudo_log_likelihood": "pseudo-log-likelihood: the sum of log p(token), each "

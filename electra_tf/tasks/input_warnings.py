@@ -13,7 +13,7 @@ import numpy as np
 
 from electra_tf.tasks.data.duplicates import first_equal_items
 from electra_tf.tasks.examples import EncodedExamples
-from electra_tf.text.warnings import UnknownCounter
+from electra_tf.text.checks import UnknownCounter
 
 EMPTY_LIMIT = 0.5
 """Share of texts without wordpieces above which there is a warning."""

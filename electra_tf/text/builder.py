@@ -35,14 +35,13 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
 from electra_tf.text import records
+from electra_tf.text.checks import DISCARDED_LIMIT
 from electra_tf.text.corpus import CorpusReader, Document, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.examples import ORDERS, Example
 from electra_tf.text.records import Manifest, Shard
-from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
+from electra_tf.text.tokenizer import Wordpieces, WordPieceTokenizer, settings_path
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
-from electra_tf.text.warnings import DISCARDED_LIMIT
-from electra_tf.text.wordpieces import Wordpieces
 
 CHUNK_CHARACTERS = 2_000_000
 """A chunk ends with the document that reaches this size."""

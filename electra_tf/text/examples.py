@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from electra_tf.text.wordpieces import Wordpieces
+from electra_tf.text.tokenizer import Wordpieces
 
 SINGLE_SEGMENT_SHARE = 0.1
 RANDOM_LENGTH_SHARE = 0.05

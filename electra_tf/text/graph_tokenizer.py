@@ -17,9 +17,13 @@ import tensorflow_text as tf_text
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.text.normalization import CharacterTable, is_dropped, ranges
+from electra_tf.text.normalization import (
+    CharacterTable,
+    WholeEntries,
+    is_dropped,
+    ranges,
+)
 from electra_tf.text.vocab import CONTINUATION, UNKNOWN, Vocabulary
-from electra_tf.text.wordpieces import WholeEntries
 
 _CODES = 0x110000
 _BLOCK = 128

@@ -12,9 +12,12 @@ The character data is that of Python (`unicodedata.unidata_version`).
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from electra_tf.config.data import TokenizationConfig
+from electra_tf.errors import InputError
+from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS
 
 # The eight ranges that the original calls Chinese; each of their characters is a word.
 IDEOGRAPHS = (
@@ -98,6 +101,9 @@ _IDEOGRAPH = "".join(
     )
 )
 UNIT = re.compile(f"[{_IDEOGRAPH}]|[^{SPACES}{_IDEOGRAPH}]+")
+# Signs that most units end with.
+_COMMON_SIGNS = ",.()\"-';"
+_MAX_ENTRIES = 2000
 _SPACE = re.compile(f"[{SPACES}]")
 _SIGMA = re.compile("[Σσς]")
 
@@ -143,3 +149,75 @@ class CharacterTable(dict):
             small = iter(re.findall("[σς]", visible.lower()))
             unit = _SIGMA.sub(lambda _: next(small), unit)
         return unit.translate(self).split()
+
+
+class TextPart(NamedTuple):
+    """A part of a text."""
+
+    start: int
+    text: str
+    is_entry: bool
+    """Whether the part is an entry that is kept whole."""
+
+
+class WholeEntries:
+    """Entries that are kept whole, the longest first.
+
+    `pattern` is valid for Python and for RE2, so that the tokenizer in TensorFlow finds
+    the same ones.
+    """
+
+    def __init__(self, settings: TokenizationConfig):
+        _check_whole(settings.keep_whole, settings.max_word_characters)
+        entries = sorted(settings.keep_whole, key=len, reverse=True)
+        self.pattern = f"({'|'.join(map(re.escape, entries))})" if entries else ""
+        self._pattern = re.compile(self.pattern)
+
+    def __bool__(self) -> bool:
+        return bool(self.pattern)
+
+    def split(self, text: str) -> Iterator[TextPart]:
+        """Yield the parts of a text in order."""
+        start = 0
+        # Every second part is a match of the group.
+        for number, part in enumerate(self._pattern.split(text) if self else [text]):
+            if part:
+                yield TextPart(start, part, number % 2 == 1)
+            start += len(part)
+
+
+def _check_whole(entries: Sequence[str], longest: int) -> None:
+    if len(entries) > _MAX_ENTRIES:
+        raise InputError(
+            f"At most {_MAX_ENTRIES:,} entries may be kept whole, because each place "
+            f"of a text is compared with all, not {len(entries):,}"
+        )
+    for entry in entries:
+        # A capital sigma is lower-cased by its neighbours, which the graph does first.
+        wrong = [c for c in entry if c.isspace() or is_dropped(c) or c == "\u03a3"]
+        is_other = entry.startswith(CONTINUATION) or entry in SPECIAL_TOKENS
+        if not entry or wrong or is_other or len(entry) > longest:
+            raise InputError(
+                f"An entry of keep_whole must have 1 to {longest} characters, no white "
+                "space, control character or capital sigma, not begin with "
+                f"{CONTINUATION} and be no special token, not {entry!r:.80}"
+            )
+
+
+def split_units(text: str, settings: TokenizationConfig) -> list[str]:
+    """Split a text into units that are tokenized independently of each other.
+
+    The rule is `normalization.UNIT`. Text without control characters and with plain
+    spaces only is lower-cased and split at its most frequent punctuation first, so
+    that the cache needs fewer units. The `CharacterTable.words` of the units,
+    concatenated, are the words of the text.
+    """
+    if text.isprintable() and "\ufffd" not in text:
+        if settings.lower_case:
+            text = text.lower()
+        for sign in _COMMON_SIGNS:
+            text = text.replace(sign, f" {sign} ")
+        units = text.split()
+        if text.isascii() or len(text) < 16 * len(units):
+            return units
+    return UNIT.findall(text)

@@ -17,7 +17,13 @@ from electra_tf import durable_files
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.text.encoding import encode_rows, pad_rows, to_array, to_list, to_rows
-from electra_tf.text.normalization import UNIT, CharacterTable, end_of_marks
+from electra_tf.text.normalization import (
+    UNIT,
+    CharacterTable,
+    WholeEntries,
+    end_of_marks,
+    split_units,
+)
 from electra_tf.text.vocab import (
     CONTINUATION,
     PAD,
@@ -25,18 +31,80 @@ from electra_tf.text.vocab import (
     UNKNOWN,
     Vocabulary,
 )
-from electra_tf.text.wordpieces import (
-    Units,
-    WholeEntries,
-    Wordpieces,
-    Words,
-    split_units,
-)
 
 if TYPE_CHECKING:
     from electra_tf.text.graph_tokenizer import GraphTokenizer
 
 _MIN_POSITIONS = 3  # those of the special tokens of a pair
+# Characters in the cache of a tokenizer, which takes about 200 MB when full. Longer
+# units rarely repeat and are not cached.
+_CACHED_CHARACTERS = 6_000_000
+_MAX_CACHED_UNIT = 64
+
+Wordpieces = str
+"""Token ids as a string with one character `chr(id)` per id. Joining, slicing and
+counting are several times faster than with lists of integers."""
+
+
+class Words(dict):
+    """Cache from word to wordpieces, filled by greedy longest match."""
+
+    def __init__(self, vocabulary: Vocabulary, max_characters: int):
+        super().__init__()
+        self._max_characters = max_characters
+        self._first = {token: chr(index) for token, index in vocabulary.ids.items()}
+        self._later = {
+            token.removeprefix(CONTINUATION): wordpiece
+            for token, wordpiece in self._first.items()
+            if token.startswith(CONTINUATION)
+        }
+        self._longest = max(map(len, vocabulary.tokens))
+        self._unknown = chr(vocabulary.ids[UNKNOWN])
+        self.too_long = 0
+
+    def __missing__(self, word: str) -> Wordpieces:
+        wordpieces = self.match(word)
+        if len(word) <= min(_MAX_CACHED_UNIT, self._max_characters):
+            self[word] = wordpieces
+        return wordpieces
+
+    def match(self, word: str, first: bool = True) -> Wordpieces:
+        """Match greedily, from the start of a word or (`first` false) within it."""
+        if len(word) > self._max_characters:
+            self.too_long += 1
+            return self._unknown
+        wordpieces, start = "", 0
+        entries = self._first if first else self._later
+        while start < len(word):
+            for end in range(min(len(word), start + self._longest), start, -1):
+                if word[start:end] in entries:
+                    break
+            else:
+                return self._unknown
+            wordpieces += entries[word[start:end]]
+            start, entries = end, self._later
+        return wordpieces
+
+
+class Units(dict):
+    """Cache of limited size from unit (see `normalization.UNIT`) to wordpieces."""
+
+    def __init__(self, characters: CharacterTable, words: Words):
+        super().__init__()
+        self._split, self._words, self._size = characters.words, words, 0
+
+    def __missing__(self, unit: str) -> Wordpieces:
+        too_long = self._words.too_long
+        wordpieces = "".join(map(self._words.__getitem__, self._split(unit)))
+        self._size += len(unit)
+        # Over-long words are not cached, so that each occurrence is counted.
+        if len(unit) <= _MAX_CACHED_UNIT and self._words.too_long == too_long:
+            self[unit] = wordpieces
+        if self._size > _CACHED_CHARACTERS:
+            self.clear()
+            self._words.clear()
+            self._size = 0
+        return wordpieces
 
 
 class WordPieceTokenizer:

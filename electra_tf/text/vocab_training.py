@@ -19,10 +19,9 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.normalization import CharacterTable
+from electra_tf.text.normalization import CharacterTable, WholeEntries, split_units
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
-from electra_tf.text.wordpieces import WholeEntries, split_units
 
 MAX_UNITS = 4_000_000
 """Different units in memory, at most, of about 150 bytes each."""

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from electra_tf.config.data import TokenizationConfig
-from electra_tf.text.equal_texts import first_equals
+from electra_tf.text.checks import first_equals
 from electra_tf.text.normalization import UNIT, CharacterTable
 
 PIECES = [

@@ -14,12 +14,11 @@ import tokenizers
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.text import wordpieces
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 from tests.conftest import GOLDEN
-from tests.generated_texts import PARTS, random_bytes, random_texts
+from tests.generated_texts import PARTS, random_bytes
 from tests.text.plain_tokenizer import tokenize
 
 ORIGINAL = [
@@ -146,15 +145,6 @@ def test_words_of_over_200_characters_are_unknown(pairs, length, letter):
     if letter == "a":
         # Both `a` and `##a` are entries: only the length makes it [UNK].
         assert (pair[0].encode(text)[1:-1] == [1]) == (length > 200)
-
-
-def test_the_cache_is_bounded_and_does_not_change_ids(vocabulary, monkeypatch):
-    monkeypatch.setattr(wordpieces, "_CACHED_CHARACTERS", 100)
-    bounded = WordPieceTokenizer(vocabulary)
-    for text in [*random_texts(300, 7), "user-" * 100]:
-        assert bounded.encode(text) == WordPieceTokenizer(vocabulary).encode(text)
-        assert bounded._units._size <= 100
-        assert max(map(len, bounded._words), default=0) <= 64
 
 
 def compare_corpus(data, last, every):

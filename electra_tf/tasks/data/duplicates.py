@@ -9,7 +9,7 @@ import numpy as np
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.tasks.data.splits import Split, texts_of
-from electra_tf.text.equal_texts import first_equals, normalized
+from electra_tf.text.checks import first_equals, normalized
 
 if TYPE_CHECKING:
     from electra_tf.text.tokenizer import WordPieceTokenizer

@@ -6,7 +6,7 @@ import pytest
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError
-from electra_tf.text import warnings
+from electra_tf.text import checks
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
 
@@ -37,7 +37,7 @@ def manifest(**numbers):
     ],
 )
 def test_each_statistic_has_its_warning(numbers, words):
-    lines = warnings.record_warnings(manifest(**numbers), WordPieceTokenizer(UNCASED))
+    lines = checks.record_warnings(manifest(**numbers), WordPieceTokenizer(UNCASED))
     assert len(lines) == bool(words)
     assert all(word in lines[0] for word in words)
 
@@ -46,7 +46,7 @@ def test_a_single_document_may_be_meant():
     for sentences, documents in ((100, "file"), (100, "line"), (1, "blank_line")):
         settings = {"corpus": {"documents": documents}}
         single = manifest(documents=1, sentences=sentences, settings=settings)
-        assert warnings.record_warnings(single, WordPieceTokenizer(UNCASED)) == []
+        assert checks.record_warnings(single, WordPieceTokenizer(UNCASED)) == []
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_a_single_document_may_be_meant():
 )
 def test_the_cause_of_many_unknown_tokens_is_named(vocabulary, settings, words):
     tokenizer = WordPieceTokenizer(vocabulary, TokenizationConfig(**settings))
-    (line,) = warnings.unknown_warnings(0.2, tokenizer)
+    (line,) = checks.unknown_warnings(0.2, tokenizer)
     assert words in line
 
 
 def unknown_lines(*texts):
     tokenizer = WordPieceTokenizer(UNCASED)
-    counter = warnings.UnknownCounter(tokenizer)
+    counter = checks.UnknownCounter(tokenizer)
     ids = UNCASED.ids
     rows = [[ids["[CLS]"], *tokenizer.encode(t), ids["[SEP]"]] for t in texts]
     counter.add(rows)
@@ -104,7 +104,7 @@ MIXED = Vocabulary((*SPECIAL_TOKENS, "[unused1]", "The", "##S", "é", "a", "b", 
     ],
 )
 def test_entries_that_can_never_occur_are_counted(settings, words):
-    lines = warnings.entry_warnings(
+    lines = checks.entry_warnings(
         WordPieceTokenizer(MIXED, TokenizationConfig(**settings))
     )
     assert len(lines) == bool(words)
@@ -114,11 +114,11 @@ def test_entries_that_can_never_occur_are_counted(settings, words):
 def test_published_vocabularies_cause_no_warning(data):
     for name in ("bert_uncased_en", "bert_chinese"):
         vocabulary = Vocabulary.read(data / "vocab" / f"{name}.txt")
-        assert warnings.entry_warnings(WordPieceTokenizer(vocabulary)) == []
+        assert checks.entry_warnings(WordPieceTokenizer(vocabulary)) == []
 
 
 def check(*texts, **settings):
-    warnings.check_accents(texts, TokenizationConfig(**settings))
+    checks.check_accents(texts, TokenizationConfig(**settings))
 
 
 @pytest.mark.parametrize(
