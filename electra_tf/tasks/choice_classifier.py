@@ -16,7 +16,6 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.classifier import PooledTextModel, encode_texts
 from electra_tf.tasks.examples import EncodedExamples, IdRows, check_num_targets
-from electra_tf.tasks.losses import Loss, class_loss, class_targets
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,7 +98,6 @@ class ChoiceClassifier(PooledTextModel):
     kind = "choice_classifier"
     own_arguments = ("num_choices",)
     required_argument = "num_choices"
-    metric_kind = "classes"
     pairs = True
 
     def __init__(
@@ -197,14 +195,6 @@ class ChoiceClassifier(PooledTextModel):
         logits = np.array(rows, np.float32).reshape(-1, self.num_choices)
         return list(logits)
 
-    def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Compute the cross-entropy over the choices."""
-        return class_loss(outputs, targets, weights_B)
-
-    def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
-        """Return the numbers of the right choices, and probabilities."""
-        return class_targets(targets)[0], tf.nn.softmax(outputs), weights_B
-
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None
     ) -> EncodedExamples:
@@ -233,12 +223,6 @@ class ChoiceClassifier(PooledTextModel):
             pairs=True,
             num_choices=self.num_choices,
         )
-
-    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
-        """Return the probabilities of the choices, float32 [N, C]."""
-        if not outputs:
-            return np.zeros((0, self.num_choices), np.float32)
-        return tf.nn.softmax(np.stack(outputs)).numpy()
 
 
 def as_choices(item: Any, count: int | None, index: int = 0) -> Choices:

@@ -41,7 +41,14 @@ _ROUNDING = 1e-6  # of scaled scores
 
 
 class PooledTextModel(TextModel):
-    """Base class of models with one vector for each text or pair of texts."""
+    """Base class of models with one vector for each text or pair of texts.
+
+    By default its outputs are the logits of classes, of which a text has one.
+    """
+
+    metric_kind = "classes"
+    labels: tuple[str, ...]
+    """Names of the classes, in the order of the probabilities."""
 
     @property
     def reads_cls_alone(self) -> bool:
@@ -60,6 +67,24 @@ class PooledTextModel(TextModel):
         """Compute the logits of the pooled texts."""
         masks = inputs["segment_ids"], inputs["padding_mask"]
         return self.head(x_BLD, *masks, layer_ops=layer_ops)
+
+    def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
+        """Compute the cross-entropy."""
+        return class_loss(outputs, targets, weights_B)
+
+    def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
+        """Return class ids and probabilities of texts."""
+        return class_targets(targets)[0], self.probabilities(outputs), weights_B
+
+    def probabilities(self, logits_BC: Any) -> tf.Tensor:
+        """Return the probabilities of the classes."""
+        return tf.nn.softmax(logits_BC)
+
+    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
+        """Return the probabilities of the classes, float32 [N, C]."""
+        if not outputs:
+            return np.zeros((0, len(self.labels)), np.float32)
+        return self.probabilities(np.stack(outputs)).numpy()
 
 
 @keras.saving.register_keras_serializable("electra_tf")
@@ -156,10 +181,9 @@ class TextClassifier(PooledTextModel):
         return self.text_head(len(self.labels), seed)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Compute the cross-entropy."""
-        if self.multi_label:
-            return label_set_loss(outputs, targets, weights_B)
-        return class_loss(outputs, targets, weights_B)
+        """Compute the cross-entropy, of each class apart with `multi_label`."""
+        loss = label_set_loss if self.multi_label else class_loss
+        return loss(outputs, targets, weights_B)
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None
@@ -181,23 +205,15 @@ class TextClassifier(PooledTextModel):
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
         """Return class ids, or rows of zeros and ones, and probabilities of texts."""
-        predictions = self.probabilities(outputs)
-        if self.multi_label:
-            targets = label_set_targets(targets, len(self.labels))
-        else:
-            targets, _ = class_targets(targets)
-        return targets, predictions, weights_B
+        if not self.multi_label:
+            return super().metric_rows(targets, outputs, weights_B)
+        targets_BC = label_set_targets(targets, len(self.labels))
+        return targets_BC, self.probabilities(outputs), weights_B
 
     def task_metrics(self) -> list[keras.metrics.Metric]:
         """Return the share of texts whose class or classes are all correct."""
         is_set = self.multi_label
         return [SubsetAccuracy("subset_accuracy")] if is_set else super().task_metrics()
-
-    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
-        """Return the probabilities of the classes, float32 [N, C]."""
-        if not outputs:
-            return np.zeros((0, len(self.labels)), np.float32)
-        return self.probabilities(np.stack(outputs)).numpy()
 
     def probabilities(self, logits_BC: Any) -> tf.Tensor:
         """Return the probabilities of the classes: together 1, or each its own."""

@@ -292,11 +292,10 @@ def _encode_batches(model: Any, inputs: Inputs) -> Inputs:
     a pair of such.
     """
     dataset, spec = inputs.x, inputs.x.element_spec
-    is_tuple = isinstance(spec, tuple) and len(spec) in (2, 3)
-    columns = _columns(spec[0]) if is_tuple else ()
-    count = len(tf.nest.flatten(spec))
-    is_flat = len(columns) in (1, 2) and count == len(columns) + len(spec) - 1
-    if not is_flat or not all(map(_is_strings, columns)):
+    texts, *others = spec if isinstance(spec, tuple) else (spec,)
+    is_flat = len(others) in (1, 2) and not any(map(tf.nest.is_nested, others))
+    columns = _columns(texts)
+    if not is_flat or len(columns) > 2 or not all(map(_is_strings, columns)):
         raise _not_batched(spec)
 
     def encode_batch(batch: tuple) -> EncodedExamples:
@@ -389,8 +388,6 @@ def _validate_ids(model: Any, inputs: Inputs) -> Inputs:
     y = in_order_of(model.output_names, y)
     if model.metric_kind == "label_sets":
         check_rows(y, model.num_outputs)
-    if _takes_columns(model) and np.ndim(y) == 2 and np.shape(y)[1] == 1:
-        y = np.reshape(y, -1)
     return Inputs(x, y, to_weights(weights, x["token_ids"].shape[0]), class_weight)
 
 
@@ -412,9 +409,7 @@ def to_targets(y: Any, columns: bool) -> list[Any] | None:
     """Return targets in any container as a list; one column as values if `columns`."""
     if y is None:
         return None
-    if hasattr(y, "to_pylist"):  # of pyarrow
-        return y.to_pylist()
-    y = y.to_numpy() if hasattr(y, "to_numpy") else y
+    y = to_array(y)
     y = y.numpy() if tf.is_tensor(y) else y
     if columns and isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]

@@ -174,7 +174,9 @@ def to_array(x: Any) -> Any:
     Lists, tuples, arrays and tensors are returned unchanged.
     """
     if isinstance(x, str | bytes | Mapping | set | frozenset):
-        raise InputError(f"Texts must be in a list, such as [text], not {x!r:.60}")
+        raise InputError(
+            f"Texts and targets must be in a list, such as [text], not {x!r:.60}"
+        )
     if hasattr(x, "to_pylist"):  # of pyarrow
         return x.to_pylist()
     if isinstance(x, np.ndarray) and x.dtype.kind == "T":  # NumPy's StringDType

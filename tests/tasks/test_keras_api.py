@@ -413,6 +413,7 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
         (lambda m: m.fit((TEXTS, TEXTS[:3]), LABELS), "24 and 3"),
         (lambda m: m.fit([], []), "one or more examples"),
         (lambda m: m.fit("good", 1), "not 'good'"),
+        (lambda m: m.fit(["good"], {"good": 1}), "not {'good': 1}"),
         (lambda m: m.fit(TEXTS, ["good"] * 23 + ["ugly"]), "'ugly' at index 23"),
         (lambda m: m.fit(TEXTS, [0] * 23 + [2]), "2 at index 23"),
         (lambda m: m.fit(TEXTS, [[1, 1]] * 24), r"\[1, 1\] at index 0"),
