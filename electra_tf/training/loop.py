@@ -19,7 +19,7 @@ from electra_tf.training.checkpoint import steps_at_shares
 from electra_tf.training.outputs import Outputs
 from electra_tf.training.speed import Metrics, MetricWindow, malloc_trim
 from electra_tf.training.strategy import host_of, iterate, timed_batch
-from electra_tf.training.watchdog import StopSignal, no_limit
+from electra_tf.training.watchdog import StopSignal
 from electra_tf.training.workers import WorkerSync
 
 _COMPILING = "compiling the train step: a minute or more for large models"
@@ -39,7 +39,7 @@ class TrainingLoop:
     """Function of the first batch, the host and the number of hosts."""
     evaluate: Callable[[], Metrics] | None
     outputs: Outputs
-    expect: Callable[..., contextlib.AbstractContextManager] = no_limit
+    expect: Callable[..., contextlib.AbstractContextManager] = contextlib.nullcontext
     """Limit of the duration of a block: `Watchdog.expect`."""
 
     def run(self) -> int:

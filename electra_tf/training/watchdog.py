@@ -146,8 +146,3 @@ class StopSignal:
         if self.number:
             raise KeyboardInterrupt
         self.number = number
-
-
-def no_limit(usual: float | None = None) -> contextlib.AbstractContextManager:
-    """Return a context without a limit, for a process without other workers."""
-    return contextlib.nullcontext()
