@@ -12,6 +12,7 @@ from electra_tf.serving.export_options import (
     OUTPUT_KINDS,
     SAVED_MODEL,
     SIGNATURES,
+    TARGETS,
     RequestLimits,
     check_arguments,
     formats,
@@ -50,6 +51,12 @@ FLAGS.counts(
 for _name, _default in dataclasses.asdict(LIMITS).items():
     _text = f"{_LIMITS[_name]} of a request, at most; larger ones are refused before "
     FLAGS.counts(_default, **{f"max_{_name}": f"{_text}they take memory."})
+FLAGS.choice(
+    TARGETS,
+    TARGETS[0],
+    target="Device that serves a SavedModel: cpu (short texts take less time there) or "
+    "any (also GPUs). The outputs are the same.",
+)
 
 
 def main() -> None:
@@ -65,7 +72,7 @@ def main() -> None:
         with cli.starting_tensorflow():
             from electra_tf.runs.exporting import load_exportable
             from electra_tf.serving.export import export
-        options = FLAGS.output_kind, FLAGS.max_length, limits
+        options = FLAGS.output_kind, FLAGS.target, FLAGS.max_length, limits
         exportable = load_exportable(FLAGS.model, *options)
         print(
             f"{exportable.kind}: exporting as {FLAGS.format}. Each output of a file is "

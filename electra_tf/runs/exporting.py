@@ -12,6 +12,7 @@ from electra_tf.serving.export_options import (
     OUTPUT_KINDS,
     SAVED_MODEL,
     SIGNATURES,
+    TARGETS,
     RequestLimits,
     check_arguments,
 )
@@ -35,6 +36,7 @@ _logger = logging.getLogger(__name__)
 def load_exportable(
     path: str | os.PathLike,
     output_kind: str | None = None,
+    target: str = TARGETS[0],
     max_length: int | None = None,
     limits: RequestLimits = LIMITS,
 ) -> ExportSpec:
@@ -43,7 +45,7 @@ def load_exportable(
     has_head = output_kind is None and source.fine_tuned is not None
     if source.kind != "fine_tuned" and not has_head:
         kind = output_kind or OUTPUT_KINDS[0]
-        return pretrained_export(source, kind, max_length, limits)
+        return pretrained_export(source, kind, target, max_length, limits)
     for flag, value in (("--output_kind", output_kind), ("--max_length", max_length)):
         if value is not None:
             raise InputError(
@@ -52,7 +54,7 @@ def load_exportable(
             )
     model = load(source)
     columns = registry.of(model).stored_columns(source.task, model)
-    return task_export(model, limits, columns)
+    return task_export(model, target, limits, columns)
 
 
 def export_saved_model(

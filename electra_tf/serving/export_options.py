@@ -21,6 +21,7 @@ FORMAT_NAMES = dict.fromkeys((SAVED_MODEL, "savedmodel", "tf_saved_model"), SAVE
 SIGNATURES = ("text", "tokens")
 IDS = ("token_ids", "segment_ids", "padding_mask")  # of signatures of ids, int32 [B, L]
 OUTPUT_KINDS = ("encoder", "electra")  # outputs of a pre-trained checkpoint
+TARGETS = ("cpu", "any")  # `cpu`: short texts in the form that is fast on CPUs
 _SUFFIXES = (".keras", ".onnx", ".pb", ".tflite")
 _PATTERN_CHARACTERS = "[]*\\"
 _WORDS = 16  # in a response, for each position of a request

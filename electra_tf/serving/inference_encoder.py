@@ -19,7 +19,7 @@ import tensorflow as tf
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.layer_ops import gelu
 from electra_tf.model.transformer import Block
-from electra_tf.serving.export_options import IDS
+from electra_tf.serving.export_options import IDS, TARGETS
 
 _MASKED = -10000.0  # added to the scores of keys that are padding, as in BERT
 CHUNK_POSITIONS = 1024
@@ -104,8 +104,9 @@ class InferenceEncoder(tf.Module):
     can share them. The weights of the layers are copied.
     """
 
-    def __init__(self, encoder: TransformerEncoder):
+    def __init__(self, encoder: TransformerEncoder, target: str = TARGETS[0]):
         super().__init__()
+        self.target = target
         tables, project = encoder.embeddings, encoder.embeddings_project
         self._words_VE = tables.word_embeddings.value
         self._segments = tables.segment_embeddings.value
@@ -260,11 +261,14 @@ def chunked(function: Callable[[IdTensors], Any]) -> Callable[[IdTensors], Any]:
 def chunked_encoder(encoder: InferenceEncoder) -> Callable[..., tf.Tensor]:
     """Return a function that calls an encoder for chunks of rows.
 
-    Inputs of up to `MAX_COLUMNS` positions are computed as columns, others as rows.
+    For the target `cpu`, inputs of up to `MAX_COLUMNS` positions are computed as
+    columns, others as rows; for `any`, all as rows.
     """
     in_chunks = chunked(lambda inputs: encoder(**inputs))
 
     def encode(**inputs: tf.Tensor) -> tf.Tensor:
+        if encoder.target == "any":
+            return in_chunks(inputs)
         return tf.cond(
             tf.size(inputs[IDS[0]]) <= MAX_COLUMNS,
             lambda: encoder(**inputs, layout=Columns),

@@ -11,7 +11,7 @@ from electra_tf.errors import InputError
 from electra_tf.interop.keras_networks import load_networks
 from electra_tf.model.electra import Discriminator, ElectraPair, MaskedLMPair
 from electra_tf.serving import text_graph
-from electra_tf.serving.export_options import LIMITS, RequestLimits
+from electra_tf.serving.export_options import LIMITS, TARGETS, RequestLimits
 from electra_tf.serving.inference_encoder import IdTensors, InferenceEncoder
 from electra_tf.serving.signatures import (
     ExportSpec,
@@ -197,6 +197,7 @@ def top_proposals(
 def pretrained_export(
     source: Source,
     output_kind: str,
+    target: str = TARGETS[0],
     max_length: int | None = None,
     limits: RequestLimits = LIMITS,
 ) -> ExportSpec:
@@ -212,17 +213,17 @@ def pretrained_export(
     encoding = _Encoding(pretrained, max_length, limits)
     if output_kind == "encoder":
         encoder = pretrained.build_encoder()
-        served = [_HiddenStates(encoder, InferenceEncoder(encoder), encoding)]
+        served = [_HiddenStates(encoder, InferenceEncoder(encoder, target), encoding)]
         return _export_spec(output_kind, served, encoding)
     if config.objective.towers == 2:
         raise InputError(
             f"{source.path!r} of objective.name={config.objective.name} has scores "
             "that are energies and not probabilities; pass --output_kind=encoder"
         )
-    return _export_spec(output_kind, _served(source, encoding), encoding)
+    return _export_spec(output_kind, _served(source, target, encoding), encoding)
 
 
-def _served(source: Source, encoding: _Encoding) -> list[ServedModel]:
+def _served(source: Source, target: str, encoding: _Encoding) -> list[ServedModel]:
     """Return the heads of a source, that of its discriminator first."""
     try:
         model = load_networks(source.run)
@@ -241,7 +242,7 @@ def _served(source: Source, encoding: _Encoding) -> list[ServedModel]:
         if owner:
             encoder = owner.encoder
             if id(encoder) not in networks:  # the same of both models if all is shared
-                networks[id(encoder)] = InferenceEncoder(encoder)
+                networks[id(encoder)] = InferenceEncoder(encoder, target)
             served.append(served_class(owner, networks[id(encoder)], encoding))
     return served
 

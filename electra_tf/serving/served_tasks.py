@@ -11,7 +11,7 @@ import tensorflow as tf
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.serving.export_options import LIMITS, RequestLimits
+from electra_tf.serving.export_options import LIMITS, TARGETS, RequestLimits
 from electra_tf.serving.inference_encoder import IdTensors, InferenceEncoder, chunked
 from electra_tf.serving.signatures import (
     PROBE_TEXTS,
@@ -34,8 +34,8 @@ from electra_tf.text.graph_tokenizer import substrings
 class _Task(ServedModel):
     """Head of a fine-tuned model. Subclasses turn strings into rows of ids."""
 
-    def __init__(self, model: Any, limits: RequestLimits):
-        network = InferenceEncoder(model.encoder)
+    def __init__(self, model: Any, target: str, limits: RequestLimits):
+        network = InferenceEncoder(model.encoder, target)
         super().__init__(network, model.shape, limits)
         self.model, self.data = model, model.settings.data
         self.inputs = model.served_inputs
@@ -69,8 +69,8 @@ class _Task(ServedModel):
 class _Texts(_Task):
     """Outputs for each text or pair of texts, or for several of each item."""
 
-    def __init__(self, model: Any, limits: RequestLimits):
-        super().__init__(model, limits)
+    def __init__(self, model: Any, target: str, limits: RequestLimits):
+        super().__init__(model, target, limits)
         self._pack = GraphInputs(model.tokenizer, self.data.max_length, limits)
         self.module.inputs = self._pack
 
@@ -126,8 +126,8 @@ class _Texts(_Task):
 class _Words(_Task):
     """Labels of the words of a text, and its entities."""
 
-    def __init__(self, model: Any, limits: RequestLimits):
-        super().__init__(model, limits)
+    def __init__(self, model: Any, target: str, limits: RequestLimits):
+        super().__init__(model, target, limits)
         self.module.words = self._words = GraphWords(
             model.tokenizer, self.data.max_length, self.data.tagging_segment, limits
         )
@@ -189,8 +189,8 @@ def _padded(rows: Sequence[Sequence[Any]], padding: Any) -> np.ndarray:
 class _Windows(_Task):
     """Answers to questions, extracted from contexts."""
 
-    def __init__(self, model: Any, limits: RequestLimits):
-        super().__init__(model, limits)
+    def __init__(self, model: Any, target: str, limits: RequestLimits):
+        super().__init__(model, target, limits)
         self._windows = GraphWindows(model.tokenizer, self.data, limits)
         self.module.windows = self._windows
         self.compute = chunked(self.outputs)
@@ -227,6 +227,7 @@ _FORMS = {"texts": _Texts, "words": _Words, "windows": _Windows}
 
 def task_export(
     model: Any,
+    target: str = TARGETS[0],
     limits: RequestLimits = LIMITS,
     columns: DataConfig | None = None,
 ) -> ExportSpec:
@@ -237,7 +238,7 @@ def task_export(
     """
     if not model.kind:
         raise InputError(f"a {type(model).__name__} has no kind, so it has no export")
-    served = _FORMS[model.input_form](to_float32(model), limits)
+    served = _FORMS[model.input_form](to_float32(model), target, limits)
     metadata = limits.metadata(served.data.max_length) | model.served_metadata()
     texts, constants = served.texts(), {}
     if by_input := model.served_columns(columns or served.data):

@@ -22,6 +22,8 @@ def inputs(rows, length=3):
 class FakeEncoder:
     """Encoder whose vectors are its inputs, and the chunk's rows: -1 in columns."""
 
+    target = "cpu"
+
     def __call__(self, token_ids, segment_ids, padding_mask, layout=Rows):
         rows = -1 if layout is Columns else tf.shape(token_ids)[0]
         rows = tf.fill(tf.shape(token_ids), rows)

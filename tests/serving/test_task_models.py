@@ -204,3 +204,13 @@ def test_metadata():
     assert exported("regressor").metadata["high"] == 5
     assert exported("answerer").metadata["null_threshold"] == 0.0
     assert exported("tagger").metadata["labels"] == ["B-X", "I-X", "O"]
+
+
+def test_target_any_has_the_same_outputs_in_one_form():
+    on_cpu, on_any = exported("tagger"), task_export(model("tagger"), "any")
+    assert_equals_keras(on_any)
+    in_both, in_one = (
+        [of for _, of in graph_operations(spec.tokens["tokens"].function)].count("Erf")
+        for spec in (on_cpu, on_any)
+    )
+    assert in_both == 2 * in_one > 0
