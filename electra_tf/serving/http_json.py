@@ -10,7 +10,7 @@ does.
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,17 +60,9 @@ def decode(body: bytes, inputs_of: Mapping[str, Specs], columns: Columns) -> Cal
         if not (isinstance(rows, list) and rows):
             text = "'instances' must be a list of one or more values"
             raise HTTPBadRequest(text=text)
-        values, names = _from_rows(rows, specs, columns if by_name else {})
+        arrays = _from_rows(rows, specs, columns if by_name else {})
     else:
-        values, names = _from_columns(request["inputs"], specs)
-    arrays = {}
-    for key, spec in specs.items():
-        try:
-            arrays[key] = _array(values[key], spec)
-        except _InvalidValueError as error:
-            place = _place(by_rows, names.get(key, ()), error.numbers)
-            text = f"{place} must be {error.kind}. Received: {_shown(error.value)}"
-            raise HTTPBadRequest(text=text) from error
+        arrays = _from_columns(request["inputs"], specs)
     return Call(name, arrays, by_rows, by_name)
 
 
@@ -131,25 +123,16 @@ def _choice(row: dict[str, Any], choices: Sequence[str]) -> dict[str, Any]:
 
 # Requests.
 
-_Values = tuple[Mapping[str, Any], Columns]
-"""Values of each input for all rows, and the keys that it has in the request; none: the
-request has values in place of objects."""
 
-
-class _InvalidValueError(ValueError):
-    """A value of another type, with the numbers of its row and of its place in it."""
-
-    def __init__(self, value: Any, kind: str, *numbers: int):
-        super().__init__(kind)
-        self.value, self.kind, self.numbers = value, kind, numbers
-
-
-def _from_rows(rows: Sequence[Any], specs: Specs, columns: Columns) -> _Values:
-    first = rows[0]
-    if _is_value(first, specs):
-        return dict.fromkeys(specs, rows), {}
+def _from_rows(
+    rows: Sequence[Any], specs: Specs, columns: Columns
+) -> dict[str, np.ndarray]:
+    """Return the inputs of rows: values, or objects of inputs or of columns."""
+    if _is_value(rows[0], specs):
+        [(key, spec)] = specs.items()
+        return {key: _array(rows, spec.dtype, spec.shape.rank, "instances")}
     named = {name for names in columns.values() for name in names}
-    keys = first.keys() if isinstance(first, dict) else set()
+    keys = rows[0].keys() if isinstance(rows[0], dict) else set()
     if not named or keys == specs.keys() or not keys <= named | specs.keys():
         columns = {key: [key] for key in specs}
     wanted = {name for names in columns.values() for name in names}
@@ -161,22 +144,35 @@ def _from_rows(rows: Sequence[Any], specs: Specs, columns: Columns) -> _Values:
                 f"object: {_shown(row)} keys must be equal to: "
                 f"{' or '.join(filter(None, lists))}"
             )
-    values = {
-        key: [_cell(row, columns[key], spec) for row in rows]
-        for key, spec in specs.items()
-    }
-    return values, columns
+    arrays = {}
+    for key, spec in specs.items():
+        names = columns[key]
+        rank = spec.shape.rank if len(names) == 1 else 1
+        of_names = [
+            _array([row[n] for row in rows], spec.dtype, rank, "instances", f".{n}")
+            for n in names
+        ]
+        if not names:
+            arrays[key] = np.full(len(rows), b"", object)
+        else:
+            arrays[key] = of_names[0] if len(names) == 1 else np.stack(of_names, 1)
+    return arrays
 
 
-def _from_columns(inputs: Any, specs: Specs) -> _Values:
+def _from_columns(inputs: Any, specs: Specs) -> dict[str, np.ndarray]:
+    """Return the inputs of an object of lists, or of the list of the only input."""
     if _is_value(inputs, specs):
-        return dict.fromkeys(specs, inputs), {}
+        [(key, spec)] = specs.items()
+        return {key: _array(inputs, spec.dtype, spec.shape.rank, "inputs")}
     if not isinstance(inputs, dict) or inputs.keys() != specs.keys():
         raise HTTPBadRequest(
             text=f"'inputs' must be an object with the keys {','.join(specs)}. "
             f"Received: {_shown(inputs)}"
         )
-    return inputs, {key: [key] for key in specs}
+    return {
+        key: _array(inputs[key], spec.dtype, spec.shape.rank, f"inputs.{key}")
+        for key, spec in specs.items()
+    }
 
 
 def _is_value(value: Any, specs: Specs) -> bool:
@@ -184,79 +180,68 @@ def _is_value(value: Any, specs: Specs) -> bool:
     return len(specs) == 1 and (not isinstance(value, dict) or [*value] == ["b64"])
 
 
-def _cell(row: Mapping[str, Any], names: Sequence[str], spec: tf.TensorSpec) -> Any:
-    """Return the value of an input: of one column, of several, or "" of none."""
-    if len(names) == 1:
-        return row[names[0]]
-    return [row[name] for name in names] if spec.shape.rank == 2 else ""
+def _array(
+    values: Any, dtype: tf.DType, rank: int, before: str, after: str = ""
+) -> np.ndarray:
+    """Return strings or integers, or lists of them, as an array.
 
-
-def _place(by_rows: bool, names: Sequence[str], numbers: Sequence[int]) -> str:
-    """Return the place of a value in the request, such as `instances[1].text`."""
-    if len(names) > 1 and len(numbers) > 1:  # a column for each value of a list
-        names, numbers = [names[numbers[1]]], numbers[:1]
-    brackets, keys = [f"[{n}]" for n in numbers], [f".{','.join(names)}"] * bool(names)
-    if by_rows:
-        return "".join(["instances", *brackets[:1], *keys, *brackets[1:]])
-    return "".join(["inputs", *keys, *brackets])
-
-
-def _array(values: Any, spec: tf.TensorSpec) -> np.ndarray:
-    """Return the values of all rows: strings or integers, or lists of them."""
+    A value has the place `BEFORE[NUMBER]AFTER` in the request.
+    """
     if not isinstance(values, list):
-        raise _InvalidValueError(values, "a list with a value for each row")
-    parse = _bytes if spec.dtype == tf.string else _integer(spec.dtype)
-    leaves, shape = values, [len(values)]
-    if spec.shape.rank == 2:
-        shape.append(_common_length(values))
-        rows = [_parsed(parse, row, number) for number, row in enumerate(values)]
-        leaves = [leaf for row in rows for leaf in row]
-    else:
-        leaves = _parsed(parse, values)
-    return np.array(leaves, spec.dtype.as_numpy_dtype).reshape(shape)
-
-
-def _common_length(rows: Sequence[Any]) -> int:
-    for number, row in enumerate(rows):
-        if not isinstance(row, list):
-            raise _InvalidValueError(row, "a list", number)
-        if len(row) != len(rows[0]):
-            kind = f"a list of the size of the first, {len(rows[0])}"
-            raise _InvalidValueError(row, kind, number)
-    return len(rows[0]) if rows else 0
-
-
-def _parsed(parse: Callable, values: Sequence[Any], *numbers: int) -> list[Any]:
+        raise _invalid(before, values, "a list with a value for each row")
+    if rank == 1:
+        return np.array(_leaves(values, dtype, before, after), dtype.as_numpy_dtype)
     leaves = []
-    for number, value in enumerate(values):
-        try:
-            leaves.append(parse(value))
-        except _InvalidValueError as error:
-            error.numbers = (*numbers, number)
-            raise
+    for number, row in enumerate(values):
+        place = f"{before}[{number}]{after}"
+        if not isinstance(row, list):
+            raise _invalid(place, row, "a list")
+        if len(row) != len(values[0]):
+            size = f"a list of the size of the first, {len(values[0])}"
+            raise _invalid(place, row, size)
+        leaves += _leaves(row, dtype, place)
+    shape = len(values), len(values[0]) if values else 0
+    return np.array(leaves, dtype.as_numpy_dtype).reshape(shape)
+
+
+def _leaves(
+    values: Sequence[Any], dtype: tf.DType, before: str, after: str = ""
+) -> list[bytes | int]:
+    """Return values as bytes or as integers of a type."""
+    if dtype == tf.string:
+        kind, leaves = "a string", list(map(_bytes, values))
+    else:
+        kind, (low, high) = f"an integer of the type {dtype.name}", dtype.limits
+        leaves = [v if type(v) is int and low <= v <= high else None for v in values]
+    if None in leaves:
+        number = leaves.index(None)
+        value = values[number]
+        if dtype == tf.string and (isinstance(value, str) or _is_base64(value)):
+            kind = "a string of Unicode or base64"
+        raise _invalid(f"{before}[{number}]{after}", value, kind)
     return leaves
 
 
-def _integer(dtype: tf.DType) -> Callable[[Any], int]:
-    low, high = dtype.min, dtype.max
-
-    def parse(value: Any) -> int:
-        if type(value) is not int or not low <= value <= high:
-            raise _InvalidValueError(value, f"an integer of the type {dtype.name}")
-        return value
-
-    return parse
-
-
-def _bytes(value: Any) -> bytes:
+def _bytes(value: Any) -> bytes | None:
+    """Return a string, or one of base64, as bytes; None: it is neither."""
     try:
         if isinstance(value, str):
             return value.encode()
-        if isinstance(value, dict) and isinstance(value.get("b64"), str):
+        if _is_base64(value):
             return base64.b64decode(value["b64"], validate=True)
-    except ValueError as error:  # half of a surrogate pair, or other characters
-        raise _InvalidValueError(value, "a string of Unicode or base64") from error
-    raise _InvalidValueError(value, "a string")
+    except ValueError:  # half of a surrogate pair, or other characters
+        pass
+    return None
+
+
+def _is_base64(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("b64"), str)
+
+
+def _invalid(place: str, value: Any, kind: str) -> HTTPBadRequest:
+    """Return an error for a value of another type."""
+    text = f"{place} must be {kind}. Received: {_shown(value)}"
+    return HTTPBadRequest(text=text)
 
 
 def _shown(value: Any) -> str:
