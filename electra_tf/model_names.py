@@ -6,9 +6,30 @@ import os
 
 from electra_tf.config import loader
 from electra_tf.errors import InputError
+from electra_tf.interop import formats
 from electra_tf.interop.hub import is_hub_id
+from electra_tf.interop.huggingface_config import CONFIG
+from electra_tf.interop.task_heads import MODEL
+from electra_tf.interop.tensor_files import WEIGHTS, find_weights
 from electra_tf.preset_files import preset_folder, preset_names
 from electra_tf.storage.objects import is_url
+
+_EXPORTED = "is a SavedModel; name the --output of finetune that it was exported from"
+# Globs by which a path without a model is known, and what it is.
+_DEFECTS = {
+    "{}.index": "is a TensorFlow checkpoint of another model",
+    "{}.data-*": "lacks its .index file",
+    "{}/trial_1": f"has no {MODEL} yet; run the same finetune command again until a "
+    "trial is finished",
+    "{}/saved_model.pb": _EXPORTED,
+    "{}/*/saved_model.pb": _EXPORTED,
+    f"{{}}/*_Transformer/{CONFIG}": "has its encoder in {folder}; pass that",
+    "{}/model-*-of-*.safetensors": "has {count} shards of weights without their index, "
+    "model.safetensors.index.json; copy it beside them",
+    "{}/pytorch_model-*-of-*.bin": "has {count} shards of weights without their index, "
+    "pytorch_model.bin.index.json; copy it beside them",
+    f"{{}}/{CONFIG}": f"has {CONFIG} without weights, {' or '.join(WEIGHTS)}",
+}
 
 
 def check_exists(name: str | os.PathLike | None) -> None:
@@ -32,6 +53,26 @@ def no_model(name: str, state: str) -> InputError:
         "with model.safetensors or pytorch_model.bin), TensorFlow 1, KerasHub or Model "
         "Garden, a URL of one of these, or a config with a vocabulary"
     )
+
+
+def no_model_at(path: str) -> InputError:
+    """Return the error of a path that exists and is of no known format."""
+    if state := _known_defect(path):
+        return InputError(f"{path!r} {state}")
+    kind = "folder" if os.path.isdir(path) else "file"
+    return no_model(path, f"is a {kind} of another kind")
+
+
+def _known_defect(path: str) -> str:
+    """Return what a path without a known format is or lacks; empty: unknown."""
+    folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
+    if find_weights(folder) and not os.path.isfile(os.path.join(folder, CONFIG)):
+        return f"lacks the model's {CONFIG}"
+    for pattern, state in _DEFECTS.items():
+        if found := glob.glob(pattern.format(glob.escape(path))):
+            return state.format(count=len(found), folder=os.path.dirname(found[0]))
+    is_part = folder != path and formats.format_of(folder)
+    return f"is one file of {folder}; pass that" if is_part else ""
 
 
 def split_pair(name: str) -> list[str]:

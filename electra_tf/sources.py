@@ -7,7 +7,6 @@ Nothing else in the package asks what a model's path is: `open_source` returns a
 import contextlib
 import dataclasses
 import functools
-import glob
 import hashlib
 import os
 import sys
@@ -21,15 +20,12 @@ from electra_tf.config import loader
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import checkpoint, formats, hub, keras_file
-from electra_tf.interop.huggingface import CONFIG
 from electra_tf.interop.model import PretrainedModel
 from electra_tf.interop.remote import fetch_model
-from electra_tf.interop.task_heads import MODEL, HeadOptions, TaskHead
-from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
-from electra_tf.interop.tensor_files import find_weights
+from electra_tf.interop.task_heads import HeadOptions, TaskHead
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.transformer import weights_of_zeros
-from electra_tf.model_names import check_exists, is_config, no_model, split_pair
+from electra_tf.model_names import check_exists, is_config, no_model_at, split_pair
 from electra_tf.preset_files import preset_folder
 from electra_tf.storage.objects import is_url
 from electra_tf.text.checks import entry_warnings
@@ -45,22 +41,6 @@ from electra_tf.training.checkpoint import (
 
 Kind = Literal["checkpoint", "fine_tuned", "other_library", "config"]
 _NO_OPTIONS = HeadOptions()
-_EXPORTED = "is a SavedModel; name the --output of finetune that it was exported from"
-# Globs by which a path without a model is known, and what it is.
-_DEFECTS = {
-    "{}.index": "is a TensorFlow checkpoint of another model",
-    "{}.data-*": "lacks its .index file",
-    "{}/trial_1": f"has no {MODEL} yet; run the same finetune command again until a "
-    "trial is finished",
-    "{}/saved_model.pb": _EXPORTED,
-    "{}/*/saved_model.pb": _EXPORTED,
-    f"{{}}/*_Transformer/{CONFIG}": "has its encoder in {folder}; pass that",
-    "{}/model-*-of-*.safetensors": "has {count} shards of weights without their index, "
-    "model.safetensors.index.json; copy it beside them",
-    "{}/pytorch_model-*-of-*.bin": "has {count} shards of weights without their index, "
-    "pytorch_model.bin.index.json; copy it beside them",
-    f"{{}}/{CONFIG}": f"has {CONFIG} without weights, {' or '.join(LIBRARY_WEIGHTS)}",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,11 +221,7 @@ def open_source(
         return Source(kind, path, found, vocabulary, options, is_url(names[0]))
     if is_config(path):
         return Source("config", path, vocabulary=vocabulary)
-    unknown = parts[found.index(None)]
-    if state := _known_defect(unknown):
-        raise InputError(f"{unknown!r} {state}")
-    is_folder = os.path.isdir(unknown)
-    raise no_model(unknown, f"is a {'folder' if is_folder else 'file'} of another kind")
+    raise no_model_at(parts[found.index(None)])
 
 
 def open_pretrained(
@@ -279,18 +255,6 @@ def _local_path(name: str) -> str:
     if is_url(name):
         return fetch_model(name)
     return preset_folder(name) or hub.local_folder(name)
-
-
-def _known_defect(path: str) -> str:
-    """Return what a path without a known format lacks; empty: unknown."""
-    folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
-    if find_weights(folder) and not os.path.isfile(os.path.join(folder, CONFIG)):
-        return f"lacks the model's {CONFIG}"
-    for pattern, state in _DEFECTS.items():
-        if found := glob.glob(pattern.format(glob.escape(path))):
-            return state.format(count=len(found), folder=os.path.dirname(found[0]))
-    is_part = folder != path and formats.format_of(folder)
-    return f"is one file of {folder}; pass that" if is_part else ""
 
 
 def _sha256(weights: Mapping[str, np.ndarray]) -> str:
