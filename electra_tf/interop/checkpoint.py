@@ -85,7 +85,7 @@ def read(checkpoint: Checkpoint | str, _vocab: str | None = None) -> PretrainedM
             role, shape, weights, "electra_tf", checkpoint.path, prefixes
         )
         networks.append(network)
-        used |= network.names("electra_tf", prefixes)
+        used |= network.names_in("electra_tf", prefixes)
     left_out = {}
     for name in sorted(weights.keys() - used):
         start = next((s for s in _NOT_CONVERTED if name.startswith(s)), name)

@@ -164,7 +164,7 @@ def _read_network(
     network = Network.read(
         role, shape, tensors, "huggingface", folder, prefixes, head, activation
     )
-    used = network.names("huggingface", prefixes)
+    used = network.names_in("huggingface", prefixes)
     return network, _left_out(tensors, used, words, folder)
 
 

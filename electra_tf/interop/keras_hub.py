@@ -63,7 +63,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         "encoder", shape, tensors, "keras_hub", file, activation="gelu_tanh"
     )
     left_out = explain_left_out(
-        tensors.keys() - network.names("keras_hub"),
+        tensors.keys() - network.names_in("keras_hub"),
         {f"^{_pooler(network)}": "pooled_dense, which ELECTRA has not"},
         file,
     )

@@ -133,7 +133,7 @@ class Network:
             format, prefixes, self.shape.depth, self.has_projection, head
         )
 
-    def names(self, format: str, prefixes: Prefixes = NO_PREFIXES) -> set[str]:
+    def names_in(self, format: str, prefixes: Prefixes = NO_PREFIXES) -> set[str]:
         """Return a library's names of the weights."""
         return {theirs for _, _, theirs in self.rows(format, prefixes)}
 

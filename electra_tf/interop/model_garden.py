@@ -57,7 +57,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         *("encoder", shape, tensors, "model_garden", prefix, _PREFIXES),
         activation="gelu_tanh",
     )
-    used = network.names("model_garden", _PREFIXES)
+    used = network.names_in("model_garden", _PREFIXES)
     pooler = {f"^{_LAYER}{last}/": "pooler_transform, which ELECTRA has not"}
     left_out = explain_left_out(tensors.keys() - used, _NOT_READ | pooler, prefix)
     tokenizer = choose_tokenizer(vocab, os.path.dirname(prefix))

@@ -87,7 +87,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         shape = _shape(tensors, prefixes, prefix)
         network = Network.read(role, shape, tensors, "tf1", prefix, prefixes)
         networks.append(network)
-        used |= network.names("tf1", prefixes)
+        used |= network.names_in("tf1", prefixes)
     return PretrainedModel.of_networks(
         networks,
         choose_tokenizer(vocab, os.path.dirname(prefix)),

@@ -173,7 +173,7 @@ def _left_out(model: PretrainedModel, format: str) -> dict[str, str]:
     left_out = {
         f"the {network.role}'s head": f"{format} has no such head"
         for network in model.networks
-        if len(network.names(format)) < len(network.weights)
+        if len(network.names_in(format)) < len(network.weights)
     }
     stored = model.head.settings if model.head else {}
     low, high = stored.get("low", 0.0), stored.get("high", 1.0)
