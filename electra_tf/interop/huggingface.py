@@ -62,7 +62,7 @@ _NOT_READ = {
     r"classifier\.": "a head that predicts neither classes, one score, tags nor "
     "answers, or a part of one",
     r"sequence_summary\.": "the summary of a multiple-choice model",
-    r"qa_outputs\.": "a span head without two outputs",
+    "qa_outputs": "a span head without two outputs",
 }
 _SHARED, _SUMMARY = "classifier", "sequence_summary."
 _SPANS, _ENDS = "qa_outputs", (".weight", ".bias")
@@ -164,8 +164,13 @@ def _read_network(
     network = Network.read(
         role, shape, tensors, "huggingface", folder, prefixes, head, activation
     )
-    used = network.names_in("huggingface", prefixes)
-    return network, _left_out(tensors, used, words, folder)
+    if _TIED in tensors and not np.array_equal(tensors[_TIED], tensors[words]):
+        raise InputError(
+            f"{folder}: {_TIED} differs from the token table, which it is tied "
+            "to; tie the weights in transformers and save the model again"
+        )
+    surplus = tensors.keys() - network.names_in("huggingface", prefixes)
+    return network, explain_left_out(surplus, _NOT_READ, folder)
 
 
 def _modern(name: str) -> str:
@@ -181,7 +186,8 @@ def read_head(
     """Return the head of a fine-tuned model, if this package has the same network."""
     wholes = {end: tensors.get(_SPANS + end) for end in _ENDS}
     if all(whole is not None and whole.shape[:1] == (2,) for whole in wholes.values()):
-        for end, whole in wholes.items():  # transformers stacks start and end
+        for end in wholes:  # transformers stacks start and end
+            whole = tensors.pop(_SPANS + end)
             tensors |= {f"{_SPANS}[{n}]{end}": whole[n : n + 1] for n in range(2)}
     found = max(
         _possible_heads(config, tensors, encoder),
@@ -245,20 +251,6 @@ def _labels(config: Mapping[str, Any], count: int, folder: str) -> tuple[str, ..
             f'{{"0": NAME, ...}}, not {stored!r:.80}'
         )
     return tuple(labels)
-
-
-def _left_out(
-    tensors: Mapping[str, np.ndarray], used: set[str], words: str, folder: str
-) -> dict[str, str]:
-    if _TIED in tensors and not np.array_equal(tensors[_TIED], tensors[words]):
-        raise InputError(
-            f"{folder}: {_TIED} differs from the token table, which it is tied "
-            "to; tie the weights in transformers and save the model again"
-        )
-    if f"{_SPANS}[0]{_ENDS[0]}" in used:
-        used |= {_SPANS + end for end in _ENDS}
-    surplus = {n for n in tensors.keys() - used if not n.startswith(f"{_SPANS}[")}
-    return explain_left_out(surplus, _NOT_READ, folder)
 
 
 def write(model: PretrainedModel, path: str) -> None:
