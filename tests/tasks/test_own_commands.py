@@ -46,7 +46,7 @@ class ToneTask(LabelTask):
     models = (ToneClassifier,)
 
     def read(self, path, notify):
-        rows = table.read(path, ("text", "tone"), notify=notify)
+        rows = table.read(path, notify=notify)
         return Split(rows.texts("text"), rows.texts("tone"))
 
     def training_data(self, name, data, reading):
