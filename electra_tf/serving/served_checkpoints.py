@@ -1,7 +1,7 @@
 """Served functions of pre-trained checkpoints."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -148,10 +148,6 @@ class _FillMask(_Pretrained):
     def keras_head(self, ids: Request) -> Outputs:
         return self.head(self.model.encoder(**ids), ids)
 
-    def probes(self) -> Sequence[str]:
-        sentence = f"The {MASK} sat on the {MASK}."
-        return (sentence, MASK, "No mask.", f"巴黎是{MASK}国的首都")
-
     def pieces(self, text: str) -> str:
         return encode_masked(text, self._tokenizer)
 
@@ -213,18 +209,30 @@ def pretrained_export(
     encoding = _Encoding(pretrained, max_length, limits)
     if output_kind == "encoder":
         encoder = pretrained.build_encoder()
-        served = [_HiddenStates(encoder, InferenceEncoder(encoder, target), encoding)]
-        return _export_spec(output_kind, served, encoding)
-    if config.objective.towers == 2:
+        heads = [(_HiddenStates, encoder, encoder)]
+    elif config.objective.towers == 2:
         raise InputError(
             f"{source.path!r} of objective.name={config.objective.name} has scores "
             "that are energies and not probabilities; pass --output_kind=encoder"
         )
-    return _export_spec(output_kind, _served(source, target, encoding), encoding)
+    else:
+        heads = _heads(source)
+    networks: dict[int, InferenceEncoder] = {}
+    text, ids, module = {}, {}, tf.Module()
+    module.served = []
+    for served_class, model, encoder in heads:
+        if id(encoder) not in networks:  # the same of both models if all is shared
+            networks[id(encoder)] = InferenceEncoder(encoder, target)
+        one = served_class(model, networks[id(encoder)], encoding)
+        module.served.append(one.module)
+        text["masked_text" if text else "serving_default"] = one.text()
+        ids["masked_tokens" if ids else "tokens"] = one.tokens()
+    metadata = limits.metadata(max_length)
+    return ExportSpec(output_kind, module, text, ids, pretrained.tokenizer, metadata)
 
 
-def _served(source: Source, target: str, encoding: _Encoding) -> list[ServedModel]:
-    """Return the heads of a source, that of its discriminator first."""
+def _heads(source: Source) -> Iterator[tuple[type[ServedModel], Any, Any]]:
+    """Yield class, model and encoder of each head, that of the discriminator first."""
     try:
         model = load_networks(source.run)
     except InputError as error:
@@ -235,27 +243,7 @@ def _served(source: Source, target: str, encoding: _Encoding) -> list[ServedMode
     generator = model.generator if discriminator else model
     if isinstance(model, MaskedLMPair):
         generator = model.main
-    owners = {_ReplacedTokenDetection: discriminator, _FillMask: generator}
-    networks: dict[int, InferenceEncoder] = {}
-    served = []
-    for served_class, owner in owners.items():
-        if owner:
-            encoder = owner.encoder
-            if id(encoder) not in networks:  # the same of both models if all is shared
-                networks[id(encoder)] = InferenceEncoder(encoder, target)
-            served.append(served_class(owner, networks[id(encoder)], encoding))
-    return served
-
-
-def _export_spec(
-    kind: str, served: Sequence[ServedModel], encoding: _Encoding
-) -> ExportSpec:
-    """Return the signatures; those of the first have the default names."""
-    text, ids, module = {}, {}, tf.Module()
-    module.served = [one.module for one in served]
-    for one in served:
-        text["masked_text" if text else "serving_default"] = one.text()
-        ids["masked_tokens" if ids else "tokens"] = one.tokens()
-    metadata = encoding.limits.metadata(encoding.max_length)
-    tokenizer = encoding.pretrained.tokenizer
-    return ExportSpec(kind, module, text, ids, tokenizer, metadata)
+    if discriminator:
+        yield _ReplacedTokenDetection, discriminator, discriminator.encoder
+    if generator:
+        yield _FillMask, generator, generator.encoder

@@ -14,7 +14,6 @@ from electra_tf.model.layer_ops import LayerOps
 from electra_tf.serving.export_options import LIMITS, TARGETS, RequestLimits
 from electra_tf.serving.inference_encoder import IdTensors, InferenceEncoder, chunked
 from electra_tf.serving.signatures import (
-    PROBE_TEXTS,
     ExportSpec,
     Outputs,
     Request,
@@ -202,10 +201,6 @@ class _Windows(_Task):
         decoding, threshold = self.model.settings.model, self.model.null_threshold
         answers = graph_answers(self.compute(inputs), windows, decoding, threshold)
         return {**answers, "pieces_cut": windows.num_truncated_B}
-
-    def probes(self) -> Sequence[Any]:
-        question = "Where was the railroad completed?"
-        return [(question, text or "No text.") for text in reversed(PROBE_TEXTS)]
 
     def expected(self, rows: Sequence[Any]) -> Response:
         predictions = self.model.predict_nbest(rows)

@@ -6,7 +6,7 @@ They have limits, and requests with the outputs that they must have.
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,9 @@ class Signature:
     """Function that is served."""
 
     function: Any  # `tf.function` with a signature; returns tensors by name
-    cases: Callable[[], Iterable[tuple[Request, Response]]]
-    """Function that yields requests, each with all or some of Keras's outputs. The
-    first request has two rows, the last has none."""
+    case: Callable[..., tuple[Request, Response]]
+    """Function of rows, by default two, that returns them as a request, and all or some
+    of Keras's outputs for it."""
     unchunked: Any = None  # for ids: all rows at once, without strings or loops
 
 
@@ -68,11 +68,11 @@ def renamed(signature: Signature, names: Mapping[str, str]) -> Signature:
     def call(*inputs: tf.Tensor) -> Outputs:
         return signature.function(*inputs)
 
-    def cases() -> Iterator[tuple[Request, Response]]:
-        for request, response in signature.cases():
-            yield {names[key]: array for key, array in request.items()}, response
+    def case(*rows: Any) -> tuple[Request, Response]:
+        request, response = signature.case(*rows)
+        return {names[key]: array for key, array in request.items()}, response
 
-    return Signature(tf.function(call, input_signature=specs), cases)
+    return Signature(tf.function(call, input_signature=specs), case)
 
 
 def constant(name: str, texts: Sequence[str]) -> Signature:
@@ -81,8 +81,8 @@ def constant(name: str, texts: Sequence[str]) -> Signature:
     def call() -> Outputs:
         return {name: tf.constant(texts)}
 
-    cases = [({}, {name: encode_texts(texts)})]
-    return Signature(tf.function(call, input_signature=[]), lambda: cases)
+    case = {}, {name: encode_texts(texts)}
+    return Signature(tf.function(call, input_signature=[]), lambda: case)
 
 
 def encode_texts(texts: Sequence[Any], axes: int = 1) -> np.ndarray:
@@ -224,18 +224,11 @@ def _assert_small(
     ]  # fmt: skip
 
 
-PROBE_TEXTS = (
-    "A film to remember, and one I would see again tomorrow.",
-    "The service was slow; the soup cold, the waiter rude!",
-    "In 1869 the transcontinental railroad was completed at Promontory Summit, Utah.",
-    "Café crème à Zürich: ΟΔΥΣΣΕΥΣ, Ёлка, ﬁnancial ½ №5",
-    "这家酒店的服务非常好,房间也很干净。",
-    "un-be-liev-able 🙂🙃 e\u0301 \u200d \u00ad [MASK] [SEP] ##ing",
-    "tab\there, new\nline, nul\x00, no\u00a0break, wide\u3000space",
-    "",
-    " ".join(f"word{number} of a text that is far too long" for number in range(90)),
+EXAMPLES = (
+    "In 1869 the railroad was completed at Promontory Summit, [MASK].",
+    "Café crème à Zürich: 这家酒店 ΟΔΥΣΣΕΥΣ ½ 🙂",
 )
-"""Texts of many kinds, for validation and for warm-up requests."""
+"""Texts to compare the functions of an export with Keras."""
 
 
 class ServedModel(abc.ABC):
@@ -278,15 +271,16 @@ class ServedModel(abc.ABC):
         """Return the outputs for ids by name, from those of the head."""
         return outputs
 
-    def probes(self) -> Sequence[Any]:
-        """Return texts, or tuples of them, to validate the functions with."""
-        columns, others = [], (*PROBE_TEXTS[1:], PROBE_TEXTS[0])
-        for number, axes in enumerate(self.inputs.values()):
-            texts = (
-                PROBE_TEXTS if axes == 1 else [*zip(PROBE_TEXTS, others, strict=True)]
+    def examples_of_inputs(self) -> list[Any]:
+        """Return two rows of texts, or of tuples of them."""
+        rows = [
+            tuple(
+                texts[n % 2] if axes == 1 else texts
+                for n, axes in enumerate(self.inputs.values())
             )
-            columns.append(texts[::-1] if number % 2 else texts)
-        return columns[0] if len(columns) == 1 else [*zip(*columns, strict=True)]
+            for texts in (EXAMPLES, EXAMPLES[::-1])
+        ]
+        return [row[0] for row in rows] if len(self.inputs) == 1 else rows
 
     def request(self, rows: Sequence[Any]) -> Request:
         """Return texts, or tuples of the inputs, as a request."""
@@ -305,8 +299,8 @@ class ServedModel(abc.ABC):
     ) -> Signature:
         """Return a signature of strings, of `from_texts` and `expected` by default."""
         checked = text_signature(function or self.from_texts, self.inputs, self.limits)
-        cases = functools.partial(self._text_cases, expected or self.expected)
-        return Signature(checked, cases)
+        case = functools.partial(self._text_case, expected or self.expected)
+        return Signature(checked, case)
 
     def tokens(self) -> Signature:
         """Return the signature of ids."""
@@ -314,24 +308,21 @@ class ServedModel(abc.ABC):
             token_signature(call, self._shape, self.limits)
             for call in (lambda ids: self.named(self.compute(ids)), self._unchunked)
         )
-        return Signature(function, self._token_cases, unchunked)
+        return Signature(function, self._token_case, unchunked)
 
     def _unchunked(self, inputs: IdTensors) -> Outputs:
         outputs = self.named(self.head(self._network(**inputs), inputs)).items()
         return {name: array for name, array in outputs if array.dtype != tf.string}
 
-    def _text_cases(self, expected: Callable) -> Iterator[tuple[Request, Response]]:
-        probes = self.probes()
-        for rows in (probes[:2], probes):
-            yield self.request(rows), expected(rows)
-        yield {name: encode_texts([], axes) for name, axes in self.inputs.items()}, {}
+    def _text_case(
+        self, expected: Callable, rows: Sequence[Any] = ()
+    ) -> tuple[Request, Response]:
+        rows = rows or self.examples_of_inputs()
+        return self.request(rows), expected(rows)
 
-    def _token_cases(self) -> Iterator[tuple[Request, Response]]:
-        ids = self.ids(self.probes())
-        for rows in (2, len(ids[IDS[0]])):
-            request = {name: array[:rows] for name, array in ids.items()}
-            yield request, arrays(self.named(self.keras_head(request)))
-        yield {name: np.zeros([0, 0], np.int32) for name in IDS}, {}
+    def _token_case(self, rows: Sequence[Any] = ()) -> tuple[Request, Response]:
+        ids = self.ids(rows or self.examples_of_inputs())
+        return ids, arrays(self.named(self.keras_head(ids)))
 
 
 def arrays(outputs: Outputs) -> Response:
