@@ -179,7 +179,14 @@ class PretrainedModel:
         """Return the model of networks whose tables have the vocabulary's entries."""
         if tokenizer is not None:
             networks = [_with_spare_rows(n, tokenizer.vocabulary) for n in networks]
-        return cls(_ordered(networks, path), tokenizer, path, **more)
+        networks = sorted(networks, key=lambda network: network.role == "generator")
+        roles = [network.role for network in networks]
+        if len(networks) == 2 and roles != ["discriminator", "generator"]:
+            raise InputError(
+                f"{path} must be a discriminator and a generator, not "
+                f"{' and '.join(roles)}"
+            )
+        return cls(tuple(networks), tokenizer, path, **more)
 
     @classmethod
     def of_pair(
@@ -195,8 +202,8 @@ class PretrainedModel:
                 "generator; run `electra-tf convert` with --vocab=PATH of theirs, and "
                 "name its result"
             )
-        return cls(
-            _ordered([network for one in models for network in one.networks], path),
+        return cls.of_networks(
+            [network for one in models for network in one.networks],
             next(iter(tokenizers), None),
             path,
             step=models[0].step,
@@ -231,19 +238,17 @@ class PretrainedModel:
         return next(lines, None)
 
     @property
-    def notes(self) -> list[str]:
-        """Notes to print: the reader's, changes to the vocabulary or the tables."""
-        notes = list(self.source_notes)
-        if self.tokenizer is None:
-            return notes
-        vocabulary, shape = self.tokenizer.vocabulary, self.main.shape
-        if shape.spare_rows:
-            notes.append(
-                f"{shape.spare_rows:,} of {shape.vocabulary_size:,} rows of the token "
-                f"table have no entry in {vocabulary.source}: they are kept, and no "
-                "text has their ids"
-            )
-        return notes
+    def notes(self) -> tuple[str, ...]:
+        """Notes to print: the reader's, and one on rows without an entry."""
+        shape = self.main.shape
+        if self.tokenizer is None or not shape.spare_rows:
+            return self.source_notes
+        return (
+            *self.source_notes,
+            f"{shape.spare_rows:,} of {shape.vocabulary_size:,} rows of the token "
+            f"table have no entry in {self.tokenizer.vocabulary.source}: they are "
+            "kept, and no text has their ids",
+        )
 
     def folders(self, path: str) -> Iterator[tuple[Network, str]]:
         """Create and yield a folder for each network; a generator has its own."""
@@ -300,17 +305,6 @@ class PretrainedModel:
             for path, weight in first.without_head().weights.items()
         )
         return "all" if same else "embeddings"
-
-
-def _ordered(networks: Sequence[Network], path: str) -> tuple[Network, ...]:
-    """Return one network, or a discriminator and its generator in this order."""
-    networks = sorted(networks, key=lambda network: network.role == "generator")
-    roles = [network.role for network in networks]
-    if len(networks) == 2 and roles != ["discriminator", "generator"]:
-        raise InputError(
-            f"{path} must be a discriminator and a generator, not {' and '.join(roles)}"
-        )
-    return tuple(networks)
 
 
 def _with_spare_rows(network: Network, vocabulary: Vocabulary) -> Network:

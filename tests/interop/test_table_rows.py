@@ -4,6 +4,7 @@
 """
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -86,6 +87,14 @@ def test_a_conversion_back_restores_the_rows(format, ours, theirs, tmp_path, cap
     assert model.main.shape.spare_rows == SPARE
     expected = tiny.networks(ours).main.without_head().weights
     assert_equal_models(model.main.without_head().weights, expected)
+
+
+def test_a_generator_has_the_vocabulary_of_its_discriminator(theirs, tmp_path):
+    shutil.copytree(theirs, tmp_path / "pair")
+    (tmp_path / "pair" / "generator" / "vocab.txt").unlink()
+    halves = ",".join(str(tmp_path / "pair" / half) for half in HALVES)
+    for network in tiny.networks(halves).networks:
+        assert network.shape.spare_rows == SPARE
 
 
 def test_hugging_face_files_are_those_of_the_source(ours, theirs, tmp_path):
