@@ -63,8 +63,8 @@ def new_folder(path: Path, overwrite: bool = False) -> Iterator[str]:
     os.makedirs(partial)
     try:
         yield partial
-        sync(partial)
         if is_replaced := overwrite and os.path.isdir(path):
+            sync(partial)  # an error leaves the old folder
             os.rename(path, old)
         publish(partial, path)
         if is_replaced:

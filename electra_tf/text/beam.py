@@ -33,7 +33,7 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
 from electra_tf.text import builder, records
-from electra_tf.text.builder import EXACT, Chunk, Duplicate, read_chunks
+from electra_tf.text.builder import EXACT, Chunk, read_chunks
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.records import Manifest, Shard
@@ -300,14 +300,14 @@ def _hashes(chunk: Chunk) -> Iterator[tuple[bytes, tuple]]:
 
 
 def _repeats(element: tuple[bytes, Iterable[tuple]]) -> Iterator[tuple]:
-    """Yield (key of the chunk, (position, duplicate)) for all but the first place."""
+    """Yield (key of the chunk, (position, report)) for all but the first place."""
     _, places = element  # read twice, as a frequent text has many
     first = min(places)
     for place in places:
         if place != first:
             source, number, position, line, name = place
-            duplicate = Duplicate(name, line, first[4], first[3])
-            yield (source, number), (position, duplicate)
+            text = builder.duplicate_line(name, line, first[4], first[3])
+            yield (source, number), (position, text)
 
 
 def _drop(element: tuple[tuple, dict[str, Iterable]]) -> Iterator[Any]:
@@ -315,8 +315,8 @@ def _drop(element: tuple[tuple, dict[str, Iterable]]) -> Iterator[Any]:
     (chunk,) = values["chunks"]
     repeats = dict(values["repeats"])
     yield chunk.select(n not in repeats for n in range(len(chunk.documents)))
-    for position, duplicate in sorted(repeats.items()):
-        data = f"{duplicate.text}\n".encode("utf-8", "replace")
+    for position, text in sorted(repeats.items()):
+        data = f"{text}\n".encode("utf-8", "replace")
         yield _part(records.DUPLICATES, ((*key, position), data, 1))
     yield _note(_DUPLICATES, {EXACT: len(repeats)})
 

@@ -128,19 +128,15 @@ def first_chunks(patterns: Iterable[str], settings: CorpusConfig) -> list[Chunk]
         return next(group_chunks(read_chunks(reader)), [])
 
 
-class Duplicate(NamedTuple):
-    """A dropped document and the earlier one that stays."""
-
-    source: str
-    line: int
-    """Number of its first line or of its row."""
-    kept_source: str
-    kept_line: int
-
-    @property
-    def text(self) -> str:
-        """The duplicate as a line of JSON."""
-        return json.dumps(self._asdict(), ensure_ascii=False)
+def duplicate_line(source: str, line: int, kept_source: str, kept_line: int) -> str:
+    """Return a dropped document and the earlier one that stays as a line of JSON."""
+    places = {
+        "source": source,
+        "line": line,
+        "kept_source": kept_source,
+        "kept_line": kept_line,
+    }
+    return json.dumps(places, ensure_ascii=False)
 
 
 def digest(text: str) -> bytes:
@@ -376,8 +372,8 @@ def _drop_duplicates(
                 source, first_line = first = places.setdefault(key, place)
                 is_first.append(first is place)
                 if first is not place:
-                    dropped = Duplicate(chunk.name, line, sources[source], first_line)
-                    report.write(dropped.text, EXACT)
+                    kept_place = sources[source], first_line
+                    report.write(duplicate_line(chunk.name, line, *kept_place), EXACT)
             kept.append(chunk.select(is_first))
         yield kept
 

@@ -256,7 +256,7 @@ def records_output(
                 upload = _uploaded(ObjectFolder(output), is_shared)
                 yield stack.enter_context(upload)
                 return
-            with records_lock(f"{output}{PARTIAL}", exclusive=True):
+            with records_lock(os.path.realpath(output) + PARTIAL, exclusive=True):
                 pass  # else another process builds there
             stack.enter_context(records_lock(output, exclusive=True))
             folder = stack.enter_context(durable_files.new_folder(output, overwrite))
@@ -277,6 +277,7 @@ def _uploaded(target: ObjectFolder, is_shared: bool) -> Iterator[str]:
     records that are recognised as half-written.
     """
     building = target / BUILDING
+    building.clear()  # of a killed process
     with contextlib.ExitStack() as stack:
         stack.callback(building.clear)
         folder = building.url if is_shared else stack.enter_context(temporary_folder())
