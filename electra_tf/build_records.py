@@ -4,11 +4,15 @@ electra-tf build_records --input='corpus/*.txt' --vocab=vocab.txt \\
     --output=records
 """
 
+import functools
 import os
 import time
+from collections.abc import Callable
 
 from electra_tf import cli
+from electra_tf.errors import InputError
 from electra_tf.text import builder, checks, records
+from electra_tf.text.records import Manifest
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import local_vocabulary, open_tokenizer
 
@@ -20,7 +24,16 @@ FLAGS.strings(
     output="Required: the folder to write.",
 )
 FLAGS.counts(os.cpu_count(), workers="Worker processes.")
-cli.define_runner_flags(FLAGS)
+FLAGS.choice(
+    ["local", "beam"],
+    "local",
+    runner="`local`: processes of this machine. `beam`: a pipeline of Apache Beam, "
+    "on one or many machines (extra `beam`).",
+)
+FLAGS.strings(
+    beam_options="Options of Beam for --runner=beam, in quotes: "
+    "'--runner=FlinkRunner --flink_master=localhost:8081'."
+)
 FLAGS.switches(overwrite="Replace existing records.")
 _SETTINGS = cli.TEXT_SETTINGS | {
     "max_length": "records.max_length",
@@ -32,13 +45,30 @@ _SETTINGS = cli.TEXT_SETTINGS | {
 cli.define_config_flags(FLAGS, _SETTINGS)
 
 
+def _build_function() -> Callable[..., Manifest]:
+    """Return the function that builds records with the runner of the flags."""
+    is_beam = FLAGS.runner == "beam"
+    other = "workers" if is_beam else "beam_options"
+    if FLAGS[other].present:
+        needed = "local" if is_beam else "beam"
+        raise InputError(
+            f"--{other}={FLAGS[other].value} needs --runner={needed}, not "
+            f"{FLAGS.runner}"
+        )
+    if is_beam:
+        from electra_tf.text import beam  # needs an extra
+
+        options = {"options": FLAGS.beam_options or ""}
+        return functools.partial(beam.build, **options, overwrite=FLAGS.overwrite)
+    options = {"workers": FLAGS.workers}
+    return functools.partial(builder.build, **options, overwrite=FLAGS.overwrite)
+
+
 def main() -> None:
     """Build the records and print their statistics."""
     cli.require(FLAGS, "input", "vocab", "output")
     cli.check_replaced_folder(FLAGS, "output")
-    is_beam = cli.uses_beam(FLAGS, "workers")
-    if is_beam:
-        from electra_tf.text import beam  # needs an extra
+    build = _build_function()
     start = time.perf_counter()
     vocab = local_vocabulary(FLAGS.vocab)
     stored = open_tokenizer(vocab)
@@ -52,13 +82,7 @@ def main() -> None:
     settings, lines = builder.with_order(FLAGS.input, vocabulary, settings)
     for line in lines:
         print(line)
-    arguments = FLAGS.input, vocabulary, settings, FLAGS.output
-    if is_beam:
-        options = {"options": FLAGS.beam_options, "overwrite": FLAGS.overwrite}
-        manifest = beam.build(*arguments, **options)
-    else:
-        options = {"workers": FLAGS.workers, "overwrite": FLAGS.overwrite}
-        manifest = builder.build(*arguments, **options)
+    manifest = build(FLAGS.input, vocabulary, settings, FLAGS.output)
     seconds = time.perf_counter() - start
     print(
         f"{FLAGS.output}: {manifest.records:,} records of {manifest.max_length} "

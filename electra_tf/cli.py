@@ -152,31 +152,6 @@ def define_setting_flags(
             flag_values.define(_DEFINE[kind], default, {flag: text})
 
 
-def define_runner_flags(flag_values: Flags) -> None:
-    """Define flags for the processes or machines that read the text."""
-    flag_values.choice(
-        ["local", "beam"],
-        "local",
-        runner="`local`: processes of this machine. `beam`: a pipeline of Apache Beam, "
-        "on one or many machines (extra `beam`).",
-    )
-    text = "Options of Beam for --runner=beam, in quotes: '--runner=FlinkRunner "
-    text += "--flink_master=localhost:8081'."
-    flag_values.define(flags.DEFINE_string, "", {"beam_options": text})
-
-
-def uses_beam(flag_values: flags.FlagValues, *local_flags: str) -> bool:
-    """Return whether --runner=beam is set."""
-    is_beam = flag_values.runner == "beam"
-    for name in local_flags if is_beam else ["beam_options"]:
-        if flag_values[name].present:
-            raise InputError(
-                f"--{name}={flag_values[name].value} needs "
-                f"--runner={'local' if is_beam else 'beam'}, not {flag_values.runner}"
-            )
-    return is_beam
-
-
 def define_device_flags(flag_values: Flags) -> None:
     """Define flags for the devices."""
     names = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
