@@ -17,7 +17,6 @@ from electra_tf.runs.exporting import open_servable
 from electra_tf.serving.export_options import IDS
 from electra_tf.serving.http_servable import Servable, ServableSignature, servable_of
 from tests.conftest import ROOT, failure
-from tests.generated_texts import random_texts
 from tests.serving.exports import LABELS, exported, model, write_version
 
 pytest.importorskip("aiohttp", reason="needs the extra `http`")
@@ -456,20 +455,3 @@ def test_invalid_flags_get_an_error(here, export, tmp_path, monkeypatch):
     assert "pip install 'electra_tf[http]'" in failure(
         here("serve", f"--model={export}")
     )
-
-
-# ---- Entities.
-
-
-def test_offsets_of_entities_are_characters_of_the_text_that_was_sent():
-    texts = random_texts(60, seed=2)
-    with running(servable_of(exported("tagger"), "tagger")) as client:
-        _, answer = client.predict({"signature_name": "entities", "instances": texts})
-    entities = model("tagger").entities(texts)
-    assert sum(map(len, entities)) > 60
-    for text, row, found in zip(texts, answer["predictions"], entities, strict=True):
-        assert row["count"] == len(found)
-        for index, one in enumerate(found):
-            start, end = row["starts"][index], row["ends"][index]
-            assert text[start:end] == row["texts"][index] == one.text
-            assert (start, end, row["types"][index]) == (one.start, one.end, one.type)

@@ -61,16 +61,3 @@ def test_outputs_equal_the_keras_encoders(embedding, depth, layout):
         assert states_BLD.shape == (rows, length, 16)
         assert states_BLD.dtype == tf.float32
         np.testing.assert_allclose(states_BLD, expected, atol=1e-5)
-
-
-@in_both_layouts
-def test_graph_has_few_matmuls_and_variable_reads(layout):
-    # One matmul for query, key and value, and stacked weights.
-    inference = InferenceEncoder(small_encoder(depth=3))
-    function = graph(inference, layout).get_concrete_function()
-    operations = [node.op for node in function.graph.as_graph_def().node]
-    matmuls = [operations.count(name) for name in ("MatMul", "BatchMatMulV2")]
-    assert matmuls == [1 + 4 * 3, 2 * 3]
-    assert operations.count("ReadVariableOp") + operations.count("ResourceGather") == (
-        3 + 2 + 2 + 4 + 1 + 1
-    )

@@ -9,7 +9,6 @@ import tensorflow as tf
 from electra_tf.config.finetuning import TaskModelConfig
 from electra_tf.serving.spans_graph import GraphWindows, graph_answers
 from electra_tf.tasks.data.squad_json import Question
-from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.spans import decode_answers
 from electra_tf.tasks.windows import make_features
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -103,48 +102,3 @@ def test_answers_equal_those_of_decode_answers(tokenizer, encoded, joint, answer
             several += len(windows[n]) > 1
     assert empty > 10
     assert several > 60
-
-
-def make_signature(model):
-    """Return a signature: strings and a threshold to answers."""
-    windows = GraphWindows(model.tokenizer, model.settings.data)
-    texts, number = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.float64)
-
-    @tf.function(input_signature=[texts, texts, number])
-    def serve(question_B, context_B, threshold):
-        inputs, alignment = windows(question_B, context_B)
-        return graph_answers(model(inputs), alignment, model.settings.model, threshold)
-
-    return serve
-
-
-def compare(model, serve, rows):
-    """Compare answers with and without a threshold; return those without it."""
-    predictions = model.predict_nbest(rows)
-    threshold = float(np.median([p.null_odds for p in predictions])) + 1e-5
-    for limit in (np.inf, threshold):
-        found = serve(*columns(rows), limit)["answer"].numpy()
-        texts = [text.decode() for text in found]
-        assert texts == [p.answer_text(limit) for p in predictions]
-    assert 0 < texts.count("") < len(rows)
-    return [p.text for p in predictions]
-
-
-@pytest.fixture(scope="module", params=[(True, True), (False, False)])
-def served_model(request):
-    joint, answerable = request.param
-    settings = tiny.settings(
-        data_max_length=24, data_max_query_length=8, data_doc_stride=7,
-        model_start_n_top=5, model_joint_prediction=joint, model_answerable=answerable,
-        **tiny.NO_DROPOUT,
-    )  # fmt: skip
-    model = QuestionAnswerer(tiny.start(), None, settings)
-    return model, make_signature(model)
-
-
-def test_served_answers_equal_predictions(served_model):
-    model, serve = served_model
-    texts = compare(model, serve, pairs(40, seed=1))
-    assert len(set(texts)) > 20
-    empty = serve(tf.constant([], tf.string), tf.constant([], tf.string), 0.0)
-    assert all(array.shape == (0,) for array in empty.values())

@@ -182,14 +182,6 @@ def test_a_large_question_takes_little_memory():
     assert growth() < 700
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_no_matrix_of_rows_times_the_longest_text(kind):
-    # `tf.repeat`, which ragged operations call, makes one. Nothing limits its size.
-    for signature in exported(kind).text.values():
-        operations = graph_operations(signature.function)
-        assert not [name for name, _ in operations if "Repeat/" in name]
-
-
 def test_metadata():
     limits = {"rows": 4096, "bytes": 2**21, "positions": 2**16}
     expected = {"max_length": 32, "limits": limits, "labels": list(LABELS)}
