@@ -66,8 +66,7 @@ def main() -> None:
     version = os.path.join(FLAGS.output, str(FLAGS.version))
     check_new(version, "--version", "Pass a higher --version")
     with staged(FLAGS.output, _LAST) as output:
-        options = FLAGS.version, FLAGS.signatures, FLAGS.format
-        folder = check_arguments(output, *options)
+        folder = check_arguments(output, FLAGS.version, FLAGS.signatures, FLAGS.format)
         limits = RequestLimits(FLAGS.max_rows, FLAGS.max_bytes, FLAGS.max_positions)
         with cli.starting_tensorflow():
             from electra_tf.runs.exporting import load_exportable

@@ -40,10 +40,14 @@ def load_exportable(
     max_length: int | None = None,
     limits: RequestLimits = LIMITS,
 ) -> ExportSpec:
-    """Load a trained model as functions to export."""
+    """Load a trained model as functions to export.
+
+    `output_kind` selects the outputs of an encoder, also of one with a head of a task
+    in the format of another library. Default: the head, or else hidden states.
+    """
     source = sources.open_source(path)
-    has_head = output_kind is None and source.fine_tuned is not None
-    if source.kind != "fine_tuned" and not has_head:
+    is_own = source.kind == "fine_tuned"
+    if not is_own and (output_kind or source.fine_tuned is None):
         kind = output_kind or OUTPUT_KINDS[0]
         return pretrained_export(source, kind, target, max_length, limits)
     for flag, value in (("--output_kind", output_kind), ("--max_length", max_length)):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ import tokenizers
 
 import electra_tf
 from electra_tf.errors import InputError
+from electra_tf.serving import export
 from electra_tf.serving.export import ASSETS_EXTRA, max_difference
-from electra_tf.serving.export_options import IDS, check_arguments
+from electra_tf.serving.export_options import FORMATS_OF_IDS, IDS, check_arguments
 from electra_tf.serving.formats import litert, onnx
 from tests.serving.exports import exported, model
 
@@ -173,3 +175,36 @@ def test_missing_extra(export_format, monkeypatch):
         InputError, match=rf"pip install 'electra_tf\[{export_format}\]'"
     ):
         check_arguments("out", 1, ("tokens",), export_format)
+
+
+def write(function, folder):
+    """Write a function of ids, as the module of a toy format does."""
+    path, module = os.path.join(folder, "toy"), tf.Module()
+    module.tracked = function.get_concrete_function().variables
+    tf.saved_model.save(module, path, function)
+    return [path]
+
+
+def load(path):
+    function = tf.saved_model.load(path).signatures["serving_default"]
+    tensors = {name: tf.int32 for name in IDS}
+
+    def run(request):
+        outputs = function(**{n: tf.constant(request[n], tensors[n]) for n in IDS})
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    return run
+
+
+def test_a_toy_format_is_a_module_and_a_line_of_the_registry(tmp_path, monkeypatch):
+    monkeypatch.setitem(FORMATS_OF_IDS, "toy", ("numpy",))
+    module = sys.modules[__name__]
+    monkeypatch.setitem(sys.modules, "electra_tf.serving.formats.toy", module)
+    lines = []
+    spec = exported("classifier")
+    export.export(spec, tmp_path / "1", "toy", log=lines.append)
+    assert any("toy: logits differs by" in line for line in lines)
+    assert (tmp_path / "1" / "toy" / "saved_model.pb").exists()
+    monkeypatch.setitem(FORMATS_OF_IDS, "toy", ("no_such_package",))
+    with pytest.raises(InputError, match=r"electra_tf\[toy\]"):
+        check_arguments(str(tmp_path), 2, ("tokens",), "toy")
