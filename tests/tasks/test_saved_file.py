@@ -127,7 +127,7 @@ def test_an_unchanged_file_is_loaded_and_can_be_trained(changed):
         (with_config(vocabulary=[1, 2]), "AttributeError"),
         (with_config(vocabulary=3), "AttributeError"),
         (with_config(settings=[]), "AttributeError"),
-        (with_config(tokenization=None), "AttributeError"),
+        (with_config(tokenization=None), "TypeError"),
         (updating(registered_name="electra_tf>Encoder"), "Encoder"),
     ],
 )
