@@ -29,13 +29,14 @@ if TYPE_CHECKING:  # pyarrow takes a third of a second
 TEXT = "text"
 """Column of texts that are no objects: lines, and strings of JSON."""
 MAX_ROW_SIZE = 64_000_000
-"""Characters of a line or of a row, at most; a row holds a whole document."""
+"""Bytes of a line or characters of a row, at most; a row holds a whole document."""
 RECORDS_REMEDY = (
     "write an object for each row, with pandas to_json(FILE, orient='records')"
 )
 _BATCH_SIZE = 1 << 20  # characters of a batch, but for its last row
 _BLOCK = 1 << 16  # characters
-_FEW_ROWS = 256  # of Parquet, as a row may be a whole book
+_MOST_ROWS = 10_000  # of a batch of Parquet
+_FEW_ROWS = 256  # of a batch; equal long texts of a page then take memory once
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _BETWEEN = re.compile(r"[\s,]*")
@@ -89,30 +90,44 @@ def _decoded(file: BinaryIO) -> Iterator[io.TextIOWrapper]:
 
 
 class Lines:
-    """Lines with their ends; one over `MAX_ROW_SIZE` is reported and is empty."""
+    """Lines with their ends, and surrogates for bytes that are not UTF-8.
+
+    A line over `MAX_ROW_SIZE` is reported, and empty.
+    """
 
     def __init__(self, source: Source):
         self._source = source
         self.size = 0
-        """Characters read; the user sets it back."""
+        """Bytes read; the user sets it back."""
+        self.is_bad = False
+        """Whether a line so far had invalid bytes."""
 
     def __iter__(self) -> Iterator[str]:
-        lines = read_lines(self._source, MAX_ROW_SIZE)
-        for number, line in enumerate(lines, 1):
-            if len(line) == MAX_ROW_SIZE and line[-1] != "\n":
-                detail = f"over {MAX_ROW_SIZE:,} characters; not read"
-                self._source.report(number, "long line", detail)
-                while len(line) == MAX_ROW_SIZE and line[-1] != "\n":
-                    line = next(lines, "")
-                line = "\n"
-            self.size += len(line)
-            yield line
+        readline = functools.partial(self._source.file.readline, MAX_ROW_SIZE)
+        try:
+            for number, line in enumerate(iter(readline, b""), 1):
+                size = len(line)
+                if size == MAX_ROW_SIZE and line[-1:] != b"\n":
+                    detail = f"over {MAX_ROW_SIZE:,} bytes; not read"
+                    self._source.report(number, "long line", detail)
+                    while len(line) == MAX_ROW_SIZE and line[-1:] != b"\n":
+                        line = readline()
+                    line = b"\n"
+                self.size += size
+                try:
+                    text = line.decode()
+                except UnicodeDecodeError:
+                    text = line.decode("utf-8", "surrogateescape")
+                    self.is_bad = True
+                yield text.removeprefix("\ufeff") if number == 1 else text
+        except BROKEN as error:
+            self._source.report_broken(error)
 
 
 def invalid_bytes(text: str) -> str:
     """Describe the first byte of a text that is not UTF-8; empty: there is none."""
     try:
-        text.isascii() or text.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         return f"byte 0x{ord(text[error.start]) - 0xDC00:02X}"
     return ""
@@ -134,8 +149,7 @@ def _delimited(source: Source) -> Iterator[Batch]:
             _refuse_quotes(source.path, batch)
         is_first, numbers, valid = False, range(number, number + len(batch)), batch
         columns, widths = list(zip(*batch, strict=False)), set(map(len, batch))
-        is_invalid = any(invalid_bytes("".join(column)) for column in columns)
-        if is_invalid or widths != {len(names)}:
+        if lines.is_bad or widths != {len(names)}:
             numbers, valid = _valid_rows(source, numbers, batch, len(names))
             columns = list(zip(*valid, strict=True))
         if valid:
@@ -427,27 +441,36 @@ def tfds_batches(rows: Iterable[dict[str, Any]]) -> Iterator[Batch]:
 def _parquet(source: Source) -> Iterator[Batch]:
     import pyarrow.parquet
 
-    read, number = pyarrow.parquet.ParquetFile, 0
+    number = 0
     try:
-        schema = read(source.file).schema_arrow
-        places = {name: n for n, name in enumerate(_distinct(schema.names))}
+        file = pyarrow.parquet.ParquetFile(source.file)
+        names = file.schema_arrow.names
+        places = {name: place for place, name in enumerate(_distinct(names))}
         places = {name: places[name] for name in source.choose(list(places))}
-        # Equal texts of a page take memory once.
-        texts = [f.name for f in schema if str(f.type) in ("string", "large_string")]
-        stored = list(dict.fromkeys(schema.names[place] for place in places.values()))
-        file = read(source.file, read_dictionary=texts)
-        for batch in file.iter_batches(_FEW_ROWS, columns=stored):
-            arrays = {
-                name: _column(batch, schema.names, place)
+        stored = list(dict.fromkeys(names[place] for place in places.values()))
+        if (count := _rows_of_batch(file.metadata)) < _FEW_ROWS:
+            schema = file.schema_arrow
+            texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
+            file = pyarrow.parquet.ParquetFile(source.file, read_dictionary=texts)
+        for batch in file.iter_batches(count, columns=stored):
+            values = {
+                name: _values(_column(batch, names, place), name)
                 for name, place in places.items()
             }
-            values = {name: _values(array, name) for name, array in arrays.items()}
             yield range(number + 1, number + 1 + len(batch)), values
             number += len(batch)
     # Arrow raises OSError for a page that cannot be decoded.
     except (pyarrow.ArrowException, OSError) as error:
         detail = f"{error}; the rows before it were read"
         source.report(number, "broken Parquet", detail)
+
+
+def _rows_of_batch(metadata: Any) -> int:
+    """Return the number of rows that take the size of a batch, as they are stored."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    size = sum(group.total_byte_size for group in groups)
+    count = _BATCH_SIZE * metadata.num_rows // max(1, size)
+    return min(max(1, count), _MOST_ROWS)
 
 
 def _column(

@@ -186,7 +186,7 @@ def test_long_fields_of_tables_are_read_and_the_limit_of_csv_stays(tmp_path):
 
 
 def test_a_broken_page_of_parquet_is_reported_with_its_file(tmp_path):
-    texts = [f"row {i} " + "x" * 500 for i in range(2000)]
+    texts = [f"row {i} " + "x" * 5000 for i in range(2000)]
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"text": texts}), path, row_group_size=500)
     data = bytearray(path.read_bytes())
