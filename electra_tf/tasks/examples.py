@@ -189,18 +189,23 @@ def training_dataset(
             yield examples.batch(rows, size)
 
     batches = len(prediction_batch_indices(examples.lengths, size))
-    return generated_dataset(next_epoch, examples.batch([0], size), batches)
+    return generated_dataset(next_epoch, examples.batch([0], size), batches, size)
 
 
 def generated_dataset(
-    next_pass: Callable[[], Iterator[Any]], batch: Any, count: int
+    next_pass: Callable[[], Iterator[Any]],
+    batch: Any,
+    count: int,
+    rows: int | None = None,
 ) -> tf.data.Dataset:
     """Return a data set of batches as one of them, made while others are trained on.
 
-    `count`: batches of a pass, or a constant of TensorFlow for an unknown number.
+    `count`: batches of a pass, or a constant of TensorFlow for an unknown number;
+    `rows`: those of every batch, None if they vary.
     """
     signature = tf.nest.map_structure(
-        lambda array: tf.TensorSpec([None] * array.ndim, array.dtype), batch
+        lambda array: tf.TensorSpec([rows, *[None] * (array.ndim - 1)], array.dtype),
+        batch,
     )
     dataset = tf.data.Dataset.from_generator(
         weak_function(next_pass), output_signature=signature
