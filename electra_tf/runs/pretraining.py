@@ -280,7 +280,7 @@ class Run:
             config.restart or 0,
         )
         for line in read_metrics(self.model_dir):
-            if line["kind"] == TRAIN:
+            if line.pop("kind") == TRAIN:
                 health.check(line["step"], line)
         return health
 
