@@ -310,11 +310,12 @@ def _check_is_no_input(
 
 
 def _named_files(flag_values: flags.FlagValues) -> Iterator[tuple[str, str]]:
-    """Yield the existing files and folders that flags name, with names of the flags."""
+    """Yield names of flags with the existing files, folders, and models in them."""
     for name in flag_values:
         for item in _items(flag_values[name]):
             for path in [item] if os.path.exists(item) else glob.glob(item):
                 yield name, path
+                yield name, os.path.join(path, "model.keras")
 
 
 def _items(flag: flags.Flag) -> list[str]:
@@ -393,6 +394,8 @@ def run(
         return
     signal.signal(signal.SIGTERM, _raise_terminated)
     warnings.formatwarning = _format_warning
+    # Where it is closed, `print` would write messages to standard output.
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     _escape_unencodable()
     try:
         with contextlib.ExitStack() as stack:
@@ -437,10 +440,10 @@ def _expand_paths(flag: flags.Flag, stack: contextlib.ExitStack) -> None:
     """Replace ~, - and pipes in the paths of a flag, as no shell does after `=`."""
     items = _items(flag)
     paths = [_expand_path(flag, item, stack) for item in items]
-    if paths != items:
+    if flag.name == "input" and paths == [_STDIN]:
+        flag.value = None  # of a single file: the default, line by line
+    elif paths != items:
         flag.value = paths if isinstance(flag.value, list) else ",".join(paths)
-        if flag.name == "input" and flag.value == _STDIN:
-            flag.value = None  # of a single file: the default, line by line
 
 
 def _expand_path(flag: flags.Flag, path: str, stack: contextlib.ExitStack) -> str:
@@ -451,6 +454,8 @@ def _expand_path(flag: flags.Flag, path: str, stack: contextlib.ExitStack) -> st
     if flag.name not in _DATA_FLAGS:
         return path
     path = _STDIN if path == "-" else path
+    if path == _STDIN and sys.stdin is None:
+        raise InputError(f"--{flag.name} must be a file, as standard input is closed")
     is_lines = path == _STDIN and not isinstance(flag.value, list)
     if (is_lines and flag.name == "input") or not durable_files.is_stream(path):
         return path

@@ -61,7 +61,7 @@ def test_missing_flags_are_listed_together():
 
 def output_flags(*arguments):
     values = cli.Flags()
-    values.strings(output="", report="", data="")
+    values.strings(output="", report="", data="", model="")
     values.lists(input="")
     values.switches(overwrite="")
     values(["command", *arguments])
@@ -98,7 +98,8 @@ def test_an_output_must_be_no_input(tmp_path):
     folder, link = tmp_path / "data", tmp_path / "link"
     folder.mkdir()
     table, other = folder / "table.csv", tmp_path / "other.csv"
-    for path in (table, other):
+    model = tmp_path / "model.keras"
+    for path in (table, other, model):
         path.write_text("text\na\n")
     link.symlink_to(table)
     for output, *inputs in (
@@ -107,6 +108,7 @@ def test_an_output_must_be_no_input(tmp_path):
         (link, f"--data={table}"),
         (table, f"--input={other},{folder}/*.csv"),
         (table, f"--report={table}"),
+        (model, f"--model={tmp_path}"),
     ):
         words = f"--output must be no input, but {inputs[0].split('=')[0]} "
         with pytest.raises(InputError, match=words):
@@ -134,7 +136,8 @@ def test_a_report_replaces_an_earlier_one_alone(tmp_path):
         check(f"--report={path}", flag="report")
 
 
-def test_paths_follow_the_conventions_of_the_shell(monkeypatch, tmp_path):
+@pytest.mark.parametrize("stdin", ["-", "/dev/stdin"])
+def test_paths_follow_the_conventions_of_the_shell(monkeypatch, tmp_path, stdin):
     monkeypatch.setenv("HOME", str(tmp_path))
     pipe, paths = tmp_path / "pipe", {}
     os.mkfifo(pipe)
@@ -150,7 +153,7 @@ def test_paths_follow_the_conventions_of_the_shell(monkeypatch, tmp_path):
     os.write(writer, b"piped\n")
     timer = threading.Timer(0.5, os.close, [writer])
     timer.start()
-    given = "--output=-", "--report=~/r.html", "--input=-", f"--data={pipe}"
+    given = "--output=-", "--report=~/r.html", f"--input={stdin}", f"--data={pipe}"
     given = *given, "--text=~", "--heldout=a,~/b"
     monkeypatch.setattr(sys, "argv", ["command", *given])
     cli.run(read_pipe, values, "usage")
@@ -158,6 +161,23 @@ def test_paths_follow_the_conventions_of_the_shell(monkeypatch, tmp_path):
     assert paths["report"] == f"{tmp_path}/r.html"
     assert (paths["text"], paths["heldout"]) == ("~", ["a", f"{tmp_path}/b"])
     assert not os.path.exists(paths["data"])  # the copy is temporary
+
+
+@pytest.mark.parametrize("kind", ["strings", "lists"])
+def test_a_closed_standard_input_is_named(monkeypatch, kind):
+    values = cli.Flags()
+    getattr(values, kind)(input="")
+    monkeypatch.setattr(sys, "argv", ["command", "--input=-"])
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SystemExit, match=r"--input .* standard input is closed"):
+        cli.run(lambda: None, values, "usage")
+
+
+def test_a_closed_standard_error_leaves_standard_output_clean(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["command"])
+    monkeypatch.setattr(sys, "stderr", None)
+    cli.run(lambda: cli.warn(["a warning"]), cli.Flags(), "usage")
+    assert capsys.readouterr().out == ""
 
 
 PRINT = """
