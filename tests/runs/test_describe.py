@@ -17,7 +17,7 @@ def lines(folder, experiment, load_weights=NO_WEIGHTS):
 
 
 def test_a_description_has_sizes_flops_epochs_time_and_memory(folder):
-    experiment = resolve(folder, "model.depth=1")
+    experiment = resolve(folder, "model.depth=1", "optimizer.warmup_steps=7")
     text = "\n".join(lines(folder, experiment, lambda pretrainer: "loaded: all"))
     steps, rows = experiment.config.training.steps, experiment.config.input.batch_size
     total = experiment.open(str(folder)).total
@@ -32,9 +32,12 @@ def test_a_description_has_sizes_flops_epochs_time_and_memory(folder):
         f"epochs over the records: {epochs}; the data has {total:,})",
         "loaded: all",
         "GiB of this process",
+        f"warm-up: 7 of {steps:,} steps",
     ):
         assert part in text
-    assert float(re.search(r"step: about (\S+) s,", text)[1]) > 0
+    seconds = float(re.search(r"step: about (\S+) s,", text)[1])
+    fitting = re.search(r"10 minutes: about ([\d,]+) steps", text)[1]
+    assert 0.9 < int(fitting.replace(",", "")) * seconds / 600 < 1.1
 
 
 def test_a_model_that_cannot_be_built_gets_sizes_and_flops_alone(folder, monkeypatch):
