@@ -30,6 +30,7 @@ def test_a_description_has_sizes_flops_epochs_time_and_memory(folder):
         "discriminator/encoder/embeddings: ",
         f"{experiment.step_flops:.4g} FLOPs per step",
         f"epochs over the records: {epochs}; the data has {total:,})",
+        f"warm-up: 7 of {steps:,} steps",
         "loaded: all",
         "GiB of this process",
         f"warm-up: 7 of {steps:,} steps",
@@ -62,4 +63,4 @@ def test_both_stages_of_a_run_are_measured(folder):
 
     text = "\n".join(lines(folder, experiment, load))
     assert stages == [0, experiment.config.restart]
-    assert "time to train: about " in text
+    assert "10 minutes: about " in text
