@@ -37,7 +37,6 @@ def describe(
         f"read {rows:,} rows; the data has {record_set.total:,})"
     )
     yield f"warm-up: {config.optimizer.warmup_steps:,} of {steps:,} steps"
-    yield f"warm-up: {config.optimizer.warmup_steps:,} of {steps:,} steps"
     yield from experiment.config_warnings()
     yield from precision_hints(config.training.precision)
     try:
@@ -67,7 +66,6 @@ def describe(
         yield f"memory: {memory / 2**30:.2f} GiB of {owner}"
     total = _format_duration(steps * seconds)
     yield f"time to train: about {total}, without start-up and evaluation"
-    yield f"10 minutes: about {float(f'{600 / seconds:.2g}'):,.0f} steps"
     yield f"10 minutes: about {float(f'{600 / seconds:.2g}'):,.0f} steps"
 
 

@@ -33,7 +33,6 @@ def test_a_description_has_sizes_flops_epochs_time_and_memory(folder):
         f"warm-up: 7 of {steps:,} steps",
         "loaded: all",
         "GiB of this process",
-        f"warm-up: 7 of {steps:,} steps",
     ):
         assert part in text
     seconds = float(re.search(r"step: about (\S+) s,", text)[1])
