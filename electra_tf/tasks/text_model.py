@@ -356,6 +356,17 @@ class TextModel(keras.Model, abc.ABC):
         with durable_files.unfinished(path, ".keras") as partial:
             super().save(partial, **options)
 
+    def save_weights(
+        self, filepath: str | os.PathLike, overwrite: bool = True, **options: Any
+    ) -> None:
+        """Save the weights as Keras does; an interruption leaves an earlier file."""
+        path, suffix = os.path.expanduser(os.fspath(filepath)), ".weights.h5"
+        if not path.endswith(suffix) or (os.path.exists(path) and not overwrite):
+            super().save_weights(path, overwrite, **options)
+            return
+        with durable_files.unfinished(path, suffix) as partial:
+            super().save_weights(partial, **options)
+
     def call(self, inputs: IdRows, training: bool | None = None) -> Any:
         """Compute float32 logits, in the structure of the task's head.
 

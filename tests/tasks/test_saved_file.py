@@ -3,6 +3,7 @@
 import functools
 import json
 import operator
+import pathlib
 import resource
 import zipfile
 
@@ -32,6 +33,21 @@ def test_an_interrupted_save_leaves_the_earlier_model(saved, tmp_path):
         model.save(path)
     assert path.read_bytes() == content
     assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]
+
+
+def test_interrupted_weights_leave_the_earlier_file(tmp_path, monkeypatch):
+    def interrupted(model, path, **_):
+        pathlib.Path(path).write_bytes(b"a part")
+        raise KeyboardInterrupt
+
+    path = tmp_path / "model.weights.h5"
+    path.write_bytes(b"earlier")
+    model = electra_tf.TextClassifier(tiny.start(), ["a", "b"], tiny.settings())
+    monkeypatch.setattr(keras.Model, "save_weights", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.save_weights(path)
+    assert path.read_bytes() == b"earlier"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def rewrite(path, folder, change=lambda config: config, weights=None, **more):
