@@ -62,9 +62,9 @@ def read_small_file(path: str | os.PathLike, limit: int) -> bytes:
 def read_safetensors(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Return the tensors of a file as views that take no memory of their own."""
     with report_damage(os.fspath(path), safetensors.SafetensorError):
-        with safetensors.safe_open(path, framework="numpy"):
-            pass  # checks that header and data fit together
-        with open(path, "rb") as file:
+        # `safe_open` checks that header and data fit together. It takes a file that may
+        # not be read for a missing one.
+        with open(path, "rb") as file, safetensors.safe_open(path, framework="numpy"):
             size = int.from_bytes(file.read(8), "little")
             if size > _MAX_BYTES:
                 raise ValueError(f"a header of {size:,} bytes")
