@@ -134,6 +134,7 @@ def test_notebooks_run(path, workspace, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    assert sources
     names = {}
     for source in sources:
         exec(compile(source, name_of(path), "exec"), names)

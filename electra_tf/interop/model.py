@@ -98,7 +98,7 @@ class Network:
 
     @property
     def has_projection(self) -> bool:
-        """Whether the embeddings are projected to the hidden states' width."""
+        """Whether a layer projects the embeddings to the width of the hidden states."""
         return self.shape.embedding != self.shape.width
 
     @property

@@ -1,9 +1,9 @@
 """Warn about two problems of a run, from its logged training metrics.
 
 A healthy run must get no warning. At first its discriminator predicts "original" for
-every token, because few are replaced, and its masked-LM loss is flat while the model
-knows only word frequencies, and at the end. So the rules wait for a share of training,
-and for several logs in a row.
+every token, because few are replaced. Its masked-LM loss is flat at first, when the
+model has learned only word frequencies, and again at the end. So the rules wait for a
+share of training, and for several logs in a row.
 """
 
 import collections

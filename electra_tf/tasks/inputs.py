@@ -40,7 +40,7 @@ class Inputs(NamedTuple):
 
     @property
     def pairs(self) -> bool | None:
-        """Whether texts are pairs; None: unknown."""
+        """Whether the texts are pairs; None if it is not known yet."""
         return getattr(self.x, "pairs", None)
 
     def as_batch(self) -> "Inputs":
@@ -312,7 +312,7 @@ def _encode_batches(model: Any, inputs: Inputs) -> Inputs:
     first = next(begun, None)
     if first is None:
         raise InputError("An empty data set cannot be used; check how it is made")
-    passes = [itertools.chain([first], begun)]  # the first one goes on: read once
+    passes = [itertools.chain([first], begun)]  # so that no element is read twice
 
     def next_pass() -> Iterator[Any]:
         for examples in passes.pop() if passes else batches_of_pass():

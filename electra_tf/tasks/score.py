@@ -57,5 +57,5 @@ class ScoredSplit:
 
     @property
     def degenerate(self) -> str | None:
-        """What is degenerate in predictions, such as a constant; None: nothing."""
+        """Description of degenerate predictions, such as a constant, or None."""
         return self.task.degenerate(self)

@@ -100,7 +100,7 @@ class Lines:
         self.size = 0
         """Bytes read; the user sets it back."""
         self.is_bad = False
-        """Whether a line so far had invalid bytes."""
+        """Whether a line that was read had invalid bytes."""
 
     def __iter__(self) -> Iterator[str]:
         readline = functools.partial(self._source.file.readline, MAX_ROW_SIZE)
