@@ -6,14 +6,13 @@ file itself, whatever sizes it declares.
 """
 
 import io
-import math
 import os
 import pickle
 import pickletools
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import IO, Any, ClassVar, NoReturn
 
 import ml_dtypes
 import numpy as np
@@ -40,95 +39,56 @@ LONG_BINGET GLOBAL STACK_GLOBAL REDUCE BUILD BINPERSID
 # The first object of a file that `torch.save` wrote before version 1.6.
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _MAX_PICKLE = 2**20  # bytes; a tensor takes about 200, an empty list 1, in memory 64
-_MAX_AXES = 32
 # A table and the output layer that is tied to it have two names for one storage.
 _NAMES_OF_A_STORAGE = 2
 
 
-class _ForbiddenError(Exception):
-    """A pickle asks for something that is not a tensor."""
+class _Array:
+    """A storage or a tensor. In a pickle nothing can iterate over it or change it."""
 
-
-class _Storage(NamedTuple):
-    """A flat array of `count` values that tensors are views of."""
-
-    dtype: np.dtype
-    key: str
-    count: int
-
-    @property
-    def size(self) -> int:
-        """Number of bytes."""
-        return self.count * self.dtype.itemsize
-
-
-class _Tensor(NamedTuple):
-    """A view of a storage; offset and strides count values."""
-
-    storage: _Storage
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """Number of bytes."""
-        return math.prod(self.shape) * self.storage.dtype.itemsize
-
-    def view(self, values: bytes) -> np.ndarray:
-        """Return an array of the storage's values; NumPy checks its bounds."""
-        dtype = self.storage.dtype
-        offset, *strides = (n * dtype.itemsize for n in (self.offset, *self.strides))
-        return np.ndarray(self.shape, dtype, values, offset, strides)
+    def __init__(self, values: np.ndarray):
+        self.values = values
 
 
 def read_torch_file(path: str) -> dict[str, np.ndarray]:
     """Read the state dict in a file of `torch.save`, of any version."""
-    try:
-        with report_damage(path):
-            read = _read_zip if zipfile.is_zipfile(path) else _read_legacy
-            tensors, values = read(path)
-            return {n: t.view(values[t.storage.key]) for n, t in tensors.items()}
-    except _ForbiddenError as error:
-        raise InputError(
-            f"{path!r} holds more than tensors: its pickle asks for {error}; nothing "
-            "of it was run; do not open this file with PyTorch, get the model as "
-            "safetensors"
-        ) from error
-
-
-class _Operations(dict):
-    """Functions by the number of an operation; another one is an error."""
-
-    def __missing__(self, number: int) -> NoReturn:
-        operation = pickletools.code2op.get(chr(number))
-        raise _ForbiddenError(
-            f"the operation {operation.name if operation else number}"
-        )
+    with report_damage(path):
+        return (_read_zip if zipfile.is_zipfile(path) else _read_legacy)(path)
 
 
 class _Unpickler(_PythonUnpickler):
-    """Builds dicts, lists, tuples, strings, numbers and `_Tensor` alone.
+    """Builds dicts, lists, tuples, strings, numbers and `_Array` alone.
 
     The base is the unpickler in Python, since the one in C allocates its memo up to the
     largest index, and goes on within an operation behind a frame that ends there.
     """
 
-    dispatch = _Operations(
-        (number, _PythonUnpickler.dispatch[number])
-        for number in (getattr(pickle, name)[0] for name in _OPERATIONS.split())
-    )
+    dispatch: ClassVar[dict[int, Callable]] = {
+        ord(op.code): (
+            _PythonUnpickler.dispatch[ord(op.code)]
+            if op.name in _OPERATIONS.split()
+            else lambda self, name=op.name: self.refuse(f"the operation {name}")
+        )
+        for op in pickletools.opcodes
+    }
 
-    def __init__(self, stream: io.BytesIO):
+    def __init__(self, stream: io.BytesIO, path: str):
         super().__init__(stream)
-        self.storages: dict[str, _Storage] = {}
+        self.storages: dict[str, _Array] = {}  # by key, without their values
+        self._path, self._size = path, os.path.getsize(path)
+        self._left = self._size  # bytes of the file that no storage has
+
+    def refuse(self, what: str) -> NoReturn:
+        raise InputError(
+            f"{self._path!r} holds more than tensors: its pickle asks for {what}; "
+            "nothing of it was run; do not open this file with PyTorch, get the model "
+            "as safetensors"
+        )
 
     def find_class(self, module: str, name: str) -> Any:
         found = _DTYPES.get(name) if module == "torch" else None
         found = found or _CONSTRUCTORS.get(f"{module}.{name}")
-        if found is None:
-            raise _ForbiddenError(f"{module}.{name}")
-        return found
+        return found or self.refuse(f"{module}.{name}")
 
     def load_build(self) -> None:
         """Ignore attributes of a parameter, and the metadata of a state dict."""
@@ -146,15 +106,37 @@ class _Unpickler(_PythonUnpickler):
     dispatch[pickle.SETITEM[0]] = load_setitem
     dispatch[pickle.SETITEMS[0]] = load_setitems
 
-    def persistent_load(self, pid: Any) -> _Storage:
+    def persistent_load(self, pid: Any) -> _Array:
+        """Return a storage, a flat array. All are not larger than the file."""
         _, dtype, key, _, count, *view = pid
         is_valid = isinstance(dtype, np.dtype) and isinstance(key, str)
         if not is_valid or not _are_sizes(count) or view not in ([], [None]):
             raise ValueError("a storage of another type, key or size")
-        storage = _Storage(dtype, key, count)
-        if self.storages.setdefault(key, storage) != storage:
+        if key not in self.storages:
+            self._left -= count * dtype.itemsize
+            if self._left < 0:
+                raise ValueError(f"storages of more than {self._size:,} bytes")
+            self.storages[key] = _Array(np.zeros(count, dtype))
+        values = self.storages[key].values
+        if (values.dtype, values.size) != (dtype, count):
             raise ValueError(f"two types or sizes of storage {key!r}")
-        return storage
+        return self.storages[key]
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Return the tensors of a state dict, or of the one in a trainer's checkpoint.
+
+        Views of a storage take no memory, but those who use them may copy them.
+        """
+        value = self.load()
+        inner = value.get("state_dict") if isinstance(value, dict) else None
+        value = inner if isinstance(inner, dict) else value
+        if not isinstance(value, dict) or not all(isinstance(n, str) for n in value):
+            raise TypeError(f"a {type(value).__name__}, not a dict of tensors")
+        found = {n: a.values for n, a in value.items() if isinstance(a, _Array)}
+        used = sum(tensor.nbytes for tensor in found.values())
+        if used > _NAMES_OF_A_STORAGE * self._size:
+            raise ValueError(f"tensors of {used:,} bytes in a file of {self._size:,}")
+        return found
 
 
 def _check_keys(keys: list[Any]) -> None:
@@ -164,15 +146,14 @@ def _check_keys(keys: list[Any]) -> None:
             raise TypeError(f"a {type(key).__name__} as a key")
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Array:
+    """Return a view of a storage, whose bounds NumPy checks."""
     are_tuples = isinstance(shape, tuple) and isinstance(strides, tuple)
-    if (
-        not (isinstance(storage, _Storage) and are_tuples)
-        or not _are_sizes(offset, *shape, *strides)
-        or not len(shape) == len(strides) <= _MAX_AXES
-    ):
-        raise ValueError("a tensor without storage, offset, shape and strides")
-    return _Tensor(storage, offset, shape, strides)
+    if not (are_tuples and _are_sizes(offset, *shape, *strides)):
+        raise ValueError("a tensor without offset, shape and strides")
+    values = storage.values
+    offset, *strides = (values.itemsize * number for number in (offset, *strides))
+    return _Array(np.ndarray(shape, values.dtype, values, offset, strides))
 
 
 def _are_sizes(*values: Any) -> bool:
@@ -181,78 +162,66 @@ def _are_sizes(*values: Any) -> bool:
 
 _CONSTRUCTORS: Mapping[str, Callable] = {
     "collections.OrderedDict": lambda: {},
-    "torch._utils._rebuild_parameter": lambda tensor, *_: _tensor(*tensor),
+    "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
 }
 
 
-def _read_zip(path: str) -> tuple[dict[str, _Tensor], dict[str, bytes]]:
-    """Return the tensors, and the values of their storages."""
+def _read_zip(path: str) -> dict[str, np.ndarray]:
+    """Read a pickle, and a file for each storage."""
     with zipfile.ZipFile(path) as archive:
         (pickled,) = (n for n in archive.namelist() if n.endswith("/data.pkl"))
         folder = pickled.removesuffix("data.pkl")
         order = f"{folder}byteorder"
         stored = order in archive.namelist()
-        if stored and _read_entry(archive, order, 16) != b"little":
+        if stored and archive.read(_stored(archive, order, 16)) != b"little":
             raise ValueError("values of the other byte order")
-        data = _read_entry(archive, pickled, _MAX_PICKLE)
-        tensors = _tensors(_Unpickler(io.BytesIO(data)).load())
-        used = {t.storage.key: t.storage for t in tensors.values()}
-        _check_sizes(tensors, used, path)
-        return tensors, {
-            key: _read_entry(archive, f"{folder}data/{key}", storage.size)
-            for key, storage in used.items()
-        }
+        data = archive.read(_stored(archive, pickled, _MAX_PICKLE))
+        unpickler = _Unpickler(io.BytesIO(data), path)
+        tensors = unpickler.tensors()
+        used = {id(tensor.base) for tensor in tensors.values()}
+        for key, storage in unpickler.storages.items():
+            if id(storage.values) in used:  # others are the optimizer's
+                entry = _stored(archive, f"{folder}data/{key}", storage.values.nbytes)
+                with archive.open(entry) as file:
+                    _fill(storage.values, file)
+        return tensors
 
 
-def _read_entry(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+def _stored(archive: zipfile.ZipFile, name: str, most: int) -> zipfile.ZipInfo:
+    """Return an entry of at most so many bytes, which must not be compressed."""
     entry = archive.getinfo(name)
     if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > most:
         sizes = f"{entry.file_size:,} bytes in {entry.compress_size:,}"
         raise ValueError(f"{name!r} of {sizes}, {most:,} uncompressed ones needed")
-    return archive.read(entry)
+    return entry
 
 
-def _read_legacy(path: str) -> tuple[dict[str, _Tensor], dict[str, bytes]]:
+def _read_legacy(path: str) -> dict[str, np.ndarray]:
     """Read five pickles, then the storages: a count of 8 bytes and the values each."""
     with open(path, "rb") as file:
-        pickles, values = io.BytesIO(file.read(_MAX_PICKLE)), {}
-        if _Unpickler(pickles).load() != _LEGACY_MAGIC:
+        pickles = io.BytesIO(file.read(_MAX_PICKLE))
+        if _Unpickler(pickles, path).load() != _LEGACY_MAGIC:
             raise ValueError("neither a zip archive nor a pickle of torch.save")
         for _ in ("protocol", "sizes of the machine's types"):
-            _Unpickler(pickles).load()
-        unpickler = _Unpickler(pickles)
-        tensors, declared = _tensors(unpickler.load()), unpickler.storages
-        _check_sizes(tensors, declared, path)
-        keys = _Unpickler(pickles).load()
+            _Unpickler(pickles, path).load()
+        unpickler = _Unpickler(pickles, path)
+        tensors, storages = unpickler.tensors(), unpickler.storages
+        keys = _Unpickler(pickles, path).load()
+        _check_keys(keys)
+        if {*keys} != storages.keys():
+            raise ValueError("other storages than those of the tensors")
         file.seek(pickles.tell())
         for key in keys:
-            storage = declared.pop(key)
+            values = storages[key].values
             (count,) = struct.unpack("<q", file.read(8))
-            if count != storage.count:
-                raise ValueError(f"storage {storage} of {count:,} values")
-            values[key] = file.read(storage.size)
-        return tensors, values
+            if count != values.size:
+                raise ValueError(f"storage {key!r} of {count:,} values")
+            _fill(values, file)
+        return tensors
 
 
-def _tensors(value: Any) -> dict[str, _Tensor]:
-    """Return the tensors of a state dict, or of the one in a trainer's checkpoint."""
-    inner = value.get("state_dict") if isinstance(value, dict) else None
-    value = inner if isinstance(inner, dict) else value
-    if not isinstance(value, dict) or not all(isinstance(n, str) for n in value):
-        raise TypeError(f"a {type(value).__name__}, not a dict of tensors")
-    return {name: t for name, t in value.items() if isinstance(t, _Tensor)}
-
-
-def _check_sizes(
-    tensors: Mapping[str, _Tensor], storages: Mapping[str, _Storage], path: str
-) -> None:
-    """Raise an error for sizes that the file cannot hold, before any is allocated."""
-    available = os.path.getsize(path)
-    stored, used = (
-        sum(one.size for one in values.values()) for values in (storages, tensors)
-    )
-    if stored > available or used > _NAMES_OF_A_STORAGE * available:
-        sizes = f"storages of {stored:,} bytes and tensors of {used:,}"
-        raise ValueError(f"{sizes} in a file of {available:,}")
+def _fill(values: np.ndarray, file: IO[bytes]) -> None:
+    if file.readinto(values.view(np.uint8)) != values.nbytes:
+        raise ValueError(f"fewer than {values.nbytes:,} bytes of a storage")
