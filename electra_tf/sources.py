@@ -20,9 +20,9 @@ from electra_tf.config import loader
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import checkpoint, formats, hub, keras_file
+from electra_tf.interop.heads import HeadOptions, TaskHead
 from electra_tf.interop.model import PretrainedModel
 from electra_tf.interop.remote import fetch_model
-from electra_tf.interop.task_heads import HeadOptions, TaskHead
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.model_names import check_exists, is_config, no_model_at, split_pair

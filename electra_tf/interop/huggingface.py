@@ -7,7 +7,7 @@ config.json files of google, hfl and others, which leave keys out.
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import huggingface_config
+from electra_tf.interop.heads import TASK_HEADS, TaskHead
 from electra_tf.interop.huggingface_config import CONFIG, OWN, SIZES
 from electra_tf.interop.model import (
     Network,
@@ -24,8 +25,7 @@ from electra_tf.interop.model import (
     explain_left_out,
     table_shape,
 )
-from electra_tf.interop.names import Prefixes
-from electra_tf.interop.task_heads import TASK_HEADS, HeadForm, TaskHead
+from electra_tf.interop.names import Prefixes, Row
 from electra_tf.interop.tensor_files import (
     SAFETENSORS,
     SHARD,
@@ -189,54 +189,54 @@ def read_head(
         for end in wholes:  # transformers stacks start and end
             whole = tensors.pop(_SPANS + end)
             tensors |= {f"{_SPANS}[{n}]{end}": whole[n : n + 1] for n in range(2)}
-    found = max(
-        _possible_heads(config, tensors, encoder),
-        # The most layers; a head of one unit before that of any number of classes.
-        key=lambda head: (len(head[1].rows), not TASK_HEADS[head[0]].has_labels),
-        default=None,
-    )
-    if found is None:
+    role = _role_of_head(config, tensors, encoder)
+    if role is None:
         return None
-    (role, form), own = found, config.get(OWN)
-    kind, settings = TASK_HEADS[role], dict(own) if isinstance(own, dict) else {}
+    kind, own = TASK_HEADS[role], config.get(OWN)
+    settings = dict(own) if isinstance(own, dict) else {}
     settings |= kind.problem_types.get(str(config.get("problem_type")), {})
     rates = (config.get(key) for key in (*kind.dropout_keys, "hidden_dropout_prob"))
     rate = next((rate for rate in rates if rate is not None), None)
     return TaskHead(
         role,
-        _labels(config, _units(form, tensors), folder) if kind.has_labels else (),
-        dropout=rate if kind.dropout_keys else None,
+        _labels(config, _units(role, tensors), folder) if kind.has_labels else (),
+        head_dropout=rate if kind.dropout_keys else None,
         settings=settings,
-        **form.options,
+        **kind.transformers_settings,
     )
 
 
-def _possible_heads(
+def _role_of_head(
     config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], encoder: str
-) -> Iterator[tuple[str, HeadForm]]:
-    """Yield kind and form of the heads that are there, but those of other classes."""
+) -> str | None:
+    """Return the kind of the head that is there, but not of one of other classes."""
     classes, problem = config.get("architectures"), config.get("problem_type")
     architecture = str(classes[0]) if isinstance(classes, list) and classes else ""
     has_summary = any(name.startswith(_SUMMARY) for name in tensors)
     for role, kind in TASK_HEADS.items():
-        for form in kind.forms:
-            kernels = {row.huggingface for row in form.rows if len(row.shape) == 2}
-            is_there = all(n in tensors and tensors[n].ndim == 2 for n in kernels)
-            # BERT's heads have the same names.
-            is_shared = f"{_SHARED}.weight" in kernels and encoder != "electra."
-            if (
-                is_there
-                and (architecture.endswith(kind.transformers) or not is_shared)
-                and has_summary == any(n.startswith(_SUMMARY) for n in kernels)
-                and (kind.has_labels or _units(form, tensors) == 1)
-                and problem not in kind.other_problem_types
-            ):
-                yield role, form
+        kernels = {row.huggingface for row in _rows(role) if len(row.shape) == 2}
+        is_there = all(n in tensors and tensors[n].ndim == 2 for n in kernels)
+        # BERT's heads have the same names.
+        is_shared = f"{_SHARED}.weight" in kernels and encoder != "electra."
+        if (
+            is_there
+            and (architecture.endswith(kind.transformers) or not is_shared)
+            and has_summary == any(n.startswith(_SUMMARY) for n in kernels)
+            and (kind.has_labels or _units(role, tensors) == 1)
+            and problem not in kind.other_problem_types
+        ):
+            return role
+    return None
 
 
-def _units(form: HeadForm, tensors: Mapping[str, np.ndarray]) -> int:
+def _rows(role: str) -> tuple[Row, ...]:
+    """Return the layers of the head in transformers."""
+    return TaskHead(role, **TASK_HEADS[role].transformers_settings).rows
+
+
+def _units(role: str, tensors: Mapping[str, np.ndarray]) -> int:
     """Return the number of outputs; those of spans are one each."""
-    names = [row.huggingface for row in form.rows if row.shape[1:] == ("units",)]
+    names = [row.huggingface for row in _rows(role) if row.shape[1:] == ("units",)]
     return len(tensors[names[0]]) if names else 1
 
 
@@ -297,7 +297,7 @@ def config_of(network: Network, model: PretrainedModel) -> dict[str, Any]:
         config["pad_token_id"] = model.tokenizer.vocabulary.ids[PAD]
     if head is None:
         return config
-    config |= dict.fromkeys(head.kind.dropout_keys, head.dropout)
+    config |= dict.fromkeys(head.kind.dropout_keys, head.head_dropout)
     if labels := head.labels:
         config["id2label"] = {str(n): label for n, label in enumerate(labels)}
         config["label2id"] = {label: n for n, label in enumerate(labels)}

@@ -20,13 +20,13 @@ import numpy as np
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, report_damage
 from electra_tf.interop.hdf5_file import is_stored_in
+from electra_tf.interop.heads import MODEL, TaskHead, kind_of
 from electra_tf.interop.model import (
     Network,
     PretrainedModel,
     check_sizes,
     read_shape,
 )
-from electra_tf.interop.task_heads import MODEL, TaskHead, kind_of
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 

@@ -18,8 +18,8 @@ from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop import names
+from electra_tf.interop.heads import TaskHead
 from electra_tf.interop.names import LAYOUTS, NO_PREFIXES, Activation, Prefixes, Row
-from electra_tf.interop.task_heads import TaskHead
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
 from electra_tf.text.vocab import Vocabulary
@@ -128,7 +128,7 @@ class Network:
         self, format: str = "electra_tf", prefixes: Prefixes = NO_PREFIXES
     ) -> Iterator[tuple[str, Row, str]]:
         """Yield the path, the row, and a library's name of each weight it has."""
-        head = self.head.form.rows if self.head else _HEADS[self.role][0]
+        head = self.head.rows if self.head else _HEADS[self.role][0]
         return names.named_rows(
             format, prefixes, self.shape.depth, self.has_projection, head
         )

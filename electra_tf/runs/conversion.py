@@ -7,9 +7,9 @@ from typing import Literal
 from electra_tf import durable_files, sources
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop import formats
+from electra_tf.interop.heads import HeadOptions
 from electra_tf.interop.model import PretrainedModel
 from electra_tf.interop.names import LAYOUTS
-from electra_tf.interop.task_heads import HeadOptions
 from electra_tf.tasks import load
 from electra_tf.training.disk_errors import reraise_full_disk
 
@@ -158,10 +158,9 @@ def _reject_lost_heads(model: PretrainedModel, format: str) -> None:
         if other := model.other_head:
             raise InputError(f"{model.path!r} has {other}; {drop}, and fine-tune again")
         return
-    if format != "electra_tf" and not head.exists_in(format):
-        changes = head.changes_for(format).items()
-        sets = (f"--set=model.{n}={str(v).lower()}" for n, (_, v) in changes)
-        tune = f"fine-tune with {' '.join(sets)}, or " if changes else ""
+    if not head.exists_in(format):
+        sets = head.remedies("--set=model.") if format == "huggingface" else ()
+        tune = f"fine-tune with {' '.join(sets)}, or " if sets else ""
         raise InputError(
             f"{format} has no head like that of {model.path!r}, a {head.role}: it "
             f"lacks {head.lacking_in(format)}; {tune}{drop}"

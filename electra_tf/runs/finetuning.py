@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from electra_tf import sources
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.interop.task_heads import MODEL
+from electra_tf.interop.heads import MODEL
 from electra_tf.runs import glue_benchmark
 from electra_tf.runs.html_report import Section, write_report
 from electra_tf.sources import PretrainedEncoder

@@ -12,7 +12,7 @@ from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig, TaskModelConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.task_heads import TASK_HEADS, TaskHead, describe_way_back
+from electra_tf.interop.heads import TASK_HEADS, TaskHead
 from electra_tf.sources import PretrainedEncoder
 
 # Learning rate and layer decay by depth and width (paper, appendix B, table 7).
@@ -133,7 +133,7 @@ def describe_settings(
     line += f"; set otherwise: {', '.join(changed)}" if changed else ""
     if kind in TASK_HEADS and start.format != "electra_tf":
         head = TaskHead.of_model(kind, {"settings": dataclasses.asdict(settings)})
-        line = "\n".join(filter(None, [line, describe_way_back(head, start.format)]))
+        line = "\n".join(filter(None, [line, head.describe_way_back(start.format)]))
     return line
 
 

@@ -6,8 +6,8 @@ import keras
 
 from electra_tf import sources
 from electra_tf.errors import InputError
+from electra_tf.interop.heads import MODEL
 from electra_tf.interop.model import PretrainedModel
-from electra_tf.interop.task_heads import MODEL
 from electra_tf.sources import Source
 from electra_tf.tasks import registry
 from electra_tf.tasks.saved_models import build_model, load_file

@@ -16,8 +16,8 @@ from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import keras_file
+from electra_tf.interop.heads import TaskHead
 from electra_tf.interop.model import PretrainedModel
-from electra_tf.interop.task_heads import TaskHead
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.sources import PretrainedEncoder, Source
 from electra_tf.tasks.defaults import (

@@ -70,7 +70,7 @@ class TextModel(keras.Model, abc.ABC):
         trainable: Whether the weights are trained.
     """
 
-    kind = ""  # name of the task's kind, as in `interop.task_heads`
+    kind = ""  # name of the task's kind, as in `interop.heads`
     own_arguments: tuple[str, ...] = ()  # of the constructor; saved with the model
     head_arguments: tuple[str, ...] = ()  # those of them that define a new head
     output_names: tuple[str, ...] = ()  # of classes or tags, in the logits' order

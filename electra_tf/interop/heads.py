@@ -4,7 +4,7 @@ Source: transformers modeling_electra.py.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from electra_tf.config import finetuning
@@ -12,7 +12,6 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.interop.names import (
     ANSWERABLE,
     END_HIDDEN,
-    LAYOUTS,
     SPAN_HEAD,
     TEXT_HEAD,
     TOKEN_HEAD,
@@ -23,20 +22,10 @@ from electra_tf.interop.names import (
 MODEL = "model.keras"  # in the output folder of finetune
 _SPAN_HIDDEN = 512  # width of a question answerer's hidden layers, as the original's
 _ARGUMENTS = ("settings", "name", "trainable")  # of every model
-
-
-@dataclasses.dataclass(frozen=True)
-class HeadForm:
-    """Layers of a head, by some of the settings of the model."""
-
-    rows: tuple[Row, ...]
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Fields of `TaskHead`, and settings below `model`, which choose this form."""
-
-    def exists_in(self, format: str) -> bool:
-        """Return whether a library has the same layers."""
-        column = LAYOUTS[format].column
-        return all(getattr(row, column) is not None for row in self.rows)
+_SCORE = "LABEL_0"  # transformers' name of a single output
+_TEXT = ("pooler", "pooling", "head_dropout")  # settings of heads on a text's vector
+_SPANS = ("joint_prediction", "answerable")
+_LIBRARY = "huggingface"  # the only one with heads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +34,10 @@ class HeadKind:
 
     model: str  # class of this package
     transformers: str  # end of the class's name, after `Electra`
-    forms: tuple[HeadForm, ...]  # the first of a library is to be fine-tuned for it
+    rows: Callable[["TaskHead"], tuple[Row, ...]]  # layers of a head
+    transformers_settings: Mapping[str, Any]  # of `settings`, as transformers has them
+    settings: tuple[str, ...] = ()  # below `model`, which a head has
     has_labels: bool = False  # whether outputs have names; False: one unit
-    fields: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Fields of `TaskHead` by the names of settings below `model`."""
     arguments: tuple[str, ...] = ()  # of the class, which are stored beside names
     problem_types: Mapping[str, Mapping[str, Any]] = dataclasses.field(
         default_factory=dict
@@ -61,82 +50,80 @@ class HeadKind:
     """Other keys of config.json."""
 
 
-def text_forms(pooler: str, output: str) -> tuple[HeadForm, ...]:
-    """Return the forms of a head of a text, by the names of its layers in ELECTRA."""
-    return (
-        HeadForm(TEXT_HEAD, {"pooler": "none"}),
-        HeadForm(pooler_head(pooler, output), {"pooler": "gelu"}),
+def _text_kind(
+    model: str, transformers: str, pooler: str, output: str, **more: Any
+) -> HeadKind:
+    """Return a kind of heads on the vector of a text, by the layers in ELECTRA."""
+    return HeadKind(
+        model,
+        transformers,
+        lambda head: (
+            TEXT_HEAD if head.pooler == "none" else pooler_head(pooler, output)
+        ),
+        {"pooling": "cls", "pooler": "gelu"},
+        _TEXT,
+        **more,
     )
 
 
-def _span_form(joint_prediction: bool, answerable: bool) -> HeadForm:
-    hidden = END_HIDDEN if joint_prediction else ()
-    return HeadForm(
-        (*SPAN_HEAD, *hidden, *(ANSWERABLE if answerable else ())),
-        {"joint_prediction": joint_prediction, "answerable": answerable},
-    )
-
-
-TEXT_FIELDS = {"pooler": "pooler", "pooling": "pooling", "head_dropout": "dropout"}
-"""`HeadKind.fields` of heads on the vector of a text."""
-_TEXT_FORMS = text_forms("classifier.dense", "classifier.out_proj")
-_SCORE = "LABEL_0"  # transformers' name of a single output
-
+_OF_CLASSIFIER = {
+    "transformers": "ForSequenceClassification",
+    "pooler": "classifier.dense",
+    "output": "classifier.out_proj",
+    "dropout_keys": ("classifier_dropout",),
+}
 TASK_HEADS: dict[str, HeadKind] = {
-    "classifier": HeadKind(
+    "regressor": _text_kind(
+        "TextRegressor",
+        **_OF_CLASSIFIER,
+        arguments=("pairs", "low", "high"),
+        problem_types={"regression": {}},
+        other_problem_types=("multi_label_classification",),
+        config={"id2label": {"0": _SCORE}, "label2id": {_SCORE: 0}},
+    ),
+    "classifier": _text_kind(
         "TextClassifier",
-        "ForSequenceClassification",
-        _TEXT_FORMS,
+        **_OF_CLASSIFIER,
         has_labels=True,
-        fields=TEXT_FIELDS,
         arguments=("pairs", "multi_label"),
         problem_types={
             "multi_label_classification": {"multi_label": True},
             "single_label_classification": {},
         },
         other_problem_types=("regression",),
-        dropout_keys=("classifier_dropout",),
     ),
-    "regressor": HeadKind(
-        "TextRegressor",
-        "ForSequenceClassification",
-        _TEXT_FORMS,
-        fields=TEXT_FIELDS,
-        arguments=("pairs", "low", "high"),
-        problem_types={"regression": {}},
-        other_problem_types=("multi_label_classification",),
-        dropout_keys=("classifier_dropout",),
-        config={"id2label": {"0": _SCORE}, "label2id": {_SCORE: 0}},
-    ),
-    "token_classifier": HeadKind(
-        "TokenClassifier",
-        "ForTokenClassification",
-        (HeadForm(TOKEN_HEAD),),
-        has_labels=True,
-        arguments=("scheme",),
-    ),
-    "choice_classifier": HeadKind(
+    "choice_classifier": _text_kind(
         "ChoiceClassifier",
         "ForMultipleChoice",
-        text_forms("sequence_summary.summary", "classifier"),
-        fields=TEXT_FIELDS,
+        "sequence_summary.summary",
+        "classifier",
         arguments=("num_choices",),
     ),
     "question_answerer": HeadKind(
         "QuestionAnswerer",
         "ForQuestionAnswering",
-        tuple(_span_form(*chosen) for chosen in
-              ((True, True), (True, False), (False, True), (False, False))),
-        fields={n: n for n in ("joint_prediction", "answerable")},
+        lambda head: (
+            *SPAN_HEAD,
+            *(END_HIDDEN if head.joint_prediction else ()),
+            *(ANSWERABLE if head.answerable else ()),
+        ),
+        dict.fromkeys(_SPANS, False),
+        _SPANS,
         arguments=("null_threshold",),
     ),
-}  # fmt: skip
-"""Heads by the kind of the model, `TextModel.kind`."""
+    "token_classifier": HeadKind(
+        "TokenClassifier",
+        "ForTokenClassification",
+        lambda _: TOKEN_HEAD,
+        {},
+        has_labels=True,
+        arguments=("scheme",),
+    ),
+}
+"""Heads by the kind of the model, `TextModel.kind`.
 
-
-def kind_of(model: str) -> str | None:
-    """Return the kind of a class of this package; None: it is no model of a task."""
-    return next((n for n, kind in TASK_HEADS.items() if kind.model == model), None)
+The first one whose layers a file of transformers has is the head of the file.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +136,7 @@ class TaskHead:
     answerable: bool = False  # whether another layer predicts that there is no answer
     pooler: finetuning.Pooler = "none"  # hidden layer on the vector of a text
     pooling: finetuning.Pooling = "cls"  # vector of a text; other libraries have [CLS]
-    dropout: float | None = None  # rate for the vector of a text; None: default
+    head_dropout: float | None = None  # rate for that vector; None: default
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Of this package's model: `settings`, `scheme`, `pairs` and others."""
 
@@ -162,7 +149,7 @@ class TaskHead:
         return cls(
             kind,
             tuple(arguments.get("labels", arguments.get("tags", ()))),
-            **{field: chosen[setting] for setting, field in facts.fields.items()},
+            **{name: chosen[name] for name in facts.settings},
             settings=_selected(arguments, facts),
         )
 
@@ -172,12 +159,9 @@ class TaskHead:
         return TASK_HEADS[self.role]
 
     @property
-    def form(self) -> HeadForm:
+    def rows(self) -> tuple[Row, ...]:
         """Its layers."""
-        for form in self.kind.forms:
-            if all(getattr(self, n) == value for n, value in form.options.items()):
-                return form
-        raise ValueError(f"no {self.role} has the layers of {self}")
+        return self.kind.rows(self)
 
     def sizes(self, width: int) -> dict[str, int]:
         """Return sizes of the rows beside those of the encoder."""
@@ -190,33 +174,30 @@ class TaskHead:
         }
 
     def exists_in(self, format: str) -> bool:
-        """Return whether a library has the same head."""
-        return self.pooling == "cls" and self.form.exists_in(format)
+        """Return whether a format has the same head."""
+        return format == "electra_tf" or (format == _LIBRARY and not self._changes)
 
-    def changes_for(self, format: str) -> dict[str, tuple[Any, Any]]:
-        """Return settings below `model`, each with its value and that of a library.
+    @property
+    def _changes(self) -> dict[str, Any]:
+        """Settings below `model` in which transformers differs, with its values."""
+        theirs = self.kind.transformers_settings.items()
+        return {name: value for name, value in theirs if getattr(self, name) != value}
 
-        Empty: the library has the head as it is, or none of this kind.
-        """
-        forms = [form.options for form in self.kind.forms if form.exists_in(format)]
-        if not forms:
-            return {}
-        own = {"pooling": self.pooling, **self.form.options}
-        form = self.form.options if self.form.options in forms else forms[0]
-        wanted = {"pooling": "cls", **form}
-        return {n: (own[n], v) for n, v in wanted.items() if own[n] != v}
+    def remedies(self, prefix: str = "model.") -> list[str]:
+        """Return the settings to fine-tune with for a head that transformers has."""
+        return [
+            f"{prefix}{n}={str(value).lower()}" for n, value in self._changes.items()
+        ]
 
     def lacking_in(self, format: str) -> str:
         """Return what a library lacks for the head."""
-        changes = self.changes_for(format).items()
-        lacking = ", ".join(f"{n}={str(own).lower()}" for n, (own, _) in changes)
-        return lacking or f"any head of a {self.role}"
+        own = (f"{n}={str(getattr(self, n)).lower()}" for n in self._changes)
+        return ", ".join(own) if format == _LIBRARY else f"any head of a {self.role}"
 
     @property
     def model_settings(self) -> dict[str, Any]:
         """Settings below `model` that the head decides."""
-        fields = self.kind.fields.items()
-        values = {setting: getattr(self, field) for setting, field in fields}
+        values = {name: getattr(self, name) for name in self.kind.settings}
         return {name: value for name, value in values.items() if value is not None}
 
     @property
@@ -224,26 +205,28 @@ class TaskHead:
         """Arguments of this package's model, as far as they are stored."""
         return _selected(self.settings, self.kind)
 
+    def describe_way_back(self, format: str) -> str:
+        """Return a line on a head that `convert` cannot write; empty: it can.
 
-def describe_way_back(head: TaskHead, format: str) -> str:
-    """Return a line on a head that `convert` cannot write; empty: it can.
-
-    `format` is that of the encoder's source.
-    """
-    if head.exists_in(format):
-        return ""
-    known = format if head.changes_for(format) else "huggingface"
-    changes = head.changes_for(known).items()
-    sets = ", ".join(f"model.{name}={str(v).lower()}" for name, (_, v) in changes)
-    if known == format:
+        `format` is that of the encoder's source.
+        """
+        if self.exists_in(format):
+            return ""
+        sets = ", ".join(self.remedies())
+        if format == _LIBRARY:
+            return (
+                f"note: `convert` cannot write this head to {format}, which lacks "
+                f"{self.lacking_in(format)}; set {sets} to convert the model back"
+            )
         return (
-            f"note: `convert` cannot write this head to {format}, which lacks "
-            f"{head.lacking_in(format)}; set {sets} to convert the model back"
+            f"note: `convert` writes no head of a {self.role} to {format}; to "
+            f"{_LIBRARY} it does" + f" if you set {sets}" * bool(sets)
         )
-    return (
-        f"note: `convert` writes no head of a {head.role} to {format}; to {known} it "
-        "does" + f" if you set {sets}" * bool(sets)
-    )
+
+
+def kind_of(model: str) -> str | None:
+    """Return the kind of a class of this package; None: it is no model of a task."""
+    return next((n for n, kind in TASK_HEADS.items() if kind.model == model), None)
 
 
 def _selected(arguments: Mapping[str, Any], kind: HeadKind) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import safetensors.numpy
 import electra_tf
 from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.interop.task_heads import HeadOptions
+from electra_tf.interop.heads import HeadOptions
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.exporting import load_exportable
 from electra_tf.serving.export_options import IDS
