@@ -2,8 +2,8 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from electra_tf.config.model import EncoderConfig, ModelConfig
 from electra_tf.config.objectives import OBJECTIVES
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.model import Network, PretrainedModel
+from electra_tf.interop.model import Network, PretrainedModel, Role
 from electra_tf.interop.names import Prefixes
-from electra_tf.interop.run_networks import RunNetworks, plain_weights
+from electra_tf.model.transformer import DELTA
 from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
 from electra_tf.text.vocab import Vocabulary
@@ -29,7 +29,17 @@ from electra_tf.training.checkpoint import (
 )
 
 _DISCRIMINATOR, _GENERATOR = "electra/discriminator/", "electra/generator/"
-_BERT = "bert/"
+_BERT, _WORDS = "bert/", "encoder/embeddings/word_embeddings"
+# Prefixes of a run's main network and generator; of a single network no generator.
+_GENERATORS = {
+    _DISCRIMINATOR: _GENERATOR,
+    "masked_lm_pair/main/": "masked_lm_pair/generator/",
+    _BERT: None,
+}
+_HEADS: dict[Role, str] = {
+    "discriminator": "head/score/kernel",
+    "generator": "head/output_bias",
+}
 # Starts of the names of weights, and why they are not converted.
 _NOT_CONVERTED = {
     "masked_lm_pair/generator/": "the generator of the main network's input",
@@ -39,7 +49,17 @@ _NOT_CONVERTED = {
     "electra/baseline/kernel": "it predicts the reward of an adversarial generator",
 }
 
+Place = Literal["main", "generator"]  # main: the discriminator or only network
+
 accepts = is_checkpoint
+
+
+class RunNetwork(NamedTuple):
+    """A network of a run, with the prefixes of its weights in the run's paths."""
+
+    role: Role
+    shape: EncoderConfig
+    prefixes: Prefixes
 
 
 class TrainedRun(NamedTuple):
@@ -68,19 +88,34 @@ def read_run(checkpoint: Checkpoint) -> TrainedRun:
     return TrainedRun(config, tokenizer, weights, step, checkpoint.path)
 
 
+def find_networks(
+    model: ModelConfig, paths: Collection[str]
+) -> dict[Place, RunNetwork]:
+    """Return the networks of a run, by the paths of its weights."""
+    main = next(
+        (name for name in _GENERATORS if name + _WORDS in paths), _DISCRIMINATOR
+    )
+    roles = (role for role, name in _HEADS.items() if main + name in paths)
+    whole, own = Prefixes(main, main, main), _GENERATORS[main]
+    found: dict[Place, RunNetwork] = {
+        "main": RunNetwork(next(roles, "encoder"), model.encoder, whole)
+    }
+    if f"{own}{_HEADS['generator']}" in paths:
+        prefixes = Prefixes.of_generator(main, own, model.sharing, own)
+        found["generator"] = RunNetwork("generator", model.generator, prefixes)
+    return found
+
+
 def read(checkpoint: Checkpoint | str, _vocab: str | None = None) -> PretrainedModel:
     """Read the networks of a checkpoint, opened or by its path."""
     if not isinstance(checkpoint, Checkpoint):
         checkpoint = open_checkpoint(checkpoint, skip=(SLOTS,))
     config, tokenizer, weights, step, _ = read_run(checkpoint)
     model, weights = plain_weights(config, step, weights)
-    run = RunNetworks.of(weights)
-    found = [(run.main_role, model.encoder, Prefixes(*[run.main] * 3))]
-    if run.generator == _GENERATOR:
-        own = Prefixes.of_generator(run.main, _GENERATOR, model.sharing, _GENERATOR)
-        found.append(("generator", model.generator, own))
     networks, used = [], set()
-    for role, shape, prefixes in found:
+    for role, shape, prefixes in find_networks(model, weights).values():
+        if any(map(prefixes.head.startswith, _NOT_CONVERTED)):
+            continue
         network = Network.read(
             role, shape, weights, "electra_tf", checkpoint.path, prefixes
         )
@@ -174,3 +209,42 @@ def generator_sizes(
         "generator_feed_forward": generator.feed_forward,
         "generator_embedding": generator.embedding if sharing == "none" else None,
     }
+
+
+def plain_weights(
+    config: PretrainingConfig, step: int, weights: Mapping[str, np.ndarray]
+) -> tuple[ModelConfig, dict[str, np.ndarray]]:
+    """Return the settings and weights of an equal model that needs no training state.
+
+    With `sharing: gdes`, the difference is added to the generator's tables; the result
+    has `sharing: none`. In the first stage of `two_stage`, the discriminator's encoder
+    gets the generator's weights, as it will when the second begins.
+    """
+    model, plain = config.model, dict(weights)
+    if config.restart and step < config.restart:
+        for name in weights:
+            source = name.replace(_DISCRIMINATOR, _GENERATOR)
+            if name.startswith(f"{_DISCRIMINATOR}encoder/") and source in weights:
+                plain[name] = weights[source]
+    for name in [name for name in weights if name.endswith(DELTA)]:
+        table = name.removesuffix(DELTA)
+        base = weights[table.replace(_DISCRIMINATOR, _GENERATOR)]
+        plain[table] = base + plain.pop(name)
+    if model.sharing == "gdes":
+        width = model.encoder.embedding
+        model = dataclasses.replace(model, sharing="none", generator_embedding=width)
+    return model, plain
+
+
+def add_differences(
+    arrays: Mapping[str, np.ndarray], variables: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return weights for `sharing: gdes`, the reverse of `plain_weights`."""
+    result = dict(arrays)
+    for name in variables:
+        table = name.removesuffix(DELTA)
+        if name.endswith(DELTA) and table in result:
+            base = table.replace(_DISCRIMINATOR, _GENERATOR)
+            base_table = arrays[base] if base in arrays else np.asarray(variables[base])
+            result[name] = result.pop(table) - base_table
+    return result

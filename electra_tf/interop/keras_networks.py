@@ -2,8 +2,7 @@
 
 from electra_tf.config.objectives import Electra
 from electra_tf.errors import InputError
-from electra_tf.interop.checkpoint import TrainedRun
-from electra_tf.interop.run_networks import plain_weights
+from electra_tf.interop.checkpoint import TrainedRun, plain_weights
 from electra_tf.model import electra
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.training.checkpoint import assign

@@ -49,7 +49,7 @@ class Prefixes(NamedTuple):
     ) -> "Prefixes":
         """Return those of a generator, by what it shares with the main network."""
         encoder = main if sharing == "all" else own
-        return cls(encoder, own if sharing == "none" else main, head)
+        return cls(encoder, own if sharing in ("none", "gdes") else main, head)
 
 
 NO_PREFIXES = Prefixes()

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,14 +12,15 @@ from electra_tf.config import loader
 from electra_tf.config.model import EncoderConfig, ModelConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError, format_list
-from electra_tf.interop.checkpoint import generator_sizes
+from electra_tf.interop.checkpoint import (
+    Place,
+    RunNetwork,
+    add_differences,
+    find_networks,
+    generator_sizes,
+)
 from electra_tf.interop.extension import check_vocabulary, extend_rows, new_entries
 from electra_tf.interop.model import Network, PretrainedModel
-from electra_tf.interop.run_networks import (
-    Place,
-    RunNetworks,
-    add_differences,
-)
 from electra_tf.model.transformer import DELTA
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CONTINUATION
@@ -56,14 +57,19 @@ def load_weights(
     # as differences.
     own = {v.path: v for v in trainer.trainable_variables}
     variables = {path.removesuffix(DELTA): v for path, v in own.items()}
-    run = RunNetworks.of(variables)
+    run = find_networks(config.model, variables)
     check_vocabulary(model.tokenizer, tokenizer, model.path)
     alone = len(model.networks) == 1
     found = [(n, _place_of(n, run, config, alone)) for n in model.networks]
     check_shapes(found, config, model.path)
-    placed = _place(found, run, model.path)
-    if run.generator and all(place != "generator" for _, place in found):
-        _place_lower_layers(model.main, run, config.model, placed)
+    placed = _Placed({}, {})
+    for network, place in found:
+        if place is None:
+            placed.ignored[f"the {network.role}"] = "the run has no such network"
+        else:
+            _place(network, run[place], placed, model.path)
+    if "generator" in run and all(place != "generator" for _, place in found):
+        _place_lower_layers(model.main, run["generator"], placed, model.path)
     placed.ignored.update(model.left_out if checkpoint is None else {})
     for name, array in model.others.items():
         if name in variables:
@@ -71,7 +77,7 @@ def load_weights(
         else:
             placed.ignored[name] = "the run has no such weight"
     if config.objective.freeze_generator:
-        _check_frozen(run, placed, model.path)
+        _check_frozen(run["generator"], variables, placed, model.path)
     spare = config.model.spare_rows
     arrays = extend_rows(placed.arrays, model.tokenizer, tokenizer, spare)
     arrays = add_differences(arrays, own)
@@ -79,7 +85,7 @@ def load_weights(
     step = f", step {model.step:,}" if model.step else ""
     lines = [
         f"initial checkpoint {model.path}{step}:",
-        *_describe(run, variables, placed),
+        *_describe(run.get("generator"), variables, placed),
         *_describe_extension(model, tokenizer),
         *_describe_differences(model, spare),
         "  not loaded: optimizer slots, step, learning-rate schedule, record order",
@@ -89,7 +95,10 @@ def load_weights(
 
 
 def _place_of(
-    network: Network, run: RunNetworks, config: PretrainingConfig, alone: bool
+    network: Network,
+    run: Collection[Place],
+    config: PretrainingConfig,
+    alone: bool,
 ) -> Place | None:
     """Return where the weights of a network belong, or None.
 
@@ -99,7 +108,7 @@ def _place_of(
     """
     if network.role != "generator":
         return "main"
-    if run.generator is None:
+    if "generator" not in run:
         return "main" if alone else None
     fits_main, fits_generator = (
         not _differences(network.shape, shape)
@@ -164,48 +173,41 @@ def _flags(
     return {n: value for n, value in wanted.items() if getattr(settings, n) != value}
 
 
-def _place(
-    found: list[tuple[Network, Place | None]], run: RunNetworks, source: str
-) -> _Placed:
-    """Name the weights of networks as the run names them."""
-    placed = _Placed({}, {})
-    for network, place in found:
-        if place is None:
-            placed.ignored[f"the {network.role}"] = "the run has no such network"
-            continue
-        for name, array in network.weights.items():
-            target = run.path(place, network.role, name)
-            if target is None:
-                head = f"the {network.role}'s head"
-                placed.ignored[head] = "the run has no such head"
-            elif not np.array_equal(placed.arrays.setdefault(target, array), array):
-                raise InputError(
-                    f"{source}: generator and discriminator have different {name}, "
-                    "which they share in the run; give each its own: --set "
-                    "model.sharing=none --set "
-                    f"model.generator_embedding={network.shape.embedding}; or begin "
-                    "from the discriminator alone"
-                )
-    return placed
+def _place(network: Network, place: RunNetwork, placed: _Placed, source: str) -> None:
+    """Name the weights of a network as the run names those of a place."""
+    if network.role not in ("encoder", place.role):
+        head = f"the {network.role}'s head"
+        placed.ignored[head] = "the run has no such head"
+        network = network.without_head()
+    for name, array in network.to_format("electra_tf", place.prefixes).items():
+        if not np.array_equal(placed.arrays.setdefault(name, array), array):
+            raise InputError(
+                f"{source}: generator and discriminator have different {name}, which "
+                "they share in the run; give each its own: --set model.sharing=none "
+                f"--set model.generator_embedding={network.shape.embedding}; or begin "
+                "from the discriminator alone"
+            )
 
 
 def _place_lower_layers(
-    network: Network, run: RunNetworks, settings: ModelConfig, placed: _Placed
+    network: Network, generator: RunNetwork, placed: _Placed, source: str
 ) -> None:
     """Load the lower layers of the source's only network into a wide generator."""
-    depth = settings.generator.depth
-    shape = dataclasses.replace(network.shape, depth=min(depth, network.shape.depth))
-    if not _differences(shape, settings.generator):
-        for name, array in network.weights.items():
-            if target := run.path("generator", network.role, name):
-                placed.arrays.setdefault(target, array)
-        if network.role == "generator":  # a masked LM: its head has a place now
+    depth = min(generator.shape.depth, network.shape.depth)
+    shape = dataclasses.replace(network.shape, depth=depth)
+    if not _differences(shape, generator.shape):
+        has_head = network.role == generator.role
+        lower = network if has_head else network.without_head()
+        _place(dataclasses.replace(lower, shape=shape), generator, placed, source)
+        if has_head:
             placed.ignored.pop("the generator's head", None)
 
 
-def _check_frozen(run: RunNetworks, placed: _Placed, source: str) -> None:
+def _check_frozen(
+    generator: RunNetwork, paths: Iterable[str], placed: _Placed, source: str
+) -> None:
     """Reject a source without all weights of a generator that will not be trained."""
-    paths = {path for path in run.paths if path.startswith(run.generator)}
+    paths = {path for path in paths if path.startswith(generator.prefixes.head)}
     if missing := sorted(paths - placed.arrays.keys()):
         raise InputError(
             f"{source} has not the whole generator that objective.freeze_generator "
@@ -215,7 +217,7 @@ def _check_frozen(run: RunNetworks, placed: _Placed, source: str) -> None:
 
 
 def _describe(
-    run: RunNetworks, variables: dict[str, Any], placed: _Placed
+    generator: RunNetwork | None, variables: dict[str, Any], placed: _Placed
 ) -> list[str]:
     """Return lines of the groups of weights, and of ignored parts of the source."""
     total, loaded = (
@@ -230,8 +232,8 @@ def _describe(
         states += [f"{new} initialised anew"] * bool(new)
         lines.append(f"  {group}: {number} weights, {', '.join(states)}")
     lines += [f"  ignored: {n}: {why}" for n, why in placed.ignored.items()]
-    layer = f"{run.generator}encoder/layer_0/output/kernel"
-    if layer in run.paths and layer not in placed.arrays:
+    layer = generator and f"{generator.prefixes.encoder}encoder/layer_0/output/kernel"
+    if layer and layer not in placed.arrays:
         lines.append(
             "  the generator's layers begin at random. When an encoder was continued "
             "for a short time, --set objective.name=mlm scored higher (the page "
