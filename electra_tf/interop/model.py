@@ -345,6 +345,44 @@ def table_shape(
     return shape
 
 
+def shape_of(
+    tensors: Mapping[str, np.ndarray],
+    format: str,
+    source: str,
+    prefixes: Prefixes = NO_PREFIXES,
+) -> EncoderConfig:
+    """Return the shape of an encoder's tensors, of a format that stores no config.
+
+    Where kernels of attention have no axis for the heads, these are 64 wide.
+    """
+    most, layout = len(tensors) // len(names.LAYER) + 1, LAYOUTS[format]
+    for projection in (False, True):  # which numbers the layers behind it
+        rows = names.named_rows(format, prefixes, most, projection, ())
+        named = {ours: theirs for ours, _, theirs in rows}
+        queries = [
+            named[f"encoder/layer_{n}/attention/query/kernel"] for n in range(most)
+        ]
+        if queries[0] in tensors:
+            break
+
+    def size(ours: str, axes: int = 2) -> tuple[int, ...]:
+        return table_shape(tensors, named[f"encoder/{ours}"], source, axes)
+
+    width, *heads = size("layer_0/attention/query/kernel", 2 + layout.split_heads)
+    rows, embedding = size("embeddings/word_embeddings")
+    return read_shape(
+        source,
+        depth=sum(query in tensors for query in queries),
+        width=width,
+        embedding=embedding,
+        heads=heads[0] if layout.split_heads else max(1, width // 64),
+        feed_forward=size("layer_0/intermediate/kernel")[1],
+        vocabulary_size=rows,
+        max_positions=size("embeddings/position_embeddings")[0],
+        segments=size("embeddings/segment_embeddings")[0],
+    )
+
+
 def check_sizes(shape: EncoderConfig, tensors: int, source: str) -> None:
     """Raise an error for a config that no weights fit, before it sizes anything."""
     problems = [

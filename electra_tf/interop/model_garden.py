@@ -8,32 +8,26 @@ Source: tf-models-official networks/bert_encoder.py, and checkpoints it wrote.
 """
 
 import os
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.model import EncoderConfig
-from electra_tf.errors import InputError
 from electra_tf.interop import tf1
 from electra_tf.interop.model import (
     Network,
     PretrainedModel,
     choose_tokenizer,
     explain_left_out,
-    read_shape,
-    table_shape,
+    shape_of,
 )
-from electra_tf.interop.names import Prefixes
+from electra_tf.interop.names import VALUE, Prefixes
 from electra_tf.interop.tensor_bundle import read_bundle, read_shapes
 from electra_tf.text.tokenizer_files import VOCABULARY
 
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _PREFIXES = Prefixes("encoder/", "encoder/")
 _LAYER = "encoder/layer_with_weights-"
-_QUERY = "_attention_layer/_query_dense/kernel"
 _NOT_READ = {
     "^save_counter": "the number of checkpoints saved",
     "^global_step": "the number of the step",
@@ -45,60 +39,38 @@ _NOT_READ = {
 def accepts(path: str) -> bool:
     """Return whether a path is a checkpoint with an item `encoder`."""
     prefix = tf1.find_prefix(path)
-    return prefix is not None and f"{_LAYER}0/embeddings{_VALUE}" in read_shapes(prefix)
+    return prefix is not None and f"{_LAYER}0/embeddings{VALUE}" in read_shapes(prefix)
 
 
 def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read the item `encoder`; a pair's generator has a folder of its own."""
     prefix = tf1.find_prefix(path) or path
     tensors = read_bundle(prefix)
-    shape, last = _shape(tensors, prefix)
+    shape = shape_of(tensors, "model_garden", prefix, _PREFIXES)
     network = Network.read(
         *("encoder", shape, tensors, "model_garden", prefix, _PREFIXES),
         activation="gelu_tanh",
     )
     used = network.names_in("model_garden", _PREFIXES)
-    pooler = {f"^{_LAYER}{last}/": "pooler_transform, which ELECTRA has not"}
+    pooler = {f"^{_pooler(network)}": "pooler_transform, which ELECTRA has not"}
     left_out = explain_left_out(tensors.keys() - used, _NOT_READ | pooler, prefix)
     tokenizer = choose_tokenizer(vocab, os.path.dirname(prefix))
     return PretrainedModel.of_networks([network], tokenizer, path, left_out=left_out)
 
 
-def _shape(tensors: Mapping[str, np.ndarray], source: str) -> tuple[EncoderConfig, int]:
-    """Return the shape that the tensors have, and the number of the last layer."""
-    matches = (re.fullmatch(rf"{_LAYER}(\d+)/{_QUERY}.*", name) for name in tensors)
-    layers = sorted(int(match[1]) for match in matches if match)
-    if not layers:
-        raise InputError(f"{source}: its item `encoder` is no encoder of type `bert`")
-
-    def size(layer: int, name: str, axes: int = 2) -> tuple[int, ...]:
-        return table_shape(tensors, f"{_LAYER}{layer}/{name}{_VALUE}", source, axes)
-
-    first = layers[0]
-    width, heads, _ = size(first, _QUERY, 3)
-    rows, embedding = size(0, "embeddings")
-    shape = read_shape(
-        source,
-        depth=len(layers),
-        width=width,
-        embedding=embedding,
-        heads=heads,
-        feed_forward=size(first, "_intermediate_dense/kernel")[1],
-        vocabulary_size=rows,
-        max_positions=size(1, "embeddings")[0],
-        segments=size(2, "embeddings")[0],
-    )
-    return shape, layers[-1] + 1
+def _pooler(network: Network) -> str:
+    """Return the path of the pooler, the layer behind all others."""
+    return f"{_LAYER}{4 + network.has_projection + network.shape.depth}/"
 
 
 def write(model: PretrainedModel, path: str) -> None:
     """Write each network's encoder, with an identity as pooler."""
     for network, folder in model.folders(path):
-        shape, last = network.shape, 4 + network.has_projection + network.shape.depth
+        width, pooler = network.shape.width, _pooler(network)
         tensors = {
             **network.to_format("model_garden", _PREFIXES),
-            f"{_LAYER}{last}/kernel{_VALUE}": np.eye(shape.width, dtype=np.float32),
-            f"{_LAYER}{last}/bias{_VALUE}": np.zeros(shape.width, np.float32),
+            f"{pooler}kernel{VALUE}": np.eye(width, dtype=np.float32),
+            f"{pooler}bias{VALUE}": np.zeros(width, np.float32),
         }
         _tree(tensors).save(os.path.join(folder, "encoder.ckpt"))
         if model.tokenizer is not None:
@@ -109,7 +81,7 @@ def _tree(tensors: Mapping[str, np.ndarray]) -> tf.train.Checkpoint:
     """Return objects whose attributes are the paths of the tensors."""
     root = tf.train.Checkpoint()
     for name, array in tensors.items():
-        *path, last = name.removesuffix(_VALUE).split("/")
+        *path, last = name.removesuffix(VALUE).split("/")
         node: Any = root
         for part in path:
             if not hasattr(node, part):

@@ -21,7 +21,7 @@ a kernel whose outputs are heads, [in, H, K] in Keras's MultiHeadAttention.
 Activation = Literal["gelu", "gelu_tanh"]
 _KERNELS = ("kernel", "split", "merge")
 
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # end of a path in an object-based checkpoint
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # end of a path in an object-based checkpoint
 
 
 class Layout(NamedTuple):
@@ -98,7 +98,7 @@ def _table(size: str, ours: str, theirs: str, keras_hub: str, number: int) -> Ro
         f"embeddings/{theirs}_embeddings",
         f"embeddings.{theirs}_embeddings.weight",
         f"layers/{keras_hub}/vars/0",
-        f"layer_with_weights-{number}/embeddings{_VALUE}",
+        f"layer_with_weights-{number}/embeddings{VALUE}",
     )
 
 
@@ -122,7 +122,7 @@ def _dense(
             tf1 and f"{tf1}/{weight}",
             huggingface and f"{huggingface}.{('weight', 'bias')[number]}",
             keras_hub and f"{keras_hub}/vars/{number}",
-            model_garden and f"{model_garden}/{weight}{_VALUE}",
+            model_garden and f"{model_garden}/{weight}{VALUE}",
         )
         for number, weight in enumerate(weights)
     )

@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import tensorflow as tf
 
-from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.interop.model import (
     Network,
@@ -21,8 +20,7 @@ from electra_tf.interop.model import (
     Role,
     choose_tokenizer,
     explain_left_out,
-    read_shape,
-    table_shape,
+    shape_of,
 )
 from electra_tf.interop.names import Prefixes
 from electra_tf.interop.tensor_bundle import read_bundle, read_shapes
@@ -84,7 +82,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     tensors = read_bundle(prefix)
     networks, used = [], set()
     for role, prefixes in _networks(tensors, prefix):
-        shape = _shape(tensors, prefixes, prefix)
+        shape = shape_of(tensors, "tf1", prefix, prefixes)
         network = Network.read(role, shape, tensors, "tf1", prefix, prefixes)
         networks.append(network)
         used |= network.names_in("tf1", prefixes)
@@ -142,29 +140,3 @@ def _networks(
         tables = "generator/" if f"generator/{_WORDS}" in tensors else "electra/"
         found.append(("generator", Prefixes(body, tables)))
     return found
-
-
-def _shape(
-    tensors: Mapping[str, np.ndarray], prefixes: Prefixes, source: str
-) -> EncoderConfig:
-    """Return the shape of the tensors of a network, whose heads are 64 wide."""
-
-    def size(name: str) -> tuple[int, ...]:
-        return table_shape(tensors, name, source)
-
-    pattern = rf"{prefixes.encoder}encoder/layer_(\d{{1,9}})/"
-    layers = (int(m[1]) for name in tensors if (m := re.match(pattern, name)))
-    rows, embedding = size(prefixes.embeddings + _WORDS)
-    tables = f"{prefixes.embeddings}embeddings/"
-    width, inner = size(f"{prefixes.encoder}encoder/layer_0/intermediate/dense/kernel")
-    return read_shape(
-        source,
-        depth=max(layers) + 1,
-        width=width,
-        embedding=embedding,
-        heads=max(1, width // 64),
-        feed_forward=inner,
-        vocabulary_size=rows,
-        max_positions=size(f"{tables}position_embeddings")[0],
-        segments=size(f"{tables}token_type_embeddings")[0],
-    )
