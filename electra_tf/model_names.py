@@ -10,7 +10,7 @@ from electra_tf.interop import formats
 from electra_tf.interop.heads import MODEL
 from electra_tf.interop.hub import is_hub_id
 from electra_tf.interop.huggingface_config import CONFIG
-from electra_tf.interop.tensor_files import WEIGHTS, find_weights
+from electra_tf.interop.tensors import WEIGHTS, find_weights
 from electra_tf.preset_files import preset_folder, preset_names
 from electra_tf.storage.objects import is_url
 

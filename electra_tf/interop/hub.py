@@ -5,7 +5,7 @@ import re
 
 from electra_tf.errors import InputError
 from electra_tf.interop.huggingface_config import CONFIG, MODULES, POOLING
-from electra_tf.interop.tensor_files import SAFETENSORS, TORCH, find_weights
+from electra_tf.interop.tensors import SAFETENSORS, TORCH, find_weights
 from electra_tf.text.tokenizer_files import VOCABULARY_FILES
 
 _ID = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w.-]+))?")

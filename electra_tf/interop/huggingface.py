@@ -26,7 +26,7 @@ from electra_tf.interop.model import (
     table_shape,
 )
 from electra_tf.interop.names import Prefixes, Row
-from electra_tf.interop.tensor_files import (
+from electra_tf.interop.tensors import (
     SAFETENSORS,
     SHARD,
     WEIGHTS,

@@ -8,7 +8,7 @@ from electra_tf.errors import InputError
 from electra_tf.interop.heads import MODEL
 from electra_tf.interop.huggingface import CONFIG
 from electra_tf.interop.keras_hub import WEIGHTS as KERAS_HUB_WEIGHTS
-from electra_tf.interop.tensor_files import WEIGHTS as LIBRARY_WEIGHTS
+from electra_tf.interop.tensors import WEIGHTS as LIBRARY_WEIGHTS
 from electra_tf.storage.mirror import fetch, local_path
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, split_url
 from electra_tf.text.tokenizer_files import VOCABULARY

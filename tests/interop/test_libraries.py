@@ -170,7 +170,7 @@ def test_published_shapes_compute_what_transformers_computes(name, tmp_path):
 
 
 def assert_same_tensors(before, after):
-    from electra_tf.interop.tensor_files import find_weights, read_tensors
+    from electra_tf.interop.tensors import find_weights, read_tensors
 
     before, after = (read_tensors(find_weights(folder)) for folder in (before, after))
     assert before.keys() == after.keys()

@@ -15,7 +15,7 @@ import electra_tf
 from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.interop import hub
-from electra_tf.interop.tensor_files import WEIGHTS
+from electra_tf.interop.tensors import WEIGHTS
 from electra_tf.runs import evaluation
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.evaluation import evaluate_checkpoint
