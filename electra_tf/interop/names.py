@@ -106,14 +106,19 @@ def _dense(
     sizes: str,
     ours: str,
     tf1: str | None,
-    huggingface: str | None,
     keras_hub: str | None = None,
     model_garden: str | None = None,
+    *,
+    huggingface: str | None = None,
     kinds: tuple[Kind, Kind] = ("kernel", "as_is"),
 ) -> tuple[Row, ...]:
-    """Return the rows of a dense layer of inputs and outputs, or of a layer norm."""
+    """Return the rows of a dense layer of inputs and outputs, or of a layer norm.
+
+    `huggingface`: by default the words of `tf1`, with dots.
+    """
     shape = tuple(sizes.split())
     weights = ("kernel", "bias") if len(shape) == 2 else ("gamma", "beta")
+    huggingface = huggingface or (tf1 and tf1.replace("/", "."))
     return tuple(
         Row(
             shape[-1:] if number else shape,
@@ -132,100 +137,67 @@ def _norm(*names: str) -> tuple[Row, ...]:
     return _dense(*names, kinds=("as_is", "as_is"))
 
 
-def _in_layer(rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    return tuple(
-        row._replace(
-            electra_tf="encoder/layer_{n}/" + row.electra_tf,
-            tf1="encoder/layer_{n}/" + row.tf1,
-            huggingface="encoder.layer.{n}." + row.huggingface,
-            keras_hub="layers/transformer_encoder{n}/" + row.keras_hub,
-            model_garden="layer_with_weights-{n}/" + row.model_garden,
-        )
-        for row in rows
+def _in_layer(row: Row) -> Row:
+    return row._replace(
+        electra_tf="encoder/layer_{n}/" + row.electra_tf,
+        tf1="encoder/layer_{n}/" + row.tf1,
+        huggingface="encoder.layer.{n}." + row.huggingface,
+        keras_hub="layers/transformer_encoder{n}/" + row.keras_hub,
+        model_garden="layer_with_weights-{n}/" + row.model_garden,
     )
 
 
-# Ours, TF1, Hugging Face, KerasHub, Model Garden.
+# Ours; TF1 and, with dots, Hugging Face; KerasHub; Model Garden.
 EMBEDDINGS = (
     _table("vocabulary_size", "word", "word", "reversible_embedding", 0),
     _table("max_positions", "position", "position", "position_embedding", 1),
     _table("segments", "segment", "token_type", "embedding", 2),
     *_norm(
-        "embedding",
-        "encoder/embeddings/layer_norm",
-        "embeddings/LayerNorm",
-        "embeddings.LayerNorm",
-        "layers/layer_normalization",
-        "layer_with_weights-3",
+        *("embedding", "encoder/embeddings/layer_norm", "embeddings/LayerNorm"),
+        *("layers/layer_normalization", "layer_with_weights-3"),
     ),
 )
 """Tables and their layer norm, which a generator may share."""
 
 PROJECTION = _dense(
-    "embedding width",
-    "encoder/embeddings_project",
-    "embeddings_project",
-    "embeddings_project",
-    "layers/dense",
-    "layer_with_weights-4",
+    *("embedding width", "encoder/embeddings_project", "embeddings_project"),
+    *("layers/dense", "layer_with_weights-4"),
 )
 """Only where the tables' width differs from the hidden states'."""
 
-LAYER = _in_layer(
-    (
-        *(
-            row
-            for part in ("query", "key", "value")
-            for row in _dense(
-                "width width",
-                f"attention/{part}",
-                f"attention/self/{part}",
-                f"attention.self.{part}",
-                f"_self_attention_layer/{part}_dense",
-                f"_attention_layer/_{part}_dense",
-                kinds=("split", "split_bias"),
-            )
-        ),
+_ATTENTION = tuple(
+    row
+    for part in ("query", "key", "value")
+    for row in _dense(
+        *("width width", f"attention/{part}", f"attention/self/{part}"),
+        *(f"_self_attention_layer/{part}_dense", f"_attention_layer/_{part}_dense"),
+        kinds=("split", "split_bias"),
+    )
+)
+LAYER = tuple(
+    _in_layer(row)
+    for row in (
+        *_ATTENTION,
         *_dense(
-            "width width",
-            "attention/output",
-            "attention/output/dense",
-            "attention.output.dense",
-            "_self_attention_layer/output_dense",
-            "_attention_layer/_output_dense",
+            *("width width", "attention/output", "attention/output/dense"),
+            *("_self_attention_layer/output_dense", "_attention_layer/_output_dense"),
             kinds=("merge", "as_is"),
         ),
         *_norm(
-            "width",
-            "attention_layer_norm",
-            "attention/output/LayerNorm",
-            "attention.output.LayerNorm",
-            "_self_attention_layer_norm",
-            "_attention_layer_norm",
+            *("width", "attention_layer_norm", "attention/output/LayerNorm"),
+            *("_self_attention_layer_norm", "_attention_layer_norm"),
         ),
         *_dense(
-            "width feed_forward",
-            "intermediate",
-            "intermediate/dense",
-            "intermediate.dense",
-            "_feedforward_intermediate_dense",
-            "_intermediate_dense",
+            *("width feed_forward", "intermediate", "intermediate/dense"),
+            *("_feedforward_intermediate_dense", "_intermediate_dense"),
         ),
         *_dense(
-            "feed_forward width",
-            "output",
-            "output/dense",
-            "output.dense",
-            "_feedforward_output_dense",
-            "_output_dense",
+            *("feed_forward width", "output", "output/dense"),
+            *("_feedforward_output_dense", "_output_dense"),
         ),
         *_norm(
-            "width",
-            "output_layer_norm",
-            "output/LayerNorm",
-            "output.LayerNorm",
-            "_feedforward_layer_norm",
-            "_output_layer_norm",
+            *("width", "output_layer_norm", "output/LayerNorm"),
+            *("_feedforward_layer_norm", "_output_layer_norm"),
         ),
     )
 )
@@ -233,44 +205,40 @@ LAYER = _in_layer(
 
 _SCORES, _LOGITS = "discriminator_predictions", "generator_predictions"
 DISCRIMINATOR_HEAD = (
-    *_dense("width width", "head/dense", f"{_SCORES}/dense", f"{_SCORES}.dense"),
+    *_dense("width width", "head/dense", f"{_SCORES}/dense"),
     *_dense(
-        "width one", "head/score", f"{_SCORES}/dense_1", f"{_SCORES}.dense_prediction"
+        *("width one", "head/score", f"{_SCORES}/dense_1"),
+        huggingface=f"{_SCORES}.dense_prediction",
     ),
 )
 MASKED_LM_HEAD = (
-    *_dense("width embedding", "head/dense", f"{_LOGITS}/dense", f"{_LOGITS}.dense"),
-    *_norm(
-        "embedding", "head/layer_norm", f"{_LOGITS}/LayerNorm", f"{_LOGITS}.LayerNorm"
-    ),
+    *_dense("width embedding", "head/dense", f"{_LOGITS}/dense"),
+    *_norm("embedding", "head/layer_norm", f"{_LOGITS}/LayerNorm"),
     Row(
-        ("vocabulary_size",),
-        "as_is",
-        "head/output_bias",
-        f"{_LOGITS}/output_bias",
-        "generator_lm_head.bias",
+        *(("vocabulary_size",), "as_is", "head/output_bias"),
+        *(f"{_LOGITS}/output_bias", "generator_lm_head.bias"),
     ),
 )
-TEXT_HEAD = _dense("pooled units", "head/dense", None, None)
+TEXT_HEAD = _dense("pooled units", "head/dense", None)
 """On the vector of a text."""
-TOKEN_HEAD = _dense("width units", "head/dense", None, "classifier")
+TOKEN_HEAD = _dense("width units", "head/dense", None, huggingface="classifier")
 SPAN_HEAD = (
-    *_dense("width one", "head/start", None, "qa_outputs[0]"),
-    *_dense("end one", "head/end", None, "qa_outputs[1]"),
+    *_dense("width one", "head/start", None, huggingface="qa_outputs[0]"),
+    *_dense("end one", "head/end", None, huggingface="qa_outputs[1]"),
 )
 """Hugging Face stacks both: `[n]` is output n of `qa_outputs`."""
-END_HIDDEN = _dense("two_widths hidden", "head/end_hidden", None, None)
+END_HIDDEN = _dense("two_widths hidden", "head/end_hidden", None)
 ANSWERABLE = (
-    *_dense("two_widths hidden", "head/answerable_hidden", None, None),
-    *_dense("hidden one", "head/answerable", None, None),
+    *_dense("two_widths hidden", "head/answerable_hidden", None),
+    *_dense("hidden one", "head/answerable", None),
 )
 
 
 def pooler_head(pooler: str, output: str) -> tuple[Row, ...]:
     """Return the rows of a hidden layer and an output, by Hugging Face's names."""
     return (
-        *_dense("pooled width", "head/pooler", None, pooler),
-        *_dense("width units", "head/dense", None, output),
+        *_dense("pooled width", "head/pooler", None, huggingface=pooler),
+        *_dense("width units", "head/dense", None, huggingface=output),
     )
 
 
