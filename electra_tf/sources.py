@@ -4,7 +4,6 @@ Nothing else in the package asks what a model's path is: `open_source` returns a
 `Source`, and every command and every `from_preset` goes by its kind.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -12,19 +11,17 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from electra_tf.config import loader
-from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
 from electra_tf.interop import checkpoint, formats, hub, keras_file
 from electra_tf.interop.heads import HeadOptions, TaskHead
+from electra_tf.interop.keras_networks import PretrainedEncoder
 from electra_tf.interop.model import PretrainedModel
 from electra_tf.interop.remote import fetch_model
-from electra_tf.model.encoder import TransformerEncoder
-from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.model_names import check_exists, is_config, no_model_at, split_pair
 from electra_tf.preset_files import preset_folder
 from electra_tf.storage.objects import is_url
@@ -35,53 +32,11 @@ from electra_tf.training.checkpoint import (
     SLOTS,
     WEIGHTS,
     Checkpoint,
-    assign,
     open_checkpoint,
 )
 
 Kind = Literal["checkpoint", "fine_tuned", "other_library", "config"]
 _NO_OPTIONS = HeadOptions()
-
-
-@dataclasses.dataclass(frozen=True)
-class PretrainedEncoder:
-    """Shape and tokenizer of an encoder, with its weights if it is pre-trained."""
-
-    shape: EncoderConfig
-    tokenizer: WordPieceTokenizer
-    weights: Mapping[str, np.ndarray] | None  # by path below it; None: random ones
-    source: str  # path or name of the source, for messages
-    identity: str = ""  # checksum of the weights
-    trained_length: int | None = None  # positions of its records; None: not known
-    trained_positions: int | None = None  # of all its batches; None: not known
-    format: str = "electra_tf"  # the library whose files the source has
-
-    def untrained(self) -> "PretrainedEncoder":
-        """Return the same shape and tokenizer without weights."""
-        return dataclasses.replace(self, weights=None)
-
-    def build_encoder(
-        self,
-        seed: int = 0,
-        kind: type[TransformerEncoder] = TransformerEncoder,
-        **arguments: Any,
-    ) -> Any:
-        """Create a built encoder with the weights, or with random ones of the seed.
-
-        `arguments` are `name`, `dtype` and `trainable`, as `kind` takes them.
-        """
-        is_loaded = self.weights is not None
-        with weights_of_zeros() if is_loaded else contextlib.nullcontext():
-            encoder = kind(self.shape, seed, **arguments)
-        encoder.build((None, None))  # the shape is in the summary
-        self.load_into(encoder)
-        return encoder
-
-    def load_into(self, encoder: TransformerEncoder) -> None:
-        """Assign the weights, if there are any."""
-        if self.weights is not None:
-            own = {path_below_encoder(v.path, encoder.name): v for v in encoder.weights}
-            assign(own, self.weights, self.source)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,11 +187,6 @@ def open_pretrained(
     if source.kind in ("fine_tuned", "config"):
         raise _not_pretrained(source)
     return source
-
-
-def path_below_encoder(path: str, name: str = "encoder") -> str:
-    """Return a variable's path relative to its encoder."""
-    return path.split(f"{name}/", 1)[1]
 
 
 def model_tokenizer(

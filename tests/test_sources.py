@@ -9,10 +9,10 @@ import pytest
 
 from electra_tf import durable_files, sources
 from electra_tf.errors import InputError
+from electra_tf.interop.keras_networks import path_below_encoder
 from electra_tf.model.encoder import TransformerEncoder
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
-from electra_tf.sources import path_below_encoder
 from electra_tf.training.checkpoint import SLOTS, WEIGHTS, open_checkpoint
 from tests import tiny
 from tests.conftest import GOLDEN

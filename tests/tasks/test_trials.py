@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.sources import path_below_encoder
+from electra_tf.interop.keras_networks import path_below_encoder
 from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.data.splits import Split
