@@ -22,7 +22,7 @@ FLAGS.strings(
         "KerasHub preset, an --output of finetune, or an id of the Hugging Face hub; "
         "or DISCRIMINATOR,GENERATOR."
     },
-    to="Required: the folder to write, which must not exist.",
+    to="Required: the folder to write, which must be new or empty.",
     vocab="A vocabulary for a source without one, or in place of its own: a file of "
     "entries, a tokenizer.json, or a folder with one of them.",
 )

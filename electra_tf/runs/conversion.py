@@ -1,7 +1,9 @@
 """Convert a model between this package and other libraries."""
 
 import dataclasses
+import errno
 import os
+import stat
 from typing import Literal
 
 from electra_tf import durable_files, sources
@@ -14,6 +16,7 @@ from electra_tf.tasks import load
 from electra_tf.training.disk_errors import reraise_full_disk
 
 _NO_OPTIONS = HeadOptions()
+_WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _GELU = {"gelu": "exactly", "gelu_tanh": "by tanh"}
 
 
@@ -59,7 +62,7 @@ def convert_checkpoint(
     Args:
         source: A model of any format, an id of the Hugging Face hub, a URL, or two of
             them, `DISCRIMINATOR,GENERATOR`.
-        target: A folder that does not exist.
+        target: A folder that does not exist or is empty.
         format: `electra_tf`, `huggingface`, `keras_hub` or `model_garden`.
         part: Which networks of a pair to convert.
         vocab: A vocabulary for a source without one, or in place of its own.
@@ -81,13 +84,7 @@ def convert_checkpoint(
 
         electra_tf.convert_checkpoint("run", "for_transformers", "huggingface")
     """
-    if format not in formats.names():
-        known = ", ".join(formats.names())
-        raise InputError(f"format must be one of {known}, not {format!r}")
-    target = os.path.normpath(os.fspath(target))
-    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise InputError(f"{target!r} exists and is no empty folder; name a new one")
-    _check_writable(target)
+    target = _check_target(target, format)
     found = sources.open_source(source, vocab, head)
     model = found.pretrained if drop_head else found.fine_tuned or found.pretrained
     if not drop_head:
@@ -95,17 +92,33 @@ def convert_checkpoint(
     if part != "all":
         model = model.select(part)
     model = dataclasses.replace(model, separate_tables=sharing == "none")
-    differences = _lost_settings(model, format)
-    if differences and not force:
-        raise InputError(
-            f"{target!r} would not be the source: {'; '.join(differences)}; the "
-            "target's library has no setting for it; pass --force to write it all the "
-            "same"
-        )
+    differences = _lost_settings(model, target, format, force)
     _write(model, target, format)
     left_out = dict(model.left_out) | _left_out(model, format)
     differences += _other_gelu(model, format)
     return Conversion(model, found.format, format, target, differences, left_out)
+
+
+def _check_target(target: str | os.PathLike, format: str) -> str:
+    """Return the path of a target that can be written, before weights are read."""
+    if format not in formats.names():
+        known = ", ".join(formats.names())
+        raise InputError(f"format must be one of {known}, not {format!r}")
+    target = os.path.normpath(os.fspath(target))
+    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
+        raise InputError(f"{target!r} exists and is no empty folder; name a new one")
+    partial = target + durable_files.PARTIAL
+    try:
+        # A rename would replace a folder that nobody may write to.
+        if os.path.isdir(target) and not os.stat(target).st_mode & _WRITABLE:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        os.makedirs(partial, exist_ok=True)
+        os.rmdir(partial)
+    except OSError as error:
+        raise InputError(
+            f"{target!r} must be a folder that can be written: {error.strerror}"
+        ) from error
+    return target
 
 
 def _write(model: PretrainedModel, target: str, format: str) -> None:
@@ -117,27 +130,23 @@ def _write(model: PretrainedModel, target: str, format: str) -> None:
         write(model, folder)
 
 
-def _check_writable(target: str) -> None:
-    """Raise an error if the target's folder cannot be made, before weights are read."""
-    partial = target + durable_files.PARTIAL
-    try:
-        os.makedirs(partial, exist_ok=True)
-        os.rmdir(partial)
-    except OSError as error:
-        raise InputError(
-            f"{target!r} must be a folder that can be written: {error.strerror}"
-        ) from error
-
-
-def _lost_settings(model: PretrainedModel, format: str) -> tuple[str, ...]:
-    """Return the settings of networks that a target's library does not have."""
+def _lost_settings(
+    model: PretrainedModel, target: str, format: str, force: bool
+) -> tuple[str, ...]:
+    """Return settings that a target's library lacks, an error without `force`."""
     there = LAYOUTS[format].epsilon
     epsilons = {n.role: n.shape.layer_norm_epsilon for n in model.networks}
-    return tuple(
+    lost = tuple(
         f"{role}: layer_norm_epsilon {here} becomes {there}"
         for role, here in epsilons.items()
         if there not in (None, here)
     )
+    if lost and not force:
+        raise InputError(
+            f"{target!r} would not be the source: {'; '.join(lost)}; the target's "
+            "library has no setting for it; pass --force to write it all the same"
+        )
+    return lost
 
 
 def _other_gelu(model: PretrainedModel, format: str) -> tuple[str, ...]:

@@ -387,6 +387,9 @@ def test_a_folder_that_cannot_be_written_is_named_before_weights_are_read(tmp_pa
         InputError, match=r"file/new' .*can be written: Not a directory"
     ):
         convert_checkpoint("no model", tmp_path / "file" / "new")
+    (tmp_path / "locked").mkdir(mode=0o555)
+    with pytest.raises(InputError, match=r"locked'.* Permission denied"):
+        convert_checkpoint("no model", tmp_path / "locked")
 
 
 def test_command_prints_what_it_wrote(here, converted, tmp_path):
