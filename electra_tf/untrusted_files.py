@@ -22,13 +22,13 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def read_json(path: str | os.PathLike, kind: type = dict) -> Any:
-    """Return the object, or the value of another kind, in a JSON file."""
+def read_json(path: str | os.PathLike) -> dict[str, Any]:
+    """Return the object in a JSON file."""
     with report_damage(os.fspath(path)):
         value = _parse_small_json(read_small_file(path, _MAX_BYTES))
-        if isinstance(value, kind):
+        if isinstance(value, dict):
             return value
-        raise ValueError(f"a JSON {type(value).__name__}, not a {kind.__name__}")
+        raise ValueError(f"a JSON {type(value).__name__}, not an object")
 
 
 def _parse_small_json(content: bytes) -> Any:

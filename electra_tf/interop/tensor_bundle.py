@@ -119,8 +119,8 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a block. A key repeats the start of the last one.
 
-    A byte for the compression and a checksum are behind it. Other readers may begin at
-    one of the places that the end of the block lists.
+    A byte for the compression and a checksum are behind it. At its end there is a list
+    of places of whole keys, which this reader does not need.
     """
     end = offset + size
     block, kind = data[offset:end], data[end : end + 1]
@@ -129,17 +129,16 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
     if masked_crc(block + kind) != data[end + 1 : end + 5]:
         raise ValueError("a block of another checksum")
     restarts = int.from_bytes(block[-4:], "little")
-    stop, at, key, starts = len(block) - 4 * (restarts + 1), 0, b"", {0}
+    stop, at, key = len(block) - 4 * (restarts + 1), 0, b""
+    if stop < 0:
+        raise ValueError("a block of more places than bytes")
     while at < stop:
-        starts.add(at)
         (shared, added, length), at = _numbers(block, at, 3)
         if shared > len(key) or at + added + length > stop:
             raise ValueError("an entry that ends outside of its block")
         key = key[:shared] + block[at : at + added]
         at += added + length
         yield key, block[at - length : at]
-    if stop < 0 or not starts.issuperset(np.frombuffer(block[stop:-4], "<u4").tolist()):
-        raise ValueError("a block that lists places within its entries")
 
 
 def _numbers(data: bytes, at: int, count: int) -> tuple[list[int], int]:

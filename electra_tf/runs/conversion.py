@@ -1,7 +1,6 @@
 """Convert a model between this package and other libraries."""
 
 import dataclasses
-import errno
 import os
 import stat
 from typing import Literal
@@ -107,17 +106,15 @@ def _check_target(target: str | os.PathLike, format: str) -> str:
     target = os.path.normpath(os.fspath(target))
     if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
         raise InputError(f"{target!r} exists and is no empty folder; name a new one")
-    partial = target + durable_files.PARTIAL
-    try:
-        # A rename would replace a folder that nobody may write to.
-        if os.path.isdir(target) and not os.stat(target).st_mode & _WRITABLE:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        os.makedirs(partial, exist_ok=True)
-        os.rmdir(partial)
-    except OSError as error:
+    folder = target
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder) or os.curdir
+    # The superuser may write to each folder; a rename would replace a locked one.
+    is_locked = not os.stat(folder).st_mode & _WRITABLE
+    if is_locked or not os.access(folder, os.W_OK) or not os.path.isdir(folder):
         raise InputError(
-            f"{target!r} must be a folder that can be written: {error.strerror}"
-        ) from error
+            f"{target!r} must be a folder that can be written, but {folder!r} cannot"
+        )
     return target
 
 

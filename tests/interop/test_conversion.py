@@ -383,13 +383,19 @@ def test_a_full_disk_leaves_nothing(format, tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_named_before_weights_are_read(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        InputError, match=r"file/new' .*can be written: Not a directory"
-    ):
-        convert_checkpoint("no model", tmp_path / "file" / "new")
     (tmp_path / "locked").mkdir(mode=0o555)
-    with pytest.raises(InputError, match=r"locked'.* Permission denied"):
-        convert_checkpoint("no model", tmp_path / "locked")
+    for target in ("file/new", "locked", "locked/a/b"):
+        with pytest.raises(InputError, match="can be written") as error:
+            convert_checkpoint("no model", tmp_path / target)
+        assert repr(str(tmp_path / target)) in str(error.value)
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def test_what_a_killed_conversion_left_is_replaced(tmp_path):
+    (tmp_path / "ours.partial").mkdir()
+    (tmp_path / "ours.partial" / "weights").write_text("")
+    convert_checkpoint(DISCRIMINATOR, tmp_path / "ours")
+    assert os.listdir(tmp_path) == ["ours"]
 
 
 def test_command_prints_what_it_wrote(here, converted, tmp_path):

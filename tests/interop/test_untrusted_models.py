@@ -321,7 +321,7 @@ def varint(value):
     return bytes([*parts, value])
 
 
-def write_index(prefix, *entries, kind=0, restarts=(0,), names=(), order=0):
+def write_index(prefix, *entries, kind=0, names=(), order=0):
     """Write a checkpoint of two floats whose index lists other tensors.
 
     An entry is a value by the name `w0`, `w1`, ..., or the length of the last name that
@@ -338,7 +338,7 @@ def write_index(prefix, *entries, kind=0, restarts=(0,), names=(), order=0):
             b"".join(map(varint, (shared, len(key), len(value)))) + key + value
             for shared, key, value in items
         )
-        body += struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
+        body += struct.pack("<2I", 0, 1)  # one place of a whole key, the first
         handle = varint(len(file)) + varint(len(body))
         file += body + bytes([kind]) + struct.pack("<I", masked(body + bytes([kind])))
         return handle
@@ -406,7 +406,6 @@ def test_indexes_list_tensors_that_their_files_hold(entries, name, tmp_path):
     [
         # The first entry is the header; TensorFlow would read this one as a tensor.
         ({"names": [""]}, "a second entry ''"),
-        ({"restarts": (0, 5)}, "within"),
         ({"kind": 1}, "compressed"),
         ({"order": tensor_bundle_pb2.BundleHeaderProto.BIG}, "byte order"),
     ],
