@@ -47,8 +47,8 @@ def main() -> None:
         task = registry.of(model)
         flags = {name: FLAGS[name].value for name in _COLUMNS}
         reading = task.reading(model, found.task, flags, print_note, ["text_columns"])
-        items = task.inputs(model, source, reading)
-        lines = predict_items(model, items, FLAGS.format, FLAGS.nbest)
+        inputs = task.inputs(model, source, reading)
+        lines = predict_items(model, inputs, FLAGS.format, FLAGS.nbest)
         cli.write_lines(lines, output)
 
 

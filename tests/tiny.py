@@ -444,7 +444,7 @@ def read_task(name, data, settings, notify=print, tokenizer=None):
 
 
 def read_items(model, path, columns=None, stored=(), **settings):
-    """Return what a model predicts for in a file."""
+    """Return what a model predicts for in a file, as a split."""
     settings = DataConfig(text_columns=tuple(columns or stored), **settings)
     given = ["text_columns"] if columns else []
     reading = Reading(settings, print, model.tokenizer, given)

@@ -18,7 +18,7 @@ from electra_tf.tasks.data.table import (
     read,
     without_collections,
 )
-from electra_tf.tasks.task import Items, LabelTask
+from electra_tf.tasks.task import LabelTask
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.data_errors import data_error
 from electra_tf.text.rows import READERS
@@ -57,12 +57,13 @@ class ChoiceTask(LabelTask):
 
     def inputs(
         self, model: ChoiceClassifier, path: str | None, reading: Reading
-    ) -> Items:
+    ) -> Split:
         """Read texts with their choices."""
         table = read(path)
         split = _read_choices(table, reading, is_labelled=False)
         as_choices(split.items[0], model.num_choices)  # all have its number of choices
-        return Items(split.items, table, _label(table, reading.settings))
+        label = _label(table, reading.settings)
+        return dataclasses.replace(split, targets=table.columns.get(label))
 
     def labels(self, model: ChoiceClassifier) -> Sequence[str]:
         """Return the numbers of the choices."""

@@ -2,17 +2,17 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError
 from electra_tf.tasks import registry
 from electra_tf.tasks.data.files import print_note
+from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import cell_text
 from electra_tf.tasks.input_warnings import InputCounter
 from electra_tf.tasks.score import ScoredSplit
-from electra_tf.tasks.task import Item, Task
+from electra_tf.tasks.task import Task, json_text, one_line, utf8
 from electra_tf.tasks.text_model import TextModel
 
 _CHUNK_ITEMS = 1024
@@ -22,7 +22,7 @@ _END = "\r\n"  # of a line of CSV, before it is written
 
 def predict_items(
     model: TextModel,
-    items: Sequence[Item],
+    split: Split,
     output_format: str = "text",
     nbest: int | None = None,
     log: Callable[[str], None] = print_note,
@@ -36,29 +36,23 @@ def predict_items(
     task = registry.of(model)
     _check_nbest(model, task.has_nbest, output_format, nbest)
     counter = InputCounter(model)
-    predicted = _predicted(model, items, counter)
+    predicted = _predicted(model, split, counter)
     if output_format in _TABLES:
-        rows = (
-            _beside(_cells(task, item), row)
-            for index, item, details in predicted
-            for row in task.rows(model, index, item, details, item.columns is None)
-        )
-        yield from _table(rows, output_format)
-    for _, item, details in predicted:
+        rows = _rows(model, split, predicted, has_gold=split.table is None)
+        yield from _table((row for _, row in rows), output_format)
+    for index, details in predicted:
+        item, own = split.items[index], _own_columns(task, split, index)
         if output_format == "jsonl":
-            record = task.record(model, item.value, details)
+            record = task.record(model, item, details)
             candidates = record.pop("nbest", [])
             if nbest:
                 record["nbest"] = candidates[:nbest]
-            own = item.columns or {}
-            if item.gold is not None:
-                own = own or task.texts(item.value)
-                record = {"gold": task.gold(item), **record}
-            row = _beside(own, record)
-            yield _escape(json.dumps(row, ensure_ascii=False, default=cell_text))
+            if (target := split.target(index)) is not None:
+                record = {"gold": task.gold(item, target), **record}
+            yield json_text(_beside(own, record))
         else:
-            line = task.line(model, item.value, details)
-            with_id = [] if item.id is None else [" ".join(str(item.id).split())]
+            line = task.line(model, item, details)
+            with_id = [] if own.get("id") is None else [one_line(own["id"])]
             yield "\t".join([*with_id, line])
     for line in counter.lines("input"):
         log(line)
@@ -81,24 +75,15 @@ def _check_nbest(
 
 
 def _predicted(
-    model: TextModel,
-    items: Sequence[Item],
-    counter: InputCounter,
-) -> Iterator[tuple[int, Item, Any]]:
-    """Yield number, item and prediction of each input."""
-    for first in range(0, len(items), _CHUNK_ITEMS):
-        chunk = items[first : first + _CHUNK_ITEMS]
-        values = [item.value for item in chunk]
-        examples = model.examples(values)
+    model: TextModel, split: Split, counter: InputCounter
+) -> Iterator[tuple[int, Any]]:
+    """Yield number and prediction of each input."""
+    for first in range(0, len(split), _CHUNK_ITEMS):
+        items = split.items[first : first + _CHUNK_ITEMS]
+        examples = model.examples(items)
         counter.add(examples)
-        details = model.decode_details(values, examples, model.outputs_of(examples))
-        for index, pair in enumerate(zip(chunk, details, strict=True), first):
-            yield index, *pair
-
-
-def _escape(line: str) -> str:
-    """Write halves of surrogate pairs, which UTF-8 cannot encode, as in JSON."""
-    return line.encode("utf-8", "backslashreplace").decode()
+        details = model.decode_details(items, examples, model.outputs_of(examples))
+        yield from enumerate(details, first)
 
 
 def _table(rows: Iterable[Mapping[str, Any]], form: str) -> Iterator[str]:
@@ -114,11 +99,11 @@ def _table(rows: Iterable[Mapping[str, Any]], form: str) -> Iterator[str]:
 def _table_line(cells: Sequence[Any], form: str) -> str:
     cells = [str(c) if isinstance(c, float) else cell_text(c) for c in cells]
     if form == "tsv":  # without quotes, so without tabs and line breaks
-        return _escape("\t".join(" ".join(cell.split()) for cell in cells))
+        return utf8("\t".join(" ".join(cell.split()) for cell in cells))
     buffer = io.StringIO(newline="")
     # Cells with a character of the terminator are put into quotes.
     csv.writer(buffer, lineterminator=_END).writerow(cells)
-    return _escape(buffer.getvalue().removesuffix(_END))
+    return utf8(buffer.getvalue().removesuffix(_END))
 
 
 def csv_lines(model: TextModel, splits: Mapping[str, ScoredSplit]) -> Iterator[str]:
@@ -132,24 +117,36 @@ def csv_lines(model: TextModel, splits: Mapping[str, ScoredSplit]) -> Iterator[s
 
     def rows() -> Iterator[dict[str, Any]]:
         for name, one in splits.items():
-            split, places = one.split, one.split.places
-            columns = zip(split.items, split.targets, one.details, strict=True)
-            for index, (value, gold, details) in enumerate(columns):
-                row = split.table.row(index) if split.table else None
-                item = Item(value, gold, row or getattr(value, "columns", None))
-                more = {"split": name} if len(splits) > 1 else {}
+            places, more = one.split.places, {"split": name} if len(splits) > 1 else {}
+            for index, row in _rows(model, one.split, enumerate(one.details), True):
                 if has_places:
                     more["place"] = places[index] if places else ""
-                for row in one.task.rows(model, index, item, details, True):
-                    yield _beside(_cells(one.task, item), row | more)
+                yield _beside(row, more)
 
     return _table(rows(), "csv")
 
 
-def _cells(task: Task, item: Item) -> dict[str, str]:
-    """Return the columns of an item, or its texts, as cells of a table."""
-    own = task.texts(item.value) if item.columns is None else item.columns
-    return {name: cell_text(value) for name, value in own.items()}
+def _rows(
+    model: TextModel,
+    split: Split,
+    predicted: Iterable[tuple[int, Any]],
+    has_gold: bool,
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number of an item, and a row of a table with its own columns first."""
+    task = registry.of(model)
+    for index, details in predicted:
+        own = _own_columns(task, split, index)
+        own = {name: cell_text(value) for name, value in own.items()}
+        target = split.target(index) if has_gold else None
+        for row in task.rows(model, index, split.items[index], details, target):
+            yield index, _beside(own, row)
+
+
+def _own_columns(task: Task, split: Split, index: int) -> Mapping[str, Any]:
+    """Return the columns of an item in its file, or its texts."""
+    if split.table is None:
+        return task.texts(split.items[index])
+    return split.table.row(index)
 
 
 def _beside(own: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import math
 import os
 import sys
@@ -28,7 +27,13 @@ from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.spans import QAPrediction
 from electra_tf.tasks.squad_metrics import exact, has_gold, score_v1, score_v2
-from electra_tf.tasks.task import Item, Task, check_count, float_scores, write_lines
+from electra_tf.tasks.task import (
+    Task,
+    check_count,
+    float_scores,
+    json_text,
+    write_lines,
+)
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
 from electra_tf.text.rows import JSON_SUFFIXES, READERS
 
@@ -101,12 +106,13 @@ class QuestionTask(Task):
 
     def inputs(
         self, model: QuestionAnswerer, path: str | None, reading: Reading
-    ) -> Sequence[Item]:
+    ) -> Split:
         """Read a file in SQuAD's layout, or columns of questions and contexts."""
         table = read(path)
         if squad_json.has_articles(table):
             found = squad_json.parse_unlabelled(table, reading.notify)
-            return [Item(q, q.gold, {"id": q.id}) for q in found]
+            ids = Table({"id": [q.id for q in found]}, range(len(found)), table.source)
+            return Split(found, [q.gold for q in found], ids)
         return self.rows_as_items(model, table, reading)
 
     def _text_columns(
@@ -131,16 +137,9 @@ class QuestionTask(Task):
         own = {"id": item.id} if isinstance(item, Question) else {}
         return own | {"question": texts_of(item)[0]}
 
-    def gold(self, item: Item) -> list[str]:
-        """Return the texts of the gold answers."""
-        # `located` of a split lacks some answers.
-        is_question = isinstance(item.value, Question)
-        answers = item.value.gold if is_question else item.gold
-        return list(dict.fromkeys(answer.text for answer in answers))
-
-    def line(self, model: QuestionAnswerer, item: Any, details: QAPrediction) -> str:
-        """Return the answer, empty for none, on one line."""
-        return " ".join(details.answer_text(model.null_threshold).split())
+    def gold(self, item: Question, target: Any) -> list[str]:
+        """Return the texts of all gold answers; the target lacks those not located."""
+        return list(dict.fromkeys(answer.text for answer in item.answers))
 
     def record(
         self, model: QuestionAnswerer, item: Any, details: QAPrediction
@@ -221,7 +220,7 @@ class QuestionTask(Task):
         for name, key in files.items():
             values = (record[key] for record in records)
             content = dict(zip(ids, values, strict=True))
-            write_lines(f"{path}/{name}.json", [json.dumps(content, indent=2)])
+            write_lines(f"{path}/{name}.json", [json_text(content, indent=2)])
 
 
 def _metrics(allows_null: bool) -> tuple[str]:

@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import functools
 import itertools
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -25,10 +24,11 @@ from electra_tf.tasks.data.table import read
 from electra_tf.tasks.labels import unknown_name
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.task import (
-    Item,
     Task,
     check_count,
     float_scores,
+    json_text,
+    one_line,
     probability_cells,
     write_lines,
 )
@@ -96,7 +96,7 @@ class TagTask(Task):
 
     def inputs(
         self, model: TokenClassifier, path: str | None, reading: Reading
-    ) -> list[Item]:
+    ) -> Split:
         """Read texts, lists of words, or columns of words."""
         settings, is_given = reading.settings, "text_columns" in reading.given
         if reading.given:
@@ -105,15 +105,11 @@ class TagTask(Task):
             head = _head(path)
             is_named = inner_suffix(path) in conll.COLUMN_SUFFIXES
             if is_named or conll.is_column_file(head, model.tags):
-                return _column_items(model, path, head, reading)
-        found = tag_records.parse_unlabelled(
-            read(path, notify=reading.notify),
-            settings,
-            model.tokenizer,
-            reading.notify,
-            is_given,
-        )
-        return _items(model, found, reading.notify)
+                found = Split(_read_columns(path, head, reading), None)
+                return _with_targets({"": found}, model.tags, reading.notify)[""]
+        table = read(path, notify=reading.notify)
+        found = tag_records.parse_unlabelled(table, reading, model.scheme, is_given)
+        return _with_targets({"": found}, model.tags, reading.notify)[""]
 
     def line(self, model: TokenClassifier, item: Any, details: TaggedWords) -> str:
         """Return words with tags, or the entities of a text."""
@@ -122,7 +118,7 @@ class TagTask(Task):
             pairs = zip(sentence.words, details.tags, strict=True)
             return " ".join(map("/".join, pairs))
         return "\t".join(
-            f"{' '.join(one.text.split())} "
+            f"{one_line(one.text)} "
             f"({f'{one.type} {one.start}:{one.end}'.strip()}, {one.score:.2f})"
             for one in entities
         )
@@ -148,18 +144,18 @@ class TagTask(Task):
         self,
         model: TokenClassifier,
         index: int,
-        item: Item,
+        item: Any,
         details: TaggedWords,
-        has_gold: bool,
+        target: Any,
     ) -> list[dict[str, Any]]:
         """Return a row for each word, with the probabilities of the learned tags."""
-        sentence, rows = conll.as_sentence(item.value), []
+        sentence, gold, rows = conll.as_sentence(item), getattr(item, "tags", None), []
         for number, word in enumerate(sentence.words):
             row: dict[str, Any] = {"sentence": index, "word": word}
             if sentence.offsets:
                 row["start"], row["end"] = sentence.offsets[number]
-            if item.gold is not None:
-                row["gold"] = item.gold[number]
+            if gold is not None:
+                row["gold"] = gold[number]
             row["prediction"] = details.tags[number]
             probabilities_C = details.probabilities[number]
             rows.append(row | probability_cells(model.tags, probabilities_C))
@@ -224,7 +220,7 @@ class TagTask(Task):
                 spans = schemes.conlleval_spans(tags)
                 spans = to_character_spans(spans, sentence.offsets)
                 record = sentence.form.write(sentence.text, spans)
-                records.append(json.dumps(record, ensure_ascii=False))
+                records.append(json_text(record))
         write_lines(f"{path}.txt", lines)
         if schemes.is_span_scheme(scored.model.tags) and len(records) == len(items):
             write_lines(f"{path}.jsonl", records)
@@ -258,9 +254,7 @@ def _one_span(predictions: Any) -> str | None:
     return f"always predicts one span of {kinds.pop()}" if len(kinds) == 1 else None
 
 
-def _column_items(
-    model: TokenClassifier, path: str, head: Sequence[str], reading: Reading
-) -> list[Item]:
+def _read_columns(path: str, head: Sequence[str], reading: Reading) -> list[Sentence]:
     columns: tuple[int, int | None] = 0, None
     if any(len(line.split()) > 1 for line in head):
         columns = reading.settings.word_column, reading.settings.tag_column
@@ -269,21 +263,7 @@ def _column_items(
         f"{path}: read as columns, word {columns[0]}; its tags are not used, but "
         "copied as gold with --format=csv and jsonl"
     )
-    return _items(model, sentences, reading.notify)
-
-
-def _items(
-    model: TokenClassifier, found: Sequence[Sentence], notify: Notify
-) -> list[Item]:
-    """Return sentences as inputs; tags become gold ones."""
-    sentences = [
-        dataclasses.replace(one, tags=tuple(schemes.to_scheme(one.tags, model.scheme)))
-        if one.form and one.tags
-        else one
-        for one in found
-    ]
-    sentences = conll.with_bioes_tags({"": sentences}, model.tags, notify)[""]
-    return [Item(one, one.tags, one.columns) for one in sentences]
+    return sentences
 
 
 def _head(path: str) -> list[str]:
@@ -320,20 +300,44 @@ def _read_tagged(
 ) -> dict[str, Split]:
     """Read the files of all splits; tags keep the letters of a model's."""
     files = {split: read_sentences(path, reading) for split, path in paths.items()}
-    files = conll.with_bioes_tags(files, known, reading.notify)
-    return {
-        split: Split(sentences, [sentence.tags for sentence in sentences])
-        for split, sentences in files.items()
-    }
+    return _with_targets(files, known, reading.notify)
 
 
-def read_sentences(path: str, reading: Reading) -> list[conll.Sentence]:
-    """Read a labelled file of columns, or a table."""
+def read_sentences(path: str, reading: Reading) -> Split:
+    """Read the sentences of a labelled file of columns, or of a table."""
     settings, notify = reading.settings, reading.notify
     if _is_table(path, settings, is_labelled=True):
-        table = read(path, notify=notify)
-        return tag_records.parse_labelled(table, settings, notify, reading.tokenizer)
-    return conll.read_conll(path, settings.word_column, settings.tag_column, notify)
+        return tag_records.parse_labelled(read(path, notify=notify), reading)
+    columns = settings.word_column, settings.tag_column
+    return Split(conll.read_conll(path, *columns, notify), None)
+
+
+def _with_targets(
+    splits: Mapping[str, Split], known: Sequence[str], notify: Notify
+) -> dict[str, Split]:
+    """Return splits whose targets are their tags, BIOES instead of BILOU and BMES.
+
+    `known`: tags of a model; one that has learned other letters needs them unchanged.
+    """
+    sentences = [sentence for split in splits.values() for sentence in split.items]
+    counts = collections.Counter(tag for one in sentences for tag in one.tags or ())
+    new = schemes.to_bioes(counts, max(1, schemes.STRAY * counts.total()))
+    if schemes.to_bioes(dict.fromkeys(known, 1)):
+        new = {}
+    if new:
+        shown = ", ".join(f"{old!r} as {tag!r}" for old, tag in list(new.items())[:3])
+        notify(f"{sentences[0].source}: tags are read as BIOES, {shown}")
+
+    def convert(sentence: Sentence) -> Sentence:
+        tags = sentence.tags and tuple(new.get(tag, tag) for tag in sentence.tags)
+        return dataclasses.replace(sentence, tags=tags)
+
+    found = {}
+    for name, split in splits.items():
+        items = list(map(convert, split.items)) if new else split.items
+        targets = [sentence.tags for sentence in items]
+        found[name] = dataclasses.replace(split, items=items, targets=targets)
+    return found
 
 
 def _check_stray_tags(train: Split) -> None:

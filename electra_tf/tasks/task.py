@@ -5,6 +5,8 @@ converts predictions to records, and scores them. Models know none of these.
 """
 
 import dataclasses
+import json
+import math
 import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +20,7 @@ from electra_tf.tasks import metrics
 from electra_tf.tasks.class_report import ClassReport, class_report
 from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
 from electra_tf.tasks.data.files import Notify
-from electra_tf.tasks.data.splits import texts_of
+from electra_tf.tasks.data.splits import Split, texts_of
 from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.task_data import Labelled, Reading
@@ -28,40 +30,8 @@ from electra_tf.text.rows import RECORDS_REMEDY
 if TYPE_CHECKING:
     from electra_tf.tasks.text_model import TextModel
 
-ID = "id"  # column of the id of a record
 LINE_OF_PAIR = ("text", "text_b")
 _LEAST_FOR_CHANCE = 50  # rows; with fewer a useful model may have no correlation
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Item:
-    """Input of a model, with the columns of its row."""
-
-    value: Any  # an element of the argument `x` of `model.examples`
-    gold: Any = None  # label, score, tags or answers in the file; None: it has none
-    columns: Mapping[str, Any] | None = None  # values by column; None: it was a line
-
-    @property
-    def id(self) -> Any:
-        """Id of the record; None: it has none."""
-        return (self.columns or {}).get(ID)
-
-
-class Items(Sequence[Item]):
-    """Inputs of a model from a table, whose rows become items when they are used."""
-
-    def __init__(self, values: Sequence[Any], table: Table, label: str | None = None):
-        self._values, self._table, self._label = values, table, label
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __getitem__(self, index: int | slice) -> Any:
-        """Return an item, or those of a slice."""
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        value, row = self._values[index], self._table.row(index)
-        return Item(value, row.get(self._label), row)
 
 
 class Task:
@@ -121,9 +91,7 @@ class Task:
         """Return settings with the columns that a model was trained with."""
         return model.settings.data
 
-    def inputs(
-        self, model: "TextModel", path: str | None, reading: Reading
-    ) -> Sequence[Item]:
+    def inputs(self, model: "TextModel", path: str | None, reading: Reading) -> Split:
         """Read what to predict for: lines, or columns, given or those of training."""
         if path and inner_suffix(path) in COLUMN_SUFFIXES:
             raise InputError(
@@ -134,7 +102,7 @@ class Task:
 
     def rows_as_items(
         self, model: "TextModel", table: Table, reading: Reading
-    ) -> Items:
+    ) -> Split:
         """Return the rows of a table as inputs."""
         names = self._text_columns(model, table, reading)
         table, values = self.complete(table, names, reading), []
@@ -143,7 +111,7 @@ class Task:
                 values.append(self.parse(model, _texts(names, cells)))
             except ValueError as error:
                 raise InputError(f"{table.place(index)}: {error}") from error
-        return Items(values, table, reading.settings.label_column)
+        return Split(values, table.columns.get(reading.settings.label_column), table)
 
     def complete(self, table: Table, names: Sequence[str], reading: Reading) -> Table:
         """Return the rows of a table to predict for."""
@@ -196,9 +164,9 @@ class Task:
         """Return the texts of an item by column."""
         return dict(zip(LINE_OF_PAIR, texts_of(item), strict=False))
 
-    def gold(self, item: Item) -> Any:
+    def gold(self, item: Any, target: Any) -> Any:
         """Return the target of an item as JSON."""
-        return item.gold
+        return target
 
     def cell(self, model: "TextModel", value: Any) -> Any:
         """Return a prediction or a target as one cell of a table."""
@@ -207,7 +175,7 @@ class Task:
     def line(self, model: "TextModel", item: Any, details: Any) -> str:
         """Return a prediction as one line."""
         first = next(iter(self.record(model, item, details).values()))
-        return " ".join(str(self.cell(model, first)).split())
+        return one_line(self.cell(model, first))
 
     def cells(self, model: "TextModel", record: Mapping[str, Any]) -> dict[str, Any]:
         """Return a record by column, which a table of the inputs is given."""
@@ -218,12 +186,12 @@ class Task:
         return {"prediction": prediction, **probability_cells(names, values)}
 
     def rows(
-        self, model: "TextModel", index: int, item: Item, details: Any, has_gold: bool
+        self, model: "TextModel", index: int, item: Any, details: Any, target: Any
     ) -> list[dict[str, Any]]:
-        """Return the rows of a table for an item, beside its own columns."""
-        cells = self.cells(model, self.record(model, item.value, details))
-        if has_gold and item.gold is not None:
-            cells = {"gold": self.cell(model, self.gold(item)), **cells}
+        """Return the rows of a table for an item; one without a target has no gold."""
+        cells = self.cells(model, self.record(model, item, details))
+        if target is not None:
+            cells = {"gold": self.cell(model, self.gold(item, target)), **cells}
         return [cells]
 
     # Scores.
@@ -319,6 +287,31 @@ def float_scores(values: Mapping[str, Any], first: Sequence[str]) -> dict[str, f
     """Return the scores among values, without counts, those named `first` before."""
     ordered = {name: values[name] for name in (*first, *values)}
     return {name: v for name, v in ordered.items() if isinstance(v, float)}
+
+
+def one_line(value: Any) -> str:
+    """Return a value as one line, with single spaces between words."""
+    return " ".join(str(value).split())
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, which has no NaN and no infinity: these are null."""
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: finite(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return list(map(finite, value))
+        is_number = not isinstance(value, float) or math.isfinite(value)
+        return value if is_number else None
+
+    content, options = finite(value), {"ensure_ascii": False, "indent": indent}
+    return utf8(json.dumps(content, default=cell_text, **options))
+
+
+def utf8(text: str) -> str:
+    """Write halves of surrogate pairs, which UTF-8 cannot encode, as in JSON."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def write_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:

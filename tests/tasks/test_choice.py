@@ -243,10 +243,10 @@ def test_predictions_and_scores_of_files(write):
     header, *lines = predict_items(model, found, "csv")
     assert header.startswith(",video-id,sent1")
     assert ",prediction,prob" in header
-    best = np.argmax(model.predict([item.value for item in found]), -1)
+    best = np.argmax(model.predict(found.items), -1)
     assert list(predict_items(model, found)) == list(map(str, best))
     record = json.loads(next(predict_items(model, found, "jsonl")))
-    assert record["text"] == found[0].value.choices[best[0]]
+    assert record["text"] == found.items[0].choices[best[0]]
     assert len(lines) == 2
     report, splits = evaluate_model(model, "choice", path)
     accuracy = 100 * np.mean(best == [2, 0])
@@ -257,8 +257,8 @@ def test_predictions_and_scores_of_files(write):
     # The column of the right choice that training named may be missing, or a name of
     # the predictions taken.
     new = write("new.csv", "sent1,sent2,ending0,ending1,ending2,ending3\nt,q,a,b,c,d\n")
-    (item,) = tiny.read_items(model, new, label_column="right")
-    assert item.value.choices == ("a", "b", "c", "d")
+    (item,) = tiny.read_items(model, new, label_column="right").items
+    assert item.choices == ("a", "b", "c", "d")
     taken = write("old.csv", SWAG.replace("video-id", "prediction"))
     header, *_ = predict_items(model, tiny.read_items(model, taken), "csv")
     assert header.startswith(",input_prediction,sent1")

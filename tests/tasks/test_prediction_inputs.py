@@ -20,7 +20,8 @@ def read(saved_models, write):
         path = write(name, content)
         check_input_file(path)
         found = tiny.read_items(saved_models[kind], path, *columns, **settings)
-        return [(item.id, item.value) for item in found]
+        ids = found.table.columns.get("id") if found.table else None
+        return list(zip(ids or [None] * len(found), found.items, strict=True))
 
     return items
 

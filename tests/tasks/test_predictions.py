@@ -11,10 +11,11 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks import registry
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
+from electra_tf.tasks.data.splits import Split
+from electra_tf.tasks.data.table import Table
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.predictions import csv_lines, predict_items
 from electra_tf.tasks.question_answerer import QuestionAnswerer
-from electra_tf.tasks.task import Item
 from electra_tf.tasks.token_classifier import (
     Entity,
     TaggedWords,
@@ -86,6 +87,13 @@ def test_a_regressor_writes_scores_in_order(models, predict):
     assert (len(scores), len(set(scores[:7]))) == (1500, 7)
 
 
+def test_no_nan_is_written_as_json(models, records, monkeypatch):
+    found = [np.float32("nan"), np.float32(2)]
+    monkeypatch.setattr(models["regressor"], "decode_details", lambda *_: found)
+    scores = [one["score"] for one in records(models["regressor"], ["a", "b"])]
+    assert scores == [None, 2.0]
+
+
 def test_a_tagger_writes_words_and_tags(models, predict, records):
     model, words = models["tagger"], ["the", "file", "is"]
     tags = model.predict([words])[0]
@@ -97,8 +105,8 @@ def test_a_tagger_writes_words_and_tags(models, predict, records):
     (record,) = records(model, ['{"words": ["the file"]}'])
     assert record["words"] == ["the file"]
     assert len(record["tags"]) == 1
-    item = Item(["the", "file"], None, {"id": "x"})
-    header, *table = predict_items(model, [item], "tsv")
+    split = Split([["the", "file"]], None, Table({"id": ["x"]}, [1], "a.csv"))
+    header, *table = predict_items(model, split, "tsv")
     assert header.split("\t")[:3] == ["id", "sentence", "word"]
     assert [line.split("\t")[::2][:2] for line in table] == [
         ["x", "the"],
@@ -145,7 +153,7 @@ def test_a_csv_has_texts_labels_and_all_probabilities(models, write):
     model, rows = models["classifier"], [["a", ODD, "good"], ["b", "a\r\nuser", ""]]
     with open(write("new.csv", ""), "w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["id", "text", "kind"], *rows])
-    items = list(tiny.read_items(model, file.name, label_column="kind"))
+    items = tiny.read_items(model, file.name, label_column="kind")
     probabilities = model.predict([ODD, "a\r\nuser"])
     best = [model.labels[n] for n in np.argmax(probabilities, -1)]
     table = table_of(predict_items(model, items, "csv"))
@@ -159,11 +167,11 @@ def test_a_csv_has_texts_labels_and_all_probabilities(models, write):
     assert list(record) == ["id", "text", "kind", "gold", "label", "probabilities"]
     assert (record["text"], record["gold"]) == (ODD, "good")
     for form, written in (("csv", r"\ud83d file"), ("jsonl", HALF)):
-        *_, line = predict_items(model, [Item(HALF, "bad")], form)
+        *_, line = predict_items(model, Split([HALF], ["bad"]), form)
         line.encode()
         read = json.loads if form == "jsonl" else lambda x: {"text": x.split(",")[0]}
         assert read(line)["text"] == written
-    unlabelled = predict_items(model, [Item("user")], "csv")
+    unlabelled = predict_items(model, Split(["user"], None), "csv")
     assert table_of(unlabelled)[0].keys() == table[0].keys() - {"id", "kind"}
 
 
@@ -228,8 +236,8 @@ def test_gold_tags_have_the_spelling_of_the_model(known, write):
     rows = "".join(f"{w} {t}\n" for w, t in zip(words, BILOU, strict=True))
     record = {"words": words, "tags": BILOU}
     for path in (write("a.conll", rows), write("a.txt", rows), write("a.json", record)):
-        (item,) = tiny.read_items(model, path)
-        assert list(item.gold) == known
+        (tags,) = tiny.read_items(model, path).targets
+        assert list(tags) == known
 
 
 def test_a_csv_of_answers(models, predict, write, capsys):
@@ -268,8 +276,8 @@ def test_articles_on_lines_or_in_a_list_are_questions(models, write, name):
     lines = "\n".join(map(json.dumps, articles))
     path = write(name, lines if name == "a.jsonl" else articles)
     items = tiny.read_items(models["answerer"], path)
-    assert [item.id for item in items] == ["a", "b"]
-    assert {item.value.texts for item in items} == {("who?", QUESTION["context"])}
+    assert items.table.columns["id"] == ["a", "b"]
+    assert {item.texts for item in items.items} == {("who?", QUESTION["context"])}
 
 
 def test_an_answerer_writes_spans_of_the_context(models, predict, records):

@@ -122,9 +122,12 @@ def test_degenerate_answers(scored, odds, words):
     assert scored(*odds).degenerate == words
 
 
-def test_no_answer_to_any_question(model, scored):
-    nan = scored(*[float("nan")] * 4).scores
-    assert nan["exact"] == nan["f1"] == 50
+def test_no_answer_to_any_question(model, scored, tmp_path):
+    nan = scored(*[float("nan")] * 4)
+    assert nan.scores["exact"] == nan.scores["f1"] == 50
+    nan.task.write(nan, str(tmp_path / "dev"))
+    odds = json.loads((tmp_path / "dev" / "null_odds.json").read_text())
+    assert set(odds.values()) == {None}  # not NaN, which is no JSON
     dev = scored(-9.0, -10.0, -11.0, -12.0, text="no answer of any")
     dev.task.tune(dev)
     assert model.null_threshold == -13

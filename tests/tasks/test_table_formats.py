@@ -123,9 +123,9 @@ def test_a_tagger_is_scored_on_lists_and_predicts_for_them(
     report, _ = evaluate_model(model, "tagging", path)
     assert (report["examples"], report["accuracy"]) == ({"data": 3}, 100)
     items = tiny.read_items(model, path)
-    assert [list(item.value.words) for item in items] == [r["tokens"] for r in TAGGED]
-    assert [item.id for item in items] == ["0", "1", "2"]
-    assert [list(item.gold) for item in items] == list(map(list, tags))
+    assert [list(item.words) for item in items.items] == [r["tokens"] for r in TAGGED]
+    assert items.table.columns["id"] == ["0", "1", "2"]
+    assert list(map(list, items.targets)) == list(map(list, tags))
 
 
 @EACH
@@ -148,9 +148,8 @@ def test_an_answerer_is_scored_on_tables_and_predicts_for_them(
     report, _ = evaluate_model(model, None, path)
     assert report["examples"] == {"data": 4}
     items = tiny.read_items(model, path)
-    assert [(item.id, item.value) for item in items] == [
-        (row["id"], (row["question"], CONTEXT)) for row in UNANSWERED
-    ]
+    assert items.table.columns["id"] == [row["id"] for row in UNANSWERED]
+    assert items.items == [(row["question"], CONTEXT) for row in UNANSWERED]
 
 
 @pytest.mark.parametrize("form", ["Parquet", "CSV of JSON", "TSV of JSON"])
@@ -165,7 +164,7 @@ def test_a_text_in_brackets_is_a_text(saved_models, tmp_path):
     rows = [{"sentence": "(9)"}, {"sentence": "(a file)"}]
     path = write_table(tmp_path, "a", rows, "CSV of JSON")
     items = tiny.read_items(saved_models["tagger"], path, ["sentence"])
-    assert [item.value.text for item in items] == ["(9)", "(a file)"]
+    assert [item.text for item in items.items] == ["(9)", "(a file)"]
 
 
 def test_a_docbin_is_refused(saved_models, tmp_path):

@@ -1,16 +1,15 @@
 """Sentences of tagged words, and their files of columns, one word on each line."""
 
-import collections
 import dataclasses
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.files import Notify, opened, refuse_binary
-from electra_tf.tasks.data.schemes import STRAY, is_span_scheme, to_bioes
+from electra_tf.tasks.data.schemes import is_span_scheme, to_bioes
 from electra_tf.tasks.data.span_records import SpanForm
 from electra_tf.text.data_errors import data_error
 from electra_tf.text.files import inner_suffix
@@ -56,8 +55,6 @@ class Sentence:
     """Line number of each word; empty: all are on the first one's line."""
     form: SpanForm | None = dataclasses.field(default=None, repr=False)
     """The form of its record; None: not one of spans of characters."""
-    columns: Mapping[str, Any] | None = dataclasses.field(default=None, repr=False)
-    """Other values of its record, such as an id; None: it has no record."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -334,31 +331,3 @@ def is_column_file(lines: Sequence[str], tags: Sequence[str]) -> bool:
     if is_span_scheme(last) or to_bioes(dict.fromkeys(last, 1)):
         return True
     return len(last) > 1 and last <= set(tags)
-
-
-def with_bioes_tags(
-    files: Mapping[str, list[Sentence]],
-    known: Sequence[str] = (),
-    notify: Notify = print,
-) -> dict[str, list[Sentence]]:
-    """Replace tags of BILOU and BMES by those of BIOES, and report it.
-
-    `known`: tags of a model; one that has learned other letters needs them unchanged.
-    """
-    counts = collections.Counter(
-        tag for sentences in files.values() for s in sentences for tag in s.tags or ()
-    )
-    new = to_bioes(counts, max(1, STRAY * counts.total()))
-    if not new or to_bioes(dict.fromkeys(known, 1)):
-        return dict(files)
-    source = next(s.source for sentences in files.values() for s in sentences)
-    shown = ", ".join(f"{old!r} as {tag!r}" for old, tag in list(new.items())[:3])
-    notify(f"{source}: tags are read as BIOES, {shown}")
-
-    def with_new(sentence: Sentence) -> Sentence:
-        if sentence.tags is None:
-            return sentence
-        tags = tuple(new.get(tag, tag) for tag in sentence.tags)
-        return dataclasses.replace(sentence, tags=tags)
-
-    return {split: list(map(with_new, sentences)) for split, sentences in files.items()}

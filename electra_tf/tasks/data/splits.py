@@ -38,6 +38,10 @@ class Split:
             return None
         return list(map(self.table.place, range(len(self))))
 
+    def target(self, index: int) -> Any:
+        """Return the target of an item; None: it has none."""
+        return None if self.targets is None else self.targets[index]
+
     def place(self, index: int) -> str:
         """Return the file of an item, with its line if that is known."""
         if self.table is not None:

@@ -4,19 +4,21 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.conll import Sentence, require_sentences
-from electra_tf.tasks.data.files import Notify
-from electra_tf.tasks.data.schemes import write_spans
+from electra_tf.tasks.data.schemes import to_scheme, write_spans
 from electra_tf.tasks.data.span_records import find_form, to_word_spans
+from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import Table
 from electra_tf.tasks.labels import has_half_surrogate, is_like_list, parse_cell
 from electra_tf.text.rows import TEXT
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
+
+if TYPE_CHECKING:
+    from electra_tf.tasks.task_data import Reading
 
 WORD_KEYS = ("words", "tokens")
 _NAMING = "pass the names of integers in their order: --tag_names=O,B-PER,I-PER"
@@ -36,9 +38,8 @@ _Record = Mapping[str, Any]
 class _Reader:
     """Reader of the rows of one table, with the keys that they have."""
 
-    def __init__(
-        self, table: Table, settings: DataConfig, tokenizer: WordPieceTokenizer | None
-    ):
+    def __init__(self, table: Table, reading: "Reading"):
+        settings = reading.settings
         self.source, self.rows = table.source, table.records(_parse_cell)
         self.keys = list(dict.fromkeys(key for _, row in self.rows for key in row))
         words = settings.text_columns or WORD_KEYS
@@ -47,7 +48,7 @@ class _Reader:
         self.tags = [key for key in tags if key in self.keys]
         self._names = settings.tag_names  # of tags that are numbers
         rules = Vocabulary(SPECIAL_TOKENS, "BERT's rules")
-        self._tokenizer = tokenizer or WordPieceTokenizer(rules)
+        self._tokenizer = reading.tokenizer or WordPieceTokenizer(rules)
         rows = [
             row for _, row in self.rows if settings.spans_column or not _has_words(row)
         ]
@@ -124,15 +125,21 @@ class _Reader:
             )
         return dataclasses.replace(self._text(words, line), form=None), None
 
-    def with_columns(self, sentence: Sentence, record: _Record) -> Sentence:
-        """Return a sentence with the values of its record beside words and tags."""
+    def split(self, sentences: Sequence[Sentence]) -> Split:
+        """Return the sentences of the rows, with the columns beside words and tags."""
         used = {*WORD_KEYS, TEXT, *self.words, *self.tags}
         columns = {
-            name: value
-            for name, value in record.items()
-            if name not in used and not isinstance(value, list | dict)
+            name: [row.get(name) for _, row in self.rows]
+            for name in self.keys
+            if name not in used
         }
-        return dataclasses.replace(sentence, columns=columns)
+        columns = {
+            name: values
+            for name, values in columns.items()
+            if not any(isinstance(value, list | dict) for value in values)
+        }
+        table = Table(columns, [line for line, _ in self.rows], self.source)
+        return Split(sentences, None, table)
 
 
 def _checked(tags: Iterable[str]) -> tuple[str, ...]:
@@ -143,30 +150,27 @@ def _checked(tags: Iterable[str]) -> tuple[str, ...]:
     return tags
 
 
-def parse_labelled(
-    table: Table,
-    settings: DataConfig,
-    notify: Notify,
-    tokenizer: WordPieceTokenizer | None,
-) -> list[Sentence]:
+def parse_labelled(table: Table, reading: "Reading") -> Split:
     """Return the rows of a table of words with tags, or of texts with spans."""
-    reader = _Reader(table, settings, tokenizer)
+    reader, settings = _Reader(table, reading), reading.settings
     path, records = table.source, [record for _, record in reader.rows]
     if reader.form and (settings.spans_column or not any(map(_has_words, records))):
         parse, kind = reader.spans, "no spans of words"
-        notify(f"{path}: texts with spans of characters, key {reader.form.spans!r}")
+        reading.notify(
+            f"{path}: texts with spans of characters, key {reader.form.spans!r}"
+        )
     else:
         keys = _keys_of_lists(reader, records)
         parse, kind = functools.partial(reader.tagged, **keys), "no sentence"
     sentences = []
     for line, record in reader.rows:
         try:
-            sentences.append(reader.with_columns(parse(record, line), record))
+            sentences.append(parse(record, line))
             if not sentences[-1].words:
                 raise ValueError(f"{sentences[-1].text!r:.60} has no word")
         except ValueError as error:
             raise InputError(f"{path}:{line}: {kind}: {error}") from error
-    return require_sentences(sentences, path)
+    return reader.split(require_sentences(sentences, path))
 
 
 def _keys_of_lists(reader: _Reader, records: Sequence[_Record]) -> dict[str, str]:
@@ -190,19 +194,15 @@ def _keys_of_lists(reader: _Reader, records: Sequence[_Record]) -> dict[str, str
 
 
 def parse_unlabelled(
-    table: Table,
-    settings: DataConfig,
-    tokenizer: WordPieceTokenizer,
-    notify: Notify,
-    is_given: bool = False,
-) -> list[Sentence]:
+    table: Table, reading: "Reading", scheme: str, is_given: bool = False
+) -> Split:
     """Return words or a text of each row, with valid tags if any.
 
-    `is_given`: only the keys in `text_columns` may have the words or the text, none of
-    the usual ones.
+    Spans are tags of a scheme. `is_given`: only the keys in `text_columns` may have the
+    words or the text, none of the usual ones.
     """
-    reader = _Reader(table, settings, tokenizer)
-    keys = [*settings.text_columns, *[*WORD_KEYS, TEXT] * (not is_given)]
+    reader = _Reader(table, reading)
+    keys = [*reading.settings.text_columns, *[*WORD_KEYS, TEXT] * (not is_given)]
     items, wrong = [], []
     for line, record in reader.rows:
         place = f"{table.source}:{line}"
@@ -214,13 +214,16 @@ def parse_unlabelled(
             sentence = add_labels() if add_labels else sentence
         except ValueError as error:  # predictions do not need labels
             wrong.append(f"{place}: {error}")
-        items.append(reader.with_columns(sentence, record))
+        if sentence.form and sentence.tags:
+            tags = tuple(to_scheme(sentence.tags, scheme))
+            sentence = dataclasses.replace(sentence, tags=tags)
+        items.append(sentence)
     if wrong:
-        notify(
+        reading.notify(
             f"note: {len(wrong):,} of {len(items):,} inputs have labels that cannot be "
             f"read; predictions do not need them: {wrong[0]}"
         )
-    return items
+    return reader.split(items)
 
 
 def _parse_cell(name: str, cell: str) -> Any:

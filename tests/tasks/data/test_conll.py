@@ -198,7 +198,7 @@ def read_json(write):
     def of(*records, name="a.jsonl", **settings):
         path, notes = write(name, "\n".join(map(json.dumps, records))), []
         reading = Reading(DataConfig(**settings), notes.append)
-        return read_sentences(path, reading), notes
+        return read_sentences(path, reading).items, notes
 
     return of
 

@@ -54,7 +54,7 @@ def read(write):
     def of(rows, **settings):
         path, notes = write("a.json", json.dumps(rows)), []
         reading = Reading(DataConfig(**settings), notes.append)
-        return read_sentences(path, reading), notes
+        return read_sentences(path, reading).items, notes
 
     return of
 
@@ -155,8 +155,8 @@ def test_predictions_have_the_form_of_the_input(write, form, monkeypatch):
     model = tagger()
     monkeypatch.setattr(model, "outputs_of", _Certain(model, TAGS))
     path = write("a.json", json.dumps(records(form)))
-    items = list(tiny.read_items(model, path))
-    assert [item.gold for item in items] == TAGS
+    items = tiny.read_items(model, path)
+    assert items.targets == TAGS
     found = list(map(json.loads, predict_items(model, items, "jsonl")))
     for record, text, spans in zip(found, TEXTS, SPANS, strict=True):
         expected = FORMS[form](text, spans)
@@ -166,7 +166,7 @@ def test_predictions_have_the_form_of_the_input(write, form, monkeypatch):
         assert {key: record[key] for key in expected} == expected
         assert record["words"]
     again = write("b.json", json.dumps(found))
-    assert [tuple(item.gold) for item in tiny.read_items(model, again)] == TAGS
+    assert tiny.read_items(model, again).targets == TAGS
 
 
 UNUSED = {  # a record, why its labels are not used; empty: it has none
@@ -190,8 +190,8 @@ def test_labels_that_predictions_do_not_need_may_be_wrong(
 ):
     path = write("a.json", json.dumps([*records("doccano")[:others], record]))
     items = tiny.read_items(tagger(), path)
-    assert items[-1].value.words == ("In", "Oslo")
-    assert items[-1].gold is None
+    assert items.items[-1].words == ("In", "Oslo")
+    assert items.targets[-1] is None
     printed = capsys.readouterr().out
     if others:
         assert ("1 of 2 inputs have labels" in printed) == bool(reason)
