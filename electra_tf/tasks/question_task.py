@@ -8,13 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
-from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data import squad_json
-from electra_tf.tasks.data.duplicates import EqualTexts
-from electra_tf.tasks.data.held_out import hold_out_groups, join_groups
+from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.splits import (
     Split,
     find_labelled,
@@ -50,25 +46,14 @@ class QuestionTask(Task):
     has_nbest = True
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
-        """Read SQuAD's layout or tables; a single file is split by article."""
-        allows_null = name == "squad2"
+        """Read SQuAD's layout or tables; without a dev file articles are held out."""
+        allows_null, parts = name == "squad2", {}
         paths = find_training(data, _ENDINGS, PUBLISHED[name])
-        found = {
-            split: squad_json.read_squad(path, reading.notify)
-            for split, path in paths.items()
-        }
-        parts = {s: _question_split(questions) for s, questions in found.items()}
-        equal, dev = EqualTexts(parts, reading.tokenizer), []
-        if data == paths["train"]:
-            dev = _articles_of_dev(found["train"], reading.settings, equal.train)
-            parts = parts["train"].divided(dev)
-        if "dev" not in parts:
-            raise InputError(
-                f"--data must be a file of questions, or a folder with a dev file, and "
-                f"{data!r} is without dev"
-            )
-        for line in equal.lines(name, "questions", dev):
-            reading.notify(line)
+        for split, path in paths.items():
+            found = squad_json.read_squad(path, reading.notify)
+            parts[split] = _question_split(found)
+        articles = _articles(parts["train"].items)
+        parts = with_dev(parts, name, "questions", reading, articles=articles)
         for question in parts["train"].items:
             if not question.trainable:
                 raise InputError(
@@ -244,21 +229,10 @@ def _question_split(questions: Sequence[Question]) -> Split:
     return Split(questions, [q.located for q in questions] if is_labelled else None)
 
 
-def _articles_of_dev(
-    questions: Sequence[Question], settings: DataConfig, first_equal: np.ndarray
-) -> list[int]:
-    """Return the questions of the articles for dev.
+def _articles(questions: Sequence[Question]) -> list[str]:
+    """Return the article of each question, by title or else by context.
 
-    An article has one title or, if there are not several titles, one context. Those
-    with equal questions on equal contexts are one.
+    A file whose titles are all equal has an article for each context.
     """
     has_titles = len({question.title for question in questions}) > 1
-    articles = [(has_titles and q.title) or q.context for q in questions]
-    articles = join_groups(articles, first_equal)
-    if len(set(articles)) < 2:
-        raise InputError(
-            "--data must have two or more articles, without questions that are in "
-            f"both, to hold dev out, and has {len(set(articles))}; pass a folder with "
-            "train.json and dev.json"
-        )
-    return hold_out_groups(articles, settings.dev_share, settings.split_seed)
+    return [(has_titles and q.title) or q.context for q in questions]

@@ -142,7 +142,6 @@ def read_tables(name: str, data: str, reading: Reading) -> TaskData:
             if part == "train":
                 columns = _with_separator(name, columns, rows, reading)
             split = columns.read(rows, is_labelled)
-            _note_empty(name, split, reading)
             if part == "train":
                 if columns.bounds is None:
                     labels = sorted(_classes(split.targets))
@@ -254,18 +253,6 @@ def _classes(targets: Sequence[Any]) -> Mapping[str, int]:
     if targets and isinstance(targets[0], tuple):
         targets = [name for names in targets for name in names]
     return collections.Counter(targets)
-
-
-def _note_empty(name: str, split: Split, reading: Reading) -> None:
-    """Warn of texts of nothing but white space."""
-    is_pair = isinstance(split.items[0], tuple)
-    columns = zip(*split.items, strict=True) if is_pair else [split.items]
-    blank = [{n for n, t in enumerate(c) if not t.strip()} for c in columns]
-    if empty := set().union(*blank):
-        reading.notify(
-            f"{name}: warning: {len(empty):,} of {len(split):,} rows have an empty "
-            f"text and are used; the first is {split.place(min(empty))}"
-        )
 
 
 def _table_task(

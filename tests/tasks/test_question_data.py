@@ -181,12 +181,11 @@ def test_articles_with_equal_questions_on_equal_contexts_are_on_one_side(read, c
 
 
 ERRORS = {  # files, words of the error
-    "no dev": ({"train.json": squad()}, "without dev"),
     "dev without labels": (
         {"train.json": squad(), "dev.json": squad(1, 5, labelled=False)},
         "labelled beside train: none",
     ),
-    "one article": ({"all.json": squad(1)}, "two or more articles"),
+    "one article": ({"all.json": squad(1)}, "two different articles or more"),
 }
 
 

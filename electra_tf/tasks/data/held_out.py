@@ -1,14 +1,14 @@
-"""Hold dev out of the training data, equal texts on one side."""
+"""Hold dev out of the training data, equal texts on one side, and count these."""
 
-import random
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.tasks.data.duplicates import EqualTexts
-from electra_tf.tasks.data.splits import Split
+from electra_tf.tasks.data.duplicates import first_equal_items
+from electra_tf.tasks.data.splits import Split, texts_of
 
 if TYPE_CHECKING:
     from electra_tf.tasks.task_data import Reading
@@ -22,38 +22,108 @@ def with_dev(
     noun: str,
     reading: "Reading",
     classes: Sequence[Hashable] | None = None,
+    articles: Sequence[Hashable] | None = None,
 ) -> dict[str, Split]:
     """Return the splits, with a share of each class held out if dev is missing.
 
-    Examples with equal texts are on one side. A note counts them, and those of other
-    splits that train has.
+    Examples with equal texts are on one side, and so are those of one article. Notes
+    count equal texts within train, and those of other splits that train has.
     """
-    settings, notify, train = reading.settings, reading.notify, splits["train"]
-    equal, dev = EqualTexts(splits, reading.tokenizer), []
-    if "dev" not in splits:
-        groups = [0] * len(train) if classes is None else classes
-        share, seed = settings.dev_share, settings.split_seed
-        dev = hold_out(groups, share, seed, equal.train)
-        if not dev:
-            of = f" of {len(set(groups)):,} classes" * (classes is not None)
-            least = f"there must be two different {noun} or more"
-            least += ", of one class" * bool(of)
-            raise InputError(
-                f"{task}: to hold dev out {least}, and there are "
-                f"{len(set(equal.train)):,} {noun}{of}; add {noun}, or a dev file"
-            )
+    train, dev, notes = splits["train"], [], []
+    splits = {"train": train, **splits}
+    items = [item for split in splits.values() for item in split.items]
+    first_N = first_equal_items(items, reading.tokenizer)
+    if not any(name.startswith("dev") for name in splits):
+        groups_N, unit = first_N[: len(train)], noun
+        if articles is not None:
+            groups_N, unit = _joined(articles, groups_N), "articles"
+        dev = _choose_dev(f"{task}: ", unit, reading.settings, classes, groups_N)
         few = ", too few to compare scores" if len(dev) < _FEW else ""
-        notify(
-            f"{task}: no dev file; held out as dev: {len(dev):,} of {len(train):,} "
-            f"{noun}{few} (data.dev_share {settings.dev_share:g}, data.split_seed "
-            f"{settings.split_seed})"
+        notes.append(
+            f"no dev file; held out as dev: {len(dev):,} of {len(train):,} {noun}{few} "
+            f"(data.dev_share {reading.settings.dev_share:g}, data.split_seed "
+            f"{reading.settings.split_seed})"
         )
-    for line in equal.lines(task, noun, dev):
-        notify(line)
+    for note in (*notes, *_describe_equal(splits, first_N, noun, dev)):
+        reading.notify(f"{task}: {note}")
     if not dev:
         return splits
     moved = train.divided(dev)
     return moved | splits | moved  # in this order
+
+
+def _choose_dev(
+    prefix: str,
+    noun: str,
+    settings: DataConfig,
+    classes: Sequence[Hashable] | None,
+    groups_N: np.ndarray,
+) -> list[int]:
+    """Return the rows of dev; raise an error if there are none."""
+    groups = [0] * len(groups_N) if classes is None else classes
+    dev = hold_out(groups, settings.dev_share, settings.split_seed, groups_N)
+    if not dev:
+        of = f" of {len(set(groups)):,} classes" * (classes is not None)
+        raise InputError(
+            f"{prefix}to hold dev out there must be two different {noun} or more"
+            f"{', of one class' * bool(of)}, and there are {len(set(groups_N)):,} "
+            f"{noun}{of}; add {noun}, or a dev file"
+        )
+    return dev
+
+
+def _joined(articles: Sequence[Hashable], first_N: np.ndarray) -> np.ndarray:
+    """Return the index of the first example of each one's article, int64 [N].
+
+    Articles with equal examples, whose first ones are given, are one.
+    """
+    from scipy.sparse import coo_array, csgraph  # slow to import
+
+    numbers = {article: n for n, article in enumerate(dict.fromkeys(articles))}
+    numbers_N = np.array([numbers[article] for article in articles])
+    edges = np.ones(len(numbers_N)), (numbers_N, numbers_N[first_N])
+    graph = coo_array(edges, shape=[len(numbers)] * 2)
+    _, joined = csgraph.connected_components(graph, directed=False)
+    _, firsts, places_N = np.unique(
+        joined[numbers_N], return_index=True, return_inverse=True
+    )
+    return firsts[places_N]
+
+
+def _describe_equal(
+    splits: Mapping[str, Split], first_N: np.ndarray, noun: str, dev: Sequence[int]
+) -> Iterator[str]:
+    """Yield lines about equal texts, and equal texts with different labels.
+
+    `first_N`: the index of the first example of all splits with the texts of each one;
+    `dev`: the rows of train that became dev.
+    """
+    ends = np.cumsum([len(split) for split in splits.values()])
+    parts = dict(zip(splits, np.split(first_N, ends[:-1]), strict=True))
+    train, own_N = splits["train"], parts.pop("train")
+    repeated = np.flatnonzero(own_N != np.arange(len(train))).tolist()
+    if repeated:
+        text = f"{len(repeated):,} of {len(train):,} {noun} repeat the texts of others"
+        yield text + ", and are on the same side of train and dev" * bool(dev)
+    different: dict[int, int] = {}
+    for index in repeated if train.targets else ():
+        if train.targets[index] != train.targets[own_N[index]]:
+            different.setdefault(int(own_N[index]), index)
+    for pair in list(different.items())[:1]:
+        sides = (f"{train.targets[n]!r:.60} at {train.place(n)}" for n in pair)
+        yield (
+            f"warning: {len(different):,} texts have different labels, such as "
+            f"{' | '.join(texts_of(train.items[pair[0]]))!r:.60}: {', '.join(sides)}"
+        )
+    is_trained = np.zeros(len(first_N), bool)
+    is_trained[own_N] = True
+    is_trained[own_N[dev]] = False
+    for name, part_N in parts.items():
+        if count := int(is_trained[part_N].sum()):
+            yield (
+                f"warning: {count:,} of {len(part_N):,} {noun} of {name} have texts of "
+                "train: scores of new texts may be lower"
+            )
 
 
 def hold_out(
@@ -121,38 +191,3 @@ def _largest_remainders(
     for index in eligible[: max(0, missing)]:
         counts[index] += 1
     return counts
-
-
-def hold_out_groups(groups: Sequence[Hashable], share: float, seed: int) -> list[int]:
-    """Choose the items of whole groups, in random order, until the share is reached."""
-    sizes: dict[Hashable, int] = {}
-    for group in groups:
-        sizes[group] = sizes.get(group, 0) + 1
-    order = list(sizes)
-    random.Random(seed).shuffle(order)
-    chosen, count = set(), 0
-    for group in order[:-1]:
-        if count >= share * len(groups):
-            break
-        chosen.add(group)
-        count += sizes[group]
-    return [index for index, group in enumerate(groups) if group in chosen]
-
-
-def join_groups(groups: Sequence[Hashable], first_equal: np.ndarray) -> list[Hashable]:
-    """Return the group of each item, the earliest of those with equal items.
-
-    `first_equal` is that of `hold_out`.
-    """
-    earlier: dict[Hashable, Hashable] = {}
-
-    def earliest(group: Hashable) -> Hashable:
-        while group in earlier:
-            group = earlier[group]
-        return group
-
-    for group, index in zip(groups, first_equal.tolist(), strict=True):
-        first, second = earliest(groups[index]), earliest(group)
-        if first != second:
-            earlier[second] = first
-    return list(map(earliest, groups))
