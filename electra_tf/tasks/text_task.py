@@ -12,7 +12,7 @@ from electra_tf.tasks import text_data
 from electra_tf.tasks.class_report import ClassReport, label_set_report
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue, splits
-from electra_tf.tasks.data.duplicates import EqualTexts
+from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.splits import Split, texts_of
 from electra_tf.tasks.data.table import Table
 from electra_tf.tasks.labels import SEPARATOR, multi_hot
@@ -98,7 +98,10 @@ class _TextTask(LabelTask):
         if glue_name in glue.TASKS and not {*reading.given} - {"missing_text"}:
             row = glue.TASKS[glue_name]
             columns = dataclasses.replace(_glue_columns(row), labels=labels)
-            found = _read_glue_splits(glue_name, data, columns, reading)
+            found = {
+                split: columns.read(glue.read(file, glue_name))
+                for split, file in glue.labelled_files(data, glue_name).items()
+            }
             names = row.metrics
             bounds = bounds if labels else (model.low, model.high)
         else:
@@ -211,41 +214,28 @@ class RegressionTask(_TextTask):
 def _read_glue(name: str, data: str, reading: Reading) -> TaskData:
     """Read the files of a task; the diagnostic set has MNLI's training data."""
     training_name = glue.training_task(name)
-    if name != training_name:
-        glue.require(data, name, glue.TASKS[name].test[0])
     task = glue.TASKS[training_name]
-    paths = {s: glue.require(data, training_name, s) for s in ("train", task.dev[0])}
     tests = {
         stem: other
         for other, row in glue.TASKS.items()
         if glue.training_task(other) == training_name
         for stem in row.test
     }
-    for stem in (*task.dev, *tests):
-        if path := glue.find(data, tests.get(stem, training_name), stem):
-            paths[stem] = path
+    required = ["train", task.dev[0], *glue.TASKS[name].test * (name != training_name)]
     columns, found = _glue_columns(task), {}
-    for stem, path in paths.items():
-        rows = glue.read(path, tests.get(stem, training_name))
-        split = columns.read(rows, stem not in tests)
-        found[stem] = dataclasses.replace(split, is_whole=True)
-    for line in EqualTexts(found, reading.tokenizer).lines(name, "rows"):
-        reading.notify(line)
-    options = {"bounds": task.range, "unordered": task.unordered}
+    for stem in ("train", *task.dev, *tests):
+        own_name = tests.get(stem, training_name)
+        if path := glue.find(data, own_name, stem, stem in required):
+            split = columns.read(glue.read(path, own_name), stem not in tests)
+            found[stem] = dataclasses.replace(split, is_whole=True)
+    found = with_dev(found, name, "rows", reading)
+    options = {"bounds": task.range or UNBOUNDED, "unordered": task.unordered}
     return text_data.task_data(name, found, task.metrics, columns, **options)
 
 
 def _glue_columns(task: glue.GlueTask) -> text_data.Columns:
     """Return the columns of a task, with its classes or its range of scores."""
-    bounds = task.range if task.labels is None else None
-    return text_data.Columns(task.texts, task.label, task.labels, bounds)
-
-
-def _read_glue_splits(
-    name: str, data: str, columns: text_data.Columns, reading: Reading
-) -> dict[str, Split]:
-    files = glue.dev_files(data, name) if glue.is_whole(data) else {"data": data}
-    return {split: columns.read(glue.read(file, name)) for split, file in files.items()}
+    return text_data.Columns(task.texts, task.label, task.labels, task.range)
 
 
 def _read_tables(

@@ -14,17 +14,6 @@ from electra_tf.tasks.data.splits import find_file
 from electra_tf.tasks.data.table import Table
 from electra_tf.text.files import COMPRESSION_SUFFIXES, is_tfds
 
-_TFDS_COLUMNS = {  # column of TFDS by the published column that it replaces
-    "#1 String": "sentence1", "#2 String": "sentence2", "Quality": "label",
-    "sentence1": "premise", "sentence2": "hypothesis",
-    "is_duplicate": "label", "gold_label": "label", "score": "label",
-}  # fmt: skip
-_TFDS_LABELS = {"mrpc": ("not_equivalent", "equivalent"),
-                "qqp": ("not_duplicate", "duplicate"),
-                "cola": ("unacceptable", "acceptable"),
-                "sst2": ("negative", "positive"),
-                "wnli": ("not_entailment", "entailment")}  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueTask:
@@ -41,8 +30,9 @@ class GlueTask:
     epochs: int = 3  # published number of epochs (paper, appendix B)
     dev: tuple[str, ...] = ("dev",)  # stems of the dev files
     test: tuple[str, ...] = ("test",)  # stems of the test files, those of `files`
-    range: tuple[float, float] = (0.0, 1.0)  # lowest and highest score
-    in_mean: bool = True  # whether the mean of all tasks includes it
+    range: tuple[float, float] | None = None  # lowest and highest score; None: classes
+    tfds_texts: tuple[str, ...] = ()  # columns of TFDS in place of `texts`
+    tfds_labels: tuple[str, ...] = ()  # names of TFDS in place of `labels`
 
 
 _WORDS = ("entailment", "not_entailment")
@@ -56,15 +46,18 @@ TASKS: dict[str, GlueTask] = {
         folder="CoLA", texts=("sentence",), label="label", labels=_BINARY,
         metrics=("mcc", "accuracy"), files={"CoLA": 1063},
         header=("source", "label", "mark", "sentence"),
+        tfds_labels=("unacceptable", "acceptable"),
     ),
     "sst2": GlueTask(
         folder="SST-2", texts=("sentence",), label="label", labels=_BINARY,
         metrics=("accuracy",), files={"SST-2": 1821},
+        tfds_labels=("negative", "positive"),
     ),
     "mrpc": GlueTask(
         folder="MRPC", texts=("#1 String", "#2 String"), label="Quality",
         labels=_BINARY, metrics=("accuracy", "f1"), files={"MRPC": 1725},
-        unordered=True,
+        unordered=True, tfds_texts=("sentence1", "sentence2"),
+        tfds_labels=("not_equivalent", "equivalent"),
     ),
     "stsb": GlueTask(
         folder="STS-B", texts=("sentence1", "sentence2"), label="score", labels=None,
@@ -74,12 +67,13 @@ TASKS: dict[str, GlueTask] = {
     "qqp": GlueTask(
         folder="QQP", texts=("question1", "question2"), label="is_duplicate",
         labels=_BINARY, metrics=("accuracy", "f1"), files={"QQP": 390965},
+        tfds_labels=("not_duplicate", "duplicate"),
     ),
     "mnli": GlueTask(
         folder="MNLI", texts=("sentence1", "sentence2"), label="gold_label",
         labels=_NLI, metrics=("accuracy",), files={"MNLI-m": 9796, "MNLI-mm": 9847},
         dev=("dev_matched", "dev_mismatched"),
-        test=("test_matched", "test_mismatched"),
+        test=("test_matched", "test_mismatched"), tfds_texts=("premise", "hypothesis"),
     ),
     "qnli": GlueTask(
         folder="QNLI", texts=("question", "sentence"), label="label", labels=_WORDS,
@@ -91,12 +85,14 @@ TASKS: dict[str, GlueTask] = {
     ),
     "wnli": GlueTask(
         folder="WNLI", texts=("sentence1", "sentence2"), label="label",
-        labels=_BINARY, metrics=("accuracy",), files={"WNLI": 146}, in_mean=False,
+        labels=_BINARY, metrics=("accuracy",), files={"WNLI": 146},
+        tfds_labels=("not_entailment", "entailment"),
     ),
     # The diagnostic set has no training data; the model of MNLI predicts it.
     "ax": GlueTask(
         folder="AX", texts=("sentence1", "sentence2"), label="gold_label",
         labels=_NLI, metrics=("mcc",), files={"AX": 1104}, dev=(), test=("diagnostic",),
+        tfds_texts=("premise", "hypothesis"),
     ),
 }  # fmt: skip
 
@@ -106,72 +102,57 @@ def training_task(name: str) -> str:
     return "mnli" if name == "ax" else name
 
 
-def find(data: str, task: str, stem: str) -> str | None:
-    """Return path or TFDS name of a split, a plain file first; None: there is none."""
+def find(data: str, task: str, stem: str, is_required: bool = False) -> str | None:
+    """Return path or TFDS name of a split, a plain file first; None: there is none.
+
+    A required name of TFDS is returned unchecked, as reading it raises the error.
+    """
     if is_tfds(data):
-        name = _tfds_name(data, task, stem)
-        return name if has_tfds(name) else None
+        split = stem.replace("dev", "validation").replace("diagnostic", "test")
+        name = f"{data.rstrip('/')}/{task}@{split}"
+        return name if is_required or has_tfds(name) else None
     # dev_matched.reduced.tsv, for example, has some of the published columns.
     groups = [[f"{stem}.tsv{suffix}"] for suffix in COMPRESSION_SUFFIXES]
     groups.append([f"{stem}.*.tsv{suffix}" for suffix in COMPRESSION_SUFFIXES])
     for folder in (os.path.join(data, TASKS[task].folder), data):
         if path := find_file(folder, f"{task}'s {stem}", *groups):
             return path
-    return None
-
-
-def require(data: str, task: str, stem: str) -> str:
-    """Return the path of a split, or its TFDS name, which `read` checks."""
-    if is_tfds(data):
-        return _tfds_name(data, task, stem)
-    path = find(data, task, stem)
-    if path is None:
+    if is_required:
         raise InputError(
             f"--data must contain {task}'s {stem}.tsv, optionally .gz or .xz, and "
             f"there is none in {data} or {data}/{TASKS[task].folder}"
         )
-    return path
+    return None
 
 
-def is_whole(data: str) -> bool:
-    """Return whether data is a folder or a data set of TFDS, and not one split."""
-    return os.path.isdir(data) or (is_tfds(data) and "@" not in data)
-
-
-def dev_files(data: str, task: str) -> dict[str, str]:
-    """Return the dev files of a folder or of TFDS by stem; there must be one."""
+def labelled_files(data: str, task: str) -> dict[str, str]:
+    """Return the dev files of a folder or of TFDS by stem, or one file as `data`."""
+    if not (os.path.isdir(data) or (is_tfds(data) and "@" not in data)):
+        return {"data": data}
     stems = TASKS[task].dev
-    files = {stem: find(data, task, stem) for stem in stems}
-    files = {stem: path for stem, path in files.items() if path}
-    return files or {stems[0]: require(data, task, stems[0])}
+    files = {stem: path for stem in stems if (path := find(data, task, stem))}
+    return files or {stems[0]: find(data, task, stems[0], is_required=True)}
 
 
 def read(path: str, task: str) -> Table:
     """Read the rows of a split, with the columns named in `TASKS`."""
-    glue_task = TASKS[task]
-    if is_tfds(path):
-        table = table_reader.read(path)
-        # TFDS shuffles rows on writing; a prediction is identified by its row's number.
-        if numbers := table.columns.get("idx"):
-            table = table.take(sorted(range(len(table)), key=lambda n: int(numbers[n])))
-        columns: dict[str, Sequence[str]] = {}
-        for column in (*glue_task.texts, glue_task.label):
-            in_tfds = column if column in table.columns else _TFDS_COLUMNS.get(column)
-            if in_tfds in table.columns:
-                columns[column] = table.texts(in_tfds)
-        names = {name: str(n) for n, name in enumerate(_TFDS_LABELS.get(task, ()))}
-        if labels := columns.get(glue_task.label):
-            columns[glue_task.label] = [names.get(label, label) for label in labels]
-        return dataclasses.replace(table, columns=columns)
-    stem = pathlib.Path(path).name.split(".")[0]
-    has_no_header = stem in ("train", *glue_task.dev)
-    names = glue_task.header if has_no_header else None
-    return table_reader.read(path, names=names)
-
-
-def _tfds_name(data: str, task: str, stem: str) -> str:
-    split = stem.replace("dev", "validation").replace("diagnostic", "test")
-    return f"{data.rstrip('/')}/{task}@{split}"
+    row, stem = TASKS[task], pathlib.Path(path).name.split(".")[0]
+    if not is_tfds(path):
+        names = row.header if stem in ("train", *row.dev) else None
+        return table_reader.read(path, names=names)
+    table = table_reader.read(path)
+    # TFDS shuffles rows on writing; a prediction is identified by its row's number.
+    if numbers := table.columns.get("idx"):
+        table = table.take(sorted(range(len(table)), key=lambda n: int(numbers[n])))
+    names = dict(zip(row.tfds_texts or row.texts, row.texts, strict=True))
+    columns = {
+        names[name]: table.texts(name) for name in names if name in table.columns
+    }
+    if "label" in table.columns:
+        labels = dict(zip(row.tfds_labels, row.labels or (), strict=False))
+        cells = table.texts("label")
+        columns[row.label] = [labels.get(cell, cell) for cell in cells]
+    return dataclasses.replace(table, columns=columns)
 
 
 def submission_files() -> dict[str, tuple[str, str, int]]:

@@ -57,7 +57,7 @@ def test_the_table_equals_the_publication():
 @pytest.mark.parametrize(("name", "stem"), ROWS)
 def test_published_files_are_read_completely(data, name, stem):
     task = glue.TASKS[name]
-    path = glue.require(str(data / "glue"), name, stem)
+    path = glue.find(str(data / "glue"), name, stem, is_required=True)
     assert path == glue.find(str(data / "glue" / task.folder), name, stem)
     rows = glue.read(path, name)
     assert len(rows) == ROWS[name, stem]
@@ -98,7 +98,7 @@ def test_find_accepts_the_folder_of_glue_or_of_the_task(write, tmp_path):
         assert glue.find(data, "rte", "train") == path
         assert glue.find(folder, "rte", "train") == path
     with pytest.raises(InputError, match=r"rte's dev\.tsv.*RTE"):
-        glue.require(data, "rte", "dev")
+        glue.find(data, "rte", "dev", is_required=True)
 
 
 def test_find_accepts_one_file_with_some_columns(write, tmp_path):
@@ -168,7 +168,7 @@ def prepared(tmp_path_factory):
 def test_tfds_rows_have_the_published_names(prepared, name, stem, texts, labels):
     task = glue.TASKS[name]
     path = glue.find("tfds:glue", name, stem)
-    assert path == glue.require("tfds:glue/", name, stem)
+    assert path == glue.find("tfds:glue/", name, stem, is_required=True)
     rows = glue.read(path, name)
     # In the order of the published file; TFDS shuffles.
     columns = (*task.texts, task.label)
