@@ -1,9 +1,10 @@
-"""Score lines of text with a pre-trained model.
+"""Score texts with a pre-trained model.
 
 echo 'The cat sat on the mat.' | electra-tf score --checkpoint=run
 
-A score is the sum over the tokens of a line; larger is better. The objective that the
-model was trained with selects the rule, which is printed.
+--input is lines of text, or a table (.csv, .tsv, .jsonl, .json, .parquet) with a column
+`text`. A score is the sum over the tokens of a text; larger is better. The objective
+that the model was trained with selects the rule, which is printed.
 """
 
 import sys

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -13,17 +12,18 @@ import tensorflow as tf
 
 from electra_tf import sources
 from electra_tf.config.objectives import Scoring
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, format_list
 from electra_tf.interop.keras_networks import load_networks
 from electra_tf.model.electra import ElectraPair, MaskedLMPair
 from electra_tf.pretraining.objectives.all_tokens_mlm import log_mixture
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
-from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
-from electra_tf.tasks.data.files import STANDARD_INPUT, opened
+from electra_tf.tasks.data.files import opened
+from electra_tf.tasks.data.table import cell_text
+from electra_tf.tasks.task import json_text
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.checks import UnknownCounter
-from electra_tf.text.files import inner_suffix
-from electra_tf.text.rows import JSON_SUFFIXES, begins_json, numbered_lines
+from electra_tf.text.files import HEAD_BYTES, check_markup, inner_suffix
+from electra_tf.text.rows import TEXT, read_rows
 from electra_tf.text.vocab import CLS, MASK, SEP
 
 RULES: dict[Scoring, str] = {
@@ -37,7 +37,6 @@ RULES: dict[Scoring, str] = {
     "not normalised",
 }
 """Rules of scoring with their descriptions."""
-_OTHER = (".csv", ".tsv", ".html", ".htm", ".xml", *JSON_SUFFIXES, *COLUMN_SUFFIXES)
 _LENGTHS = 16  # batches have a multiple of this number of positions
 
 
@@ -173,33 +172,29 @@ class TextScorer:
 def score_lines(
     scorer: TextScorer, source: str | None, form: str = "text"
 ) -> Iterator[str]:
-    """Score each line of a file; yield a line for each."""
-    kind = inner_suffix(source) if source else ""
-    if kind in _OTHER:
-        raise InputError(f"--input {source!r} must be lines of text, not a {kind} file")
-    iterator = _lines(source)
-    while lines := list(itertools.islice(iterator, scorer.window)):
-        places, texts = zip(*lines, strict=True)
+    """Score each line of a file, or each row of its column `text`; yield a line."""
+    for places, texts in _read(source):
         scores = scorer.score(texts, places.__getitem__)
         for text, (score, tokens) in zip(texts, scores, strict=True):
             if form == "text":
-                yield f"{score:.4f}\t{text}"
+                yield f"{score:.4f}\t{' '.join(text.splitlines())}"
             else:
                 values = {"text": text, "score": score, "tokens": tokens}
-                yield json.dumps(values | {"rule": scorer.rule}, ensure_ascii=False)
+                yield json_text(values | {"rule": scorer.rule})
 
 
-def _lines(source: str | None) -> Iterator[tuple[str, str]]:
-    """Yield place and text of each line."""
+def _read(source: str | None) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield places and texts of rows."""
     with opened(source) as file:
-        for number, text in numbered_lines(file):
-            place = f"{source or STANDARD_INPUT}, line {number}"
-            if number == 1 and begins_json(text):
+        check_markup(file.path, inner_suffix(file.path), file.file.peek(HEAD_BYTES))
+        for numbers, columns in read_rows(file):
+            if TEXT not in columns:
+                names = format_list(columns, 30)
                 raise InputError(
-                    f"{place} begins JSON, and --input must be lines of text: "
-                    f"{text!r:.60}"
+                    f"{file.path} must have the column {TEXT!r}, and has {names}"
                 )
-            yield place, text
+            places = [f"{file.path}:{number}" for number in numbers]
+            yield places, list(map(cell_text, columns[TEXT]))
 
 
 def _token_scores(model: Any, rule: Scoring, mask: int) -> Callable[..., tf.Tensor]:

@@ -136,21 +136,21 @@ def test_the_command_prints_rule_and_scores(checkpoints, score, tmp_path):
     assert score(*flags, text="").returncode == 0
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     assert [row["tokens"] for row in rows] == [s.tokens for s in expected]
+    table = tmp_path / "in.csv"
+    table.write_text("".join(f'"{row}"\n' for row in ["text", *TEXTS]))
+    assert score(f"--input={table}", text="").stdout == result.stdout
 
 
 @pytest.mark.parametrize(
     ("flags", "text", "words"),
     [
-        ([], "fine\n\n", "line 2 must have 1 to 30 tokens, not 0"),
+        ([], "fine\n\n", "standard input:2 must have 1 to 30 tokens, not 0"),
         ([], "word " * 99, r"must have 1 to 30 tokens"),
         ([], '["a", "b"]', "JSON"),
-        ([], '{"text": "a"}', "JSON"),
+        ([], '{"txt": "a"}', "must have the column 'text', and has 'txt'"),
         ([], "[\n", "JSON"),
         (["--input=/nowhere"], "", "does not exist"),
-        *(
-            ([f"--input=/new{suffix}"], "", f"/new{suffix}")
-            for suffix in (".csv", ".tsv.gz", ".jsonl", ".xml", ".conll")
-        ),
+        ([], "-DOCSTART- O\n", "not words with tags"),
     ],
 )
 def test_bad_input_is_an_error(score, flags, text, words):
