@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,8 +19,7 @@ from electra_tf.model.electra import ElectraPair, MaskedLMPair
 from electra_tf.pretraining.objectives.all_tokens_mlm import log_mixture
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
 from electra_tf.tasks.data.files import opened
-from electra_tf.tasks.data.table import cell_text
-from electra_tf.tasks.task import json_text
+from electra_tf.tasks.data.table import cell_text, json_text
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.checks import UnknownCounter
 from electra_tf.text.files import HEAD_BYTES, check_markup, inner_suffix
@@ -177,7 +177,8 @@ def score_lines(
         scores = scorer.score(texts, places.__getitem__)
         for text, (score, tokens) in zip(texts, scores, strict=True):
             if form == "text":
-                yield f"{score:.4f}\t{' '.join(text.splitlines())}"
+                line = re.sub("[\r\n]+", " ", text)
+                yield f"{score:.4f}\t{line}"
             else:
                 values = {"text": text, "score": score, "tokens": tokens}
                 yield json_text(values | {"rule": scorer.rule})

@@ -9,10 +9,10 @@ from electra_tf.errors import InputError
 from electra_tf.tasks import registry
 from electra_tf.tasks.data.files import print_note
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.data.table import cell_text
+from electra_tf.tasks.data.table import cell_text, json_text, one_line, utf8
 from electra_tf.tasks.input_warnings import InputCounter
 from electra_tf.tasks.score import ScoredSplit
-from electra_tf.tasks.task import Task, json_text, one_line, utf8
+from electra_tf.tasks.task import Task
 from electra_tf.tasks.text_model import TextModel
 
 _CHUNK_ITEMS = 1024

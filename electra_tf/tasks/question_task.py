@@ -18,7 +18,7 @@ from electra_tf.tasks.data.splits import (
     texts_of,
 )
 from electra_tf.tasks.data.squad_json import PUBLISHED, Question
-from electra_tf.tasks.data.table import Table, read
+from electra_tf.tasks.data.table import Table, json_text, read
 from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.spans import QAPrediction
@@ -27,7 +27,6 @@ from electra_tf.tasks.task import (
     Task,
     check_count,
     float_scores,
-    json_text,
     write_lines,
 )
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData

@@ -20,15 +20,13 @@ from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.schemes import Span
 from electra_tf.tasks.data.span_records import CharacterSpan, to_character_spans
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.data.table import read
+from electra_tf.tasks.data.table import json_text, one_line, read
 from electra_tf.tasks.labels import unknown_name
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.task import (
     Task,
     check_count,
     float_scores,
-    json_text,
-    one_line,
     probability_cells,
     write_lines,
 )

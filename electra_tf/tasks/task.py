@@ -5,8 +5,6 @@ converts predictions to records, and scores them. Models know none of these.
 """
 
 import dataclasses
-import json
-import math
 import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +19,7 @@ from electra_tf.tasks.class_report import ClassReport, class_report
 from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
 from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.splits import Split, texts_of
-from electra_tf.tasks.data.table import Table, cell_text, read
+from electra_tf.tasks.data.table import Table, cell_text, one_line, read
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.task_data import Labelled, Reading
 from electra_tf.text.files import inner_suffix
@@ -37,7 +35,11 @@ _LEAST_FOR_CHANCE = 50  # rows; with fewer a useful model may have no correlatio
 class Task:
     """Declaration of a kind of model, with defaults for one text or pair as input.
 
-    A task of `finetune --task` has `training_data(name, data, reading)`: a `TaskData`.
+    Models of a class of one's own that no task names have this one: they predict. A
+    task whose models are scored adds `labelled_data`, `scores(scored)`, by name, first
+    the one that compares trials, and `write(scored, path)`, which writes predictions to
+    files named `path` plus a suffix. One of `finetune --task` has also
+    `training_data(name, data, reading)`: a `TaskData`.
     """
 
     models: tuple[type["TextModel"], ...] = ()  # classes of its models
@@ -153,8 +155,7 @@ class Task:
 
     # Predictions.
 
-    has_nbest = False
-    """Whether records have a list `nbest` of candidates, best first."""
+    has_nbest = False  # whether records have candidates of an answer, as `nbest`
 
     def record(self, model: "TextModel", item: Any, details: Any) -> dict[str, Any]:
         """Return a prediction of `predict_details` as JSON, the prediction first."""
@@ -200,10 +201,6 @@ class Task:
         """Return what is scored and written of the outputs of `predict_details`."""
         return scored.details
 
-    def scores(self, scored: ScoredSplit) -> dict[str, float]:
-        """Compute scores by name, first the one that compares trials."""
-        raise NotImplementedError
-
     def class_report(self, scored: ScoredSplit) -> ClassReport | None:
         """Return the scores of each class and the confusions; None: no classes."""
         return None
@@ -218,10 +215,6 @@ class Task:
 
     def tune(self, scored: ScoredSplit) -> None:
         """Set what decides between a model's predictions to its best value on dev."""
-
-    def write(self, scored: ScoredSplit, path: str) -> None:
-        """Write predictions to files named `path` plus a suffix."""
-        raise NotImplementedError
 
 
 class LabelTask(Task):
@@ -287,31 +280,6 @@ def float_scores(values: Mapping[str, Any], first: Sequence[str]) -> dict[str, f
     """Return the scores among values, without counts, those named `first` before."""
     ordered = {name: values[name] for name in (*first, *values)}
     return {name: v for name, v in ordered.items() if isinstance(v, float)}
-
-
-def one_line(value: Any) -> str:
-    """Return a value as one line, with single spaces between words."""
-    return " ".join(str(value).split())
-
-
-def json_text(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON, which has no NaN and no infinity: these are null."""
-
-    def finite(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: finite(one) for key, one in value.items()}
-        if isinstance(value, list | tuple):
-            return list(map(finite, value))
-        is_number = not isinstance(value, float) or math.isfinite(value)
-        return value if is_number else None
-
-    content, options = finite(value), {"ensure_ascii": False, "indent": indent}
-    return utf8(json.dumps(content, default=cell_text, **options))
-
-
-def utf8(text: str) -> str:
-    """Write halves of surrogate pairs, which UTF-8 cannot encode, as in JSON."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def write_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import gc
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -165,3 +166,28 @@ def cell_text(value: Any) -> str:
     if isinstance(value, int | float | list | dict):
         return json.dumps(value, ensure_ascii=False, default=str)
     return str(value)  # a date, for example
+
+
+def one_line(value: Any) -> str:
+    """Return a value as one line, with single spaces between words."""
+    return " ".join(str(value).split())
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, which has no NaN and no infinity: these are null."""
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: finite(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return list(map(finite, value))
+        is_number = not isinstance(value, float) or math.isfinite(value)
+        return value if is_number else None
+
+    content, options = finite(value), {"ensure_ascii": False, "indent": indent}
+    return utf8(json.dumps(content, default=cell_text, **options))
+
+
+def utf8(text: str) -> str:
+    """Write halves of surrogate pairs, which UTF-8 cannot encode, as in JSON."""
+    return text.encode("utf-8", "backslashreplace").decode()
