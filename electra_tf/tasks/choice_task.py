@@ -20,7 +20,6 @@ from electra_tf.tasks.data.table import (
 )
 from electra_tf.tasks.task import LabelTask
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
-from electra_tf.text.data_errors import data_error
 from electra_tf.text.rows import READERS
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -130,9 +129,8 @@ def _resolve(splits: Mapping[str, Split]) -> dict[str, Split]:
                 meanings = {text if only_texts else position}
             if len(meanings) > 1:
                 choices = split.items[index].choices
-                raise data_error(
-                    split.table.source,
-                    split.table.lines[index],
+                raise split.table.error(
+                    index,
                     "an ambiguous label",
                     f"it is the number or letter of the choice {choices[position]!r} "
                     f"and the text of the choice {choices[text]!r}",
@@ -171,7 +169,7 @@ def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
             if len(item.choices) != count:
                 detail = f"{len(item.choices)} choices, not {count}"
         if detail:
-            raise data_error(table.source, table.lines[index], "no choices", detail)
+            raise table.error(index, "no choices", detail)
         targets.append(target)
     targets = targets if is_labelled else None
     return Split(items, targets, table)

@@ -204,7 +204,7 @@ def _question(item: Any, index: int) -> Question:
             f"Each element of x must be a pair (question, context) of texts, not "
             f"{item!r:.80} at index {index}"
         )
-    return Question(str(index), *item, (), False, "", "the given pairs", index + 1)
+    return Question(str(index), *item)
 
 
 def _with_answers(question: Question, gold: Any, index: int) -> Question:

@@ -19,7 +19,6 @@ from electra_tf.tasks.data.missing import REMEDY, complete_rows, fill_missing
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.task_data import UNBOUNDED, Reading, TaskData, format_counts
-from electra_tf.text.data_errors import data_error
 from electra_tf.text.rows import READERS, RECORDS_REMEDY
 
 
@@ -56,7 +55,8 @@ class Columns:
                 parsed[text] = self._parse(cell, text, has_lists)
             except ValueError as error:
                 kind, detail = error.args
-                raise _cell_error(table, index, self.target, kind, detail) from error
+                detail = f"{self.target!r} is {detail}"
+                raise table.error(index, kind, detail) from error
         return [parsed[text] for text in texts]
 
     def _parse(self, cell: Any, text: str, has_lists: bool) -> Any:
@@ -111,18 +111,10 @@ def _texts(table: Table, name: str) -> Sequence[str]:
         return cells
     for index, cell in enumerate(cells):
         if isinstance(cell, list | dict):
-            detail = f"{cell_text(cell):.60}"
-            detail += f"; {RECORDS_REMEDY}" * (len(cells) == 1)
-            raise _cell_error(table, index, name, "a nested value", detail)
+            detail = f"{name!r} is {cell_text(cell):.60}"
+            remedy = RECORDS_REMEDY if len(cells) == 1 else ""
+            raise table.error(index, "a nested value", detail, remedy)
     return list(map(cell_text, cells))
-
-
-def _cell_error(
-    table: Table, index: int, name: str, kind: str, detail: str
-) -> InputError:
-    """Return the error of a cell."""
-    detail = f"{name!r} is {detail}"
-    return data_error(table.source, table.lines[index], kind, detail)
 
 
 # Training.
@@ -188,8 +180,8 @@ def complete_table(table: Table, texts: Sequence[str], reading: Reading) -> Tabl
     kept, detail = complete_rows(
         rows,
         rule,
-        lambda index, detail: data_error(
-            table.source, table.lines[index], "no text", f"{named}: {detail}", REMEDY
+        lambda index, detail: table.error(
+            index, "no text", f"{named}: {detail}", REMEDY
         ),
     )
     if kept is None:
@@ -232,9 +224,8 @@ def _with_separator(
         return columns
     if several := {cell for cell in plain if label_names.SEPARATOR in cell}:
         index = min(map(cells.index, several))
-        raise data_error(
-            rows.source,
-            rows.lines[index],
+        raise rows.error(
+            index,
             "no list beside lists",
             f"{columns.target!r} is {cells[index]!r:.60}",
             "for several classes in a cell pass "

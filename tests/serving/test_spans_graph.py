@@ -28,7 +28,7 @@ def tokenizer(vocabulary):
 def encoded(tokenizer):
     """Return questions, their windows, and inputs and alignment of the graph."""
     rows = pairs(60)
-    questions = [Question("", *row, (), False, "", "test", 0) for row in rows]
+    questions = [Question("", *row) for row in rows]
     windows = [make_features(question, tokenizer, RULE) for question in questions]
     inputs, alignment = GraphWindows(tokenizer, RULE)(*columns(rows))
     return questions, windows, inputs, alignment

@@ -45,7 +45,7 @@ def columns(rows):
 
 
 def expected_windows(row, tokenizer, settings):
-    question = Question("", *row, (), False, "", "test", 0)
+    question = Question("", *row)
     return make_features(question, tokenizer, settings)
 
 

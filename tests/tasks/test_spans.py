@@ -26,7 +26,7 @@ CONTEXT = "The leader was  John Smith (1895-1943)."
 
 
 def question(context=CONTEXT):
-    return Question("q", "who?", context, (), False, "", "file.json", 1)
+    return Question("q", "who?", context)
 
 
 def joint_outputs(*rows, null=None):
@@ -213,7 +213,7 @@ def span_text(window, start, end, context, tokenizer):
 def test_decoding_of_the_originals_outputs(tokenizer):
     golden = np.load(GOLDEN / "squad_predict.npz")
     context = json.loads(str(golden["info_json"]))["context"]
-    one = Question("q", "What can the user change?", context, (), True, "", "f", 1)
+    one = Question("q", "What can the user change?", context, (), True)
     windows = make_features(one, tokenizer, tiny.windows(48, 10, 16))
     np.testing.assert_array_equal(windows[0].ids, golden["feat/input_ids"][2])
     rows = slice(2, 4)  # the two windows of this question

@@ -28,7 +28,7 @@ V1 = {  # exact_match, f1, ids without a prediction
 def question(name, *texts, impossible=None):
     impossible = not texts if impossible is None else impossible
     gold = tuple(Answer(text, 0) for text in texts)
-    return Question(name, "w", "c", gold, impossible, "", "file.json", 1)
+    return Question(name, "w", "c", gold, impossible)
 
 
 @pytest.fixture(scope="module")

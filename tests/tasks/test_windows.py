@@ -22,7 +22,7 @@ ASKED = (  # questions and answers of tests/golden/squad_train.npz
 def question(context, *texts, asked="what?", at=None):
     """Return a question with answers at their first occurrence, or at index `at`."""
     answers = tuple(Answer(t, context.index(t) if at is None else at) for t in texts)
-    return Question("q", asked, context, answers, not texts, "", "file.json", 1)
+    return Question("q", asked, context, answers, not texts)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_target_of_repeated_wordpieces_is_at_the_offset(tokenizer):
 def test_target_is_the_first_answer_with_a_right_offset(tokenizer):
     one = question("no yes maybe", "yes")
     answers = (Answer("no", -1), Answer("yes", 7), Answer("yes", 3), Answer("no", 0))
-    one = Question("q", "w", one.context, answers, False, "", "file.json", 1)
+    one = Question("q", "w", one.context, answers)
     assert training_target(one, tokenizer)[1] == "yes"
 
 
@@ -187,7 +187,7 @@ def test_answer_longer_than_a_window_is_in_none(tokenizer):
 
 
 def test_training_requires_an_answer_in_the_context(tokenizer):
-    lost = Question("q7", "w", "no", (Answer("yes", 0),), False, "", "dev.json", 1)
+    lost = Question("q7", "w", "no", (Answer("yes", 0),), False, "", "dev.json")
     with pytest.raises(InputError, match=r"dev\.json, question q7"):
         make_features(lost, tokenizer, LONG, training=True)
     assert len(make_features(lost, tokenizer, LONG)) == 1

@@ -9,7 +9,6 @@ from typing import Any
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.files import Notify, has_tfds
 from electra_tf.tasks.data.table import Table
-from electra_tf.text.data_errors import data_error
 from electra_tf.text.files import COMPRESSION_SUFFIXES, is_tfds
 
 _STEMS = {"train": ("train",), "dev": ("dev", "valid", "validation"), "test": ("test",)}
@@ -183,8 +182,7 @@ def split_rows(
         if split is None:
             detail = f"{column!r} is {word!r}"
             remedy = f"write one of {', '.join(_WORDS)}"
-            number = table.lines[index]
-            raise data_error(table.source, number, "no split", detail, remedy)
+            raise table.error(index, "no split", detail, remedy)
         rows[split].append(index)
     rows = {name: part for name, part in rows.items() if part}
     if rows.keys().isdisjoint(needed):

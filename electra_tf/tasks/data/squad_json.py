@@ -41,11 +41,10 @@ class Question:
     id: str
     question: str
     context: str
-    answers: tuple[Answer, ...]  # gold; empty: impossible or unlabelled
-    impossible: bool  # whether the context has no answer (SQuAD 2.0)
-    title: str  # title of the article; may be empty
-    source: str  # name of the file
-    record: int  # number of the question in the file, from 1
+    answers: tuple[Answer, ...] = ()  # gold; empty: impossible or unlabelled
+    impossible: bool = False  # whether the context has no answer (SQuAD 2.0)
+    title: str = ""  # title of the article; may be empty
+    source: str = "the given pairs"  # name of the file
 
     @property
     def texts(self) -> tuple[str, str]:
@@ -155,17 +154,17 @@ class _Parser:
                 f"{self._path} must have SQuAD's layout, or id, question, context and "
                 f"answers in each row, and has {found}"
             )
-        for number, (place, *parts) in enumerate(self._parts(), 1):
+        for place, row in self._questions():
             with _at(place):
-                yield self._question(place, number, *parts)
+                yield self._question(place, row)
 
-    def _parts(self) -> Iterator[tuple[str, Any, Any, Any]]:
-        """Yield place, question, paragraph and article; those of a row are the row."""
+    def _questions(self) -> Iterator[tuple[str, Any]]:
+        """Yield place and row of each question; one of SQuAD's layout becomes a row."""
         is_json = inner_suffix(self._path) in JSON_SUFFIXES
         for number, (line, article) in enumerate(self._rows, 1):
             if isinstance(article, dict) and {"question", "context"} & article.keys():
                 place = f", record {number}" if is_json else f":{line}"
-                yield f"{self._path}{place}", article, article, article
+                yield f"{self._path}{place}", article
                 continue
             place = f"{self._path}, article {number}"
             with _at(place):
@@ -175,33 +174,33 @@ class _Parser:
                 with _at(where):
                     questions = _get(paragraph, "qas", list)
                 for count, qa in enumerate(questions, 1):
-                    yield f"{where}, question {count}", qa, paragraph, article
+                    shared = {"title": article.get("title"), **paragraph}
+                    row = shared | qa if isinstance(qa, dict) else qa
+                    yield f"{where}, question {count}", row
 
-    def _question(
-        self, place: str, record: int, qa: Any, paragraph: Any, article: Any
-    ) -> Question:
-        title = _get(article, "title", str, type(None), blank=True) or ""
-        context = _get(paragraph, "context", str)
-        name, question = str(_get(qa, "id", str, int)), _get(qa, "question", str)
+    def _question(self, place: str, row: Any) -> Question:
+        name, question = str(_get(row, "id", str, int)), _get(row, "question", str)
+        title = _get(row, "title", str, type(None), blank=True) or ""
+        context = _get(row, "context", str)
         if name in self._places:
             raise ValueError(f"{self._places[name]} has the same id")
         self._places[name] = place = f"{place} (id {name})"
-        answers, impossible = self._gold(qa)
+        answers, impossible = self._gold(row)
         answers = tuple(self._answer(*pair, context, place) for pair in answers)
-        head = name, question, context, answers, impossible, title
-        return Question(*head, self._path, record)
+        head = name, question, context, answers, impossible
+        return Question(*head, title, self._path)
 
-    def _gold(self, qa: Any) -> tuple[list[tuple[str, int]], bool]:
+    def _gold(self, row: Any) -> tuple[list[tuple[str, int]], bool]:
         """Return text and offset of the answers, and whether there is none.
 
         Without need of gold, wrong answers are those of an unlabelled question.
         """
         try:
-            return _parse_gold(qa)
+            return _parse_gold(row)
         except ValueError:
             if self._needs_gold:
                 raise
-            self.has_wrong_gold |= qa.get("answers") != []
+            self.has_wrong_gold |= row.get("answers") != []
             return [], False
 
     def _answer(self, text: str, start: int, context: str, place: str) -> Answer:

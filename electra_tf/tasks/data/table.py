@@ -12,6 +12,7 @@ from typing import Any
 from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data import files
 from electra_tf.tasks.data.files import Notify, print_note
+from electra_tf.text.data_errors import data_error
 from electra_tf.text.files import TFDS_PREFIX, TfdsSource, inner_suffix
 from electra_tf.text.rows import (
     DELIMITED_SUFFIXES,
@@ -46,6 +47,10 @@ class Table:
     def place(self, index: int) -> str:
         """Return file and line of a row."""
         return f"{self.source}:{self.lines[index]}"
+
+    def error(self, index: int, kind: str, detail: str, remedy: str = "") -> InputError:
+        """Return the error of a row."""
+        return data_error(self.source, self.lines[index], kind, detail, remedy)
 
     def row(self, index: int) -> dict[str, Any]:
         """Return the values of a row by column."""

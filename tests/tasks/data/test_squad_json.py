@@ -43,9 +43,9 @@ def test_questions_of_squad(write, name):
     shared = {"question": "Who?", "context": CONTEXT, "title": "T", "source": path}
     gold = (Answer("John Smith", 15), Answer("John", 39))
     assert read_squad(path) == [
-        Question(id="a", answers=gold, impossible=False, record=1, **shared),
-        Question(id="b", answers=(), impossible=True, record=2, **shared),
-        Question(id="c", answers=(), impossible=False, record=3, **shared),
+        Question(id="a", answers=gold, impossible=False, **shared),
+        Question(id="b", answers=(), impossible=True, **shared),
+        Question(id="c", answers=(), impossible=False, **shared),
     ]
 
 
@@ -83,7 +83,6 @@ def test_flat_records_are_questions(write, name, layout):
     assert first.located == (Answer("Omar", 0),)
     assert (second.impossible, second.answers) == (True, ())
     assert (third.impossible, third.answers) == (False, ())
-    assert [q.record for q in (first, second, third)] == [1, 2, 3]
 
 
 def test_a_bad_flat_record_is_named(write):
