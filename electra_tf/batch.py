@@ -26,7 +26,7 @@ class Batch(NamedTuple):
     """
 
     input_ids_BL: Tensor
-    """Token ids: [CLS] A [SEP], or [CLS] A [SEP] B [SEP]; 0 after the end."""
+    """Token ids: [CLS] A [SEP], or [CLS] A [SEP] B [SEP]; any id at padding."""
     input_mask_BL: Tensor
     """1 at real tokens, 0 at padding."""
     segment_ids_BL: Tensor

@@ -131,7 +131,7 @@ def fixed_logits(settings: Objective, tokens: SpecialTokens) -> np.ndarray:
             "electra_tf.text.pipeline.count_tokens to Pretrainer.from_vocabulary"
         )
     counts_V = np.array(tokens.counts_V, np.float64)
-    counts_V[[0, tokens.cls, tokens.sep, tokens.mask]] = 0
+    counts_V[[tokens.cls, tokens.sep, tokens.mask]] = 0
     # A token that never occurs gets a logit that no sample reaches, not -inf, which
     # would make its cross-entropy infinite.
     return np.log(np.maximum(counts_V, 1e-9)).astype(np.float32)

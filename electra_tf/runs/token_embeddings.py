@@ -17,7 +17,7 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.text.pipeline import evaluation_batches
 from electra_tf.text.records import RecordSet
 from electra_tf.text.tokenizer import WordPieceTokenizer
-from electra_tf.text.vocab import SPECIAL_TOKENS
+from electra_tf.text.vocab import PAD, SPECIAL_TOKENS
 from electra_tf.training.checkpoint import assign, training_state
 
 _WINDOW = 5  # distance of neighbours, in tokens
@@ -43,10 +43,11 @@ def load_token_embeddings(
         )
     size = pretrainer.config.model.vocabulary_size
     special = [tokenizer.vocabulary.ids[token] for token in SPECIAL_TOKENS]
+    padding = tokenizer.vocabulary.ids[PAD]
     counts_V = np.zeros(size, np.int64)
     counts_VV = scipy.sparse.csr_array((size, size), dtype=np.float32)
     for batch in evaluation_batches(records, _CHUNK).take(_ROWS // _CHUNK):
-        ids_BL = batch.input_ids_BL.numpy()
+        ids_BL = np.where(batch.input_mask_BL, batch.input_ids_BL, padding)
         counts_V += np.bincount(ids_BL.ravel(), minlength=size)
         counts_VV += neighbours(ids_BL, special, size)
     counts_V[special] = 0
