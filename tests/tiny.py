@@ -231,6 +231,13 @@ def vocabulary():
     return Vocabulary.read(GOLDEN / "vocab.txt")
 
 
+def moved_padding():
+    """Return the golden vocabulary with "the" as entry 0 and [PAD] in its place."""
+    tokens, word = list(vocabulary().tokens), vocabulary().ids["the"]
+    tokens[0], tokens[word] = tokens[word], tokens[0]
+    return Vocabulary(tuple(tokens))
+
+
 def build_records(corpus_file, output, vocabulary, *, workers=1, **settings):
     """Build records through the library, as the command line does."""
     overwrite = settings.pop("overwrite", False)

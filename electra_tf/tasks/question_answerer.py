@@ -20,6 +20,8 @@ from electra_tf.tasks.losses import Loss, span_loss, weighted_sums
 from electra_tf.tasks.spans import QAPrediction, decode_answers
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import make_features
+from electra_tf.text.encoding import RaggedRows
+from electra_tf.text.vocab import PAD
 
 
 @keras.saving.register_keras_serializable("electra_tf")
@@ -142,7 +144,9 @@ class QuestionAnswerer(TextModel):
             names = ("start", "end", "impossible")
             targets = {n: [getattr(window, n) for window in windows] for n in names}
         return EncodedExamples(
-            [window.ids for window in windows],
+            RaggedRows.of(
+                [window.ids for window in windows], self.tokenizer.vocabulary.ids[PAD]
+            ),
             [window.segments for window in windows],
             data.max_length,
             targets,

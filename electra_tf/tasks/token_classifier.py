@@ -26,9 +26,9 @@ from electra_tf.tasks.inputs import to_single_texts
 from electra_tf.tasks.labels import names_of, values_of
 from electra_tf.tasks.losses import Loss, tag_loss
 from electra_tf.tasks.text_model import TextModel
-from electra_tf.text.encoding import to_array, to_list
+from electra_tf.text.encoding import RaggedRows, to_array, to_list
 from electra_tf.text.tokenizer import WordPieceTokenizer
-from electra_tf.text.vocab import CLS, SEP, UNKNOWN
+from electra_tf.text.vocab import CLS, PAD, SEP, UNKNOWN
 
 
 class Entity(NamedTuple):
@@ -190,7 +190,9 @@ class TokenClassifier(TextModel):
                 targets += [part.targets(gold) for part in parts]
         parts = [part for _, part in origins]
         return EncodedExamples(
-            [part.ids for part in parts],
+            RaggedRows.of(
+                [part.ids for part in parts], self.tokenizer.vocabulary.ids[PAD]
+            ),
             [[data.tagging_segment] * len(part.ids) for part in parts],
             data.max_length,
             targets,

@@ -23,9 +23,9 @@ class UsedRows:
     def __init__(
         self, start: PretrainedEncoder, examples: Iterable[EncodedExamples] = ()
     ):
-        table_VE, padding = start.weights[_TABLE], [0]
-        ids = [np.unique(e.ids.values) for e in examples]
-        self._ids = np.unique(np.concatenate([padding, *ids]))
+        table_VE = start.weights[_TABLE]
+        ids = [np.append(np.unique(e.ids.values), e.ids.padding) for e in examples]
+        self._ids = np.unique(np.concatenate([[0], *ids]))
         ones_1E = np.ones_like(table_VE[:1])
         rows_RE = np.concatenate([table_VE[self._ids], ones_1E])
         # An id without a row is an error of the lookup.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf.errors import InputError
-from electra_tf.text.vocab import CLS, MASK, SEP, Vocabulary
+from electra_tf.text.vocab import CLS, MASK, PAD, SEP, Vocabulary
 
 _ROWS_PER_STRING = 4096
 
@@ -20,20 +20,21 @@ class RaggedRows(Sequence):
     Args:
         values: All rows, one after the other [T].
         lengths: Elements of each row, int64 [N].
+        padding: Value of the positions after a row's end in a batch.
     """
 
-    def __init__(self, values: np.ndarray, lengths: np.ndarray):
-        self.values, self.lengths = values, lengths
+    def __init__(self, values: np.ndarray, lengths: np.ndarray, padding: int = 0):
+        self.values, self.lengths, self.padding = values, lengths, padding
         self._ends = np.cumsum(lengths)
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]]) -> "RaggedRows":
+    def of(cls, rows: Sequence[Sequence[int]], padding: int = 0) -> "RaggedRows":
         """Return rows of integers; `RaggedRows` are returned unchanged."""
         if isinstance(rows, cls):
             return rows
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         elements = itertools.chain.from_iterable(rows)
-        return cls(np.fromiter(elements, np.int32, lengths.sum()), lengths)
+        return cls(np.fromiter(elements, np.int32, lengths.sum()), lengths, padding)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -48,12 +49,12 @@ class RaggedRows(Sequence):
         """Return the rows as lists."""
         return [row.tolist() for row in self]
 
-    def padded(self, rows: Any, shape: tuple[int, int], value: int = 0) -> np.ndarray:
-        """Return the rows of some indices, padded with a value, int32 [B, L]."""
+    def padded(self, rows: Any, shape: tuple[int, int]) -> np.ndarray:
+        """Return the rows of some indices, padded, int32 [B, L]."""
         lengths_B, ends_B = self.lengths[rows], self._ends[rows]
         places_L = np.arange(shape[1])
         is_real = places_L < lengths_B[:, None]
-        padded_BL = np.full(shape, value, np.int32)
+        padded_BL = np.full(shape, self.padding, np.int32)
         places = (places_L + (ends_B - lengths_B)[:, None])[is_real]
         padded_BL[: len(lengths_B)][is_real] = self.values[places]
         return padded_BL
@@ -108,7 +109,7 @@ def encode_rows(
     segments = np.repeat(np.tile(np.int8([0, 1]), len(texts)), lengths_N2.ravel())
     lengths_N = lengths_N2.sum(1)
     return EncodedRows(
-        RaggedRows(np.frombuffer(values, "<i4"), lengths_N),
+        RaggedRows(np.frombuffer(values, "<i4"), lengths_N, vocabulary.ids[PAD]),
         RaggedRows(segments, lengths_N),
         num_truncated,
         count == 2 if len(texts) else None,
@@ -136,11 +137,7 @@ def _columns(texts: Sequence[Any]) -> list[Sequence[str]]:
 
 
 def pad_rows(
-    ids: RaggedRows,
-    segments: RaggedRows,
-    rows: Any,
-    shape: tuple[int, int],
-    pad_id: int = 0,
+    ids: RaggedRows, segments: RaggedRows, rows: Any, shape: tuple[int, int]
 ) -> dict[str, np.ndarray]:
     """Return `token_ids`, `segment_ids` and `padding_mask`, int32 of a shape [B, L].
 
@@ -150,7 +147,7 @@ def pad_rows(
     lengths_B = ids.lengths[rows]
     mask_BL[: len(lengths_B)] = np.arange(shape[1]) < lengths_B[:, None]
     return {
-        "token_ids": ids.padded(rows, shape, pad_id),
+        "token_ids": ids.padded(rows, shape),
         "segment_ids": segments.padded(rows, shape),
         "padding_mask": mask_BL,
     }

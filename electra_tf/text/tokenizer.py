@@ -26,7 +26,6 @@ from electra_tf.text.normalization import (
 )
 from electra_tf.text.vocab import (
     CONTINUATION,
-    PAD,
     SPECIAL_TOKENS,
     UNKNOWN,
     Vocabulary,
@@ -176,8 +175,7 @@ class WordPieceTokenizer:
         texts = to_rows(to_array(columns))
         rows = encode_rows(self.wordpieces, self.vocabulary, texts, max_length)
         shape = len(texts), rows.ids.lengths.max(initial=0)
-        pad_id = self.vocabulary.ids[PAD]
-        return pad_rows(rows.ids, rows.segments, slice(None), shape, pad_id)
+        return pad_rows(rows.ids, rows.segments, slice(None), shape)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Return the wordpieces of a text, without [CLS] and [SEP]."""

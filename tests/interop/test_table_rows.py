@@ -151,6 +151,21 @@ def test_pad_anywhere_survives_training_of_a_classifier(theirs, tmp_path):
     assert (target / "vocab.txt").read_bytes() == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "inputs"),
+    [
+        (electra_tf.TextClassifier, {"num_classes": 2}, ["a", "a a"]),
+        (electra_tf.TokenClassifier, {"tags": ["O", "X"]}, [["a"], ["a", "a"]]),
+        (electra_tf.QuestionAnswerer, {}, [("a", "a"), ("a", "a a")]),
+    ],
+)
+def test_batches_of_tasks_are_padded_with_pad(theirs, kind, options, inputs):
+    settings = electra_tf.FinetuningConfig(data=DataConfig(max_length=16))
+    model = kind.from_preset(theirs / "discriminator", settings=settings, **options)
+    batch, _, _ = model.examples(inputs).batch([0, 1], 3)
+    assert set(batch["token_ids"][batch["padding_mask"] == 0]) == {4}
+
+
 def test_records_of_a_vocabulary_with_pad_anywhere(theirs, tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(ENTRIES[5:]))
     vocabulary = Vocabulary.read(theirs / "discriminator" / "vocab.txt")

@@ -26,6 +26,7 @@ from electra_tf.tasks.trials import (
     format_summary,
     summary,
 )
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.training.checkpoint import saved_steps
 from tests import tiny
 from tests.training.toy import one_device
@@ -298,8 +299,9 @@ def test_rows_that_no_text_uses_are_trained_as_in_fit(tmp_path, name):
     # Two seeds, so that the model is also made anew.
     rate = {"optimizer_learning_rate": 1e-3, "optimizer_weight_decay": 5.0}
     changes = {**rate, "optimizer_name": name, "training_keep": "last"}
-    task, start = sorting(), pretrained_start()
-    settings = tiny.settings(training_seed=5, **changes)
+    tokenizer = WordPieceTokenizer(tiny.moved_padding())
+    start = dataclasses.replace(pretrained_start(), tokenizer=tokenizer)
+    task, settings = sorting(), tiny.settings(training_seed=5, **changes)
     trials = Trials(task, start, settings, str(tmp_path), one_device(), [].append)
     best = best_trial(trials.run(2))
     model = TextClassifier(start, settings=settings, seed=best.seed, labels=LABELS_OF)
