@@ -20,8 +20,10 @@ from electra_tf.pretraining.objectives.all_tokens_mlm import log_mixture
 from electra_tf.pretraining.vocabulary_softmax import log_probabilities
 from electra_tf.tasks.data.files import opened
 from electra_tf.tasks.data.table import cell_text, json_text
+from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.checks import UnknownCounter
+from electra_tf.text.encoding import RaggedRows
 from electra_tf.text.files import HEAD_BYTES, check_markup, inner_suffix
 from electra_tf.text.rows import TEXT, read_rows
 from electra_tf.text.vocab import CLS, MASK, SEP
@@ -37,7 +39,6 @@ RULES: dict[Scoring, str] = {
     "not normalised",
 }
 """Rules of scoring with their descriptions."""
-_LENGTHS = 16  # batches have a multiple of this number of positions
 
 
 class TextScore(NamedTuple):
@@ -144,29 +145,28 @@ class TextScorer:
         self, rows: Sequence[list[int]]
     ) -> Iterator[tuple[list[int], np.ndarray]]:
         """Yield scores with the indices of the rows that they belong to."""
-        ids = self.tokenizer.vocabulary.ids
+        ids, length = self.tokenizer.vocabulary.ids, self.max_tokens + 2
+        framed = RaggedRows.of([[ids[CLS], *row, ids[SEP]] for row in rows])
+        segments = RaggedRows(np.zeros_like(framed.values), framed.lengths)
+        examples = EncodedExamples(framed, segments, length)
+        masks_each = self.rule == "pseudo_log_likelihood"
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        items: Iterable[tuple[int, int]] = ((i, 0) for i in order)
-        if self.rule == "pseudo_log_likelihood":
-            items = ((i, t + 1) for i in order for t in range(len(rows[i])))
-        items = iter(items)
+        items = (
+            (i, t + 1) for i in order for t in range(len(rows[i]) if masks_each else 1)
+        )
         while batch := list(itertools.islice(items, self.batch_size)):
-            longest = max(len(rows[i]) for i, _ in batch) + 2
-            length = min(-(-longest // _LENGTHS) * _LENGTHS, self.max_tokens + 2)
-            shape = self.batch_size, length
-            ids_BL, mask_BL, counted_BL = (np.zeros(shape, np.int32) for _ in range(3))
+            owners, positions = zip(*batch, strict=True)
+            inputs, _, _ = examples.batch(owners, self.batch_size)
             positions_B1 = np.zeros((self.batch_size, 1), np.int32)
-            for row, (i, position) in enumerate(batch):
-                end = len(rows[i]) + 1
-                ids_BL[row, : end + 1] = [ids[CLS], *rows[i], ids[SEP]]
-                mask_BL[row, : end + 1] = 1
-                counted_BL[row, 1:end] = 1
-                positions_B1[row] = position
-            scores = self.token_scores(ids_BL, mask_BL, positions_B1).numpy()
-            if self.rule != "pseudo_log_likelihood":
-                scores = scores * counted_BL
-            sums_B = scores.astype(np.float64).sum(1)
-            yield [i for i, _ in batch], sums_B[: len(batch)]
+            positions_B1[: len(batch), 0] = positions
+            mask_BL = inputs["padding_mask"]
+            scores = self.token_scores(inputs["token_ids"], mask_BL, positions_B1)
+            scores = scores.numpy().astype(np.float64)
+            if not masks_each:
+                ends = (len(rows[i]) + 1 for i in owners)
+                scores = [row[1:end] for row, end in zip(scores, ends, strict=False)]
+            sums = [row.sum() for row in scores[: len(batch)]]
+            yield list(owners), np.array(sums)
 
 
 def score_lines(

@@ -97,22 +97,15 @@ class QuestionTask(Task):
             found = squad_json.parse_unlabelled(table, reading.notify)
             ids = Table({"id": [q.id for q in found]}, range(len(found)), table.source)
             return Split(found, [q.gold for q in found], ids)
-        return self.rows_as_items(model, table, reading)
-
-    def _text_columns(
-        self, model: Any, table: Table, reading: Reading
-    ) -> tuple[str, ...]:
         names = reading.settings.text_columns if reading.given else _COLUMNS
         check_count(names, [2], model)
         table.require(names)
-        return names
-
-    def parse(self, model: Any, texts: tuple[str, ...]) -> Any:
-        """Return question and context, neither of them empty."""
-        for name, text in zip(_COLUMNS, texts, strict=True):
-            if not text.strip():
-                raise ValueError(f"the {name} must not be empty")
-        return texts
+        pairs = list(zip(*map(table.plain_texts, names), strict=True))
+        for index, pair in enumerate(pairs):
+            if not all(map(str.strip, pair)):
+                place = table.place(index)
+                raise InputError(f"{place}: question and context must not be empty")
+        return Split(pairs, None, table)
 
     # Predictions.
 
@@ -193,7 +186,7 @@ class QuestionTask(Task):
             # No answer to any question scores best. The official script returns 0 for
             # this case, so choose a threshold below all odds.
             odds = [answer.null_odds for answer in scored.details]
-            scored.model.set_decision(min(odds) - 1.0)
+            scored.model.set_decision(min(filter(math.isfinite, odds)) - 1.0)
 
     def write(self, scored: ScoredSplit, path: str) -> None:
         """Write a folder with predictions.json, null_odds.json and nbest.json."""

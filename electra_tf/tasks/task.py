@@ -19,11 +19,10 @@ from electra_tf.tasks.class_report import ClassReport, class_report
 from electra_tf.tasks.data.conll import COLUMN_SUFFIXES
 from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.splits import Split, texts_of
-from electra_tf.tasks.data.table import Table, cell_text, one_line, read
+from electra_tf.tasks.data.table import Table, one_line, read
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.task_data import Labelled, Reading
 from electra_tf.text.files import inner_suffix
-from electra_tf.text.rows import RECORDS_REMEDY
 
 if TYPE_CHECKING:
     from electra_tf.tasks.text_model import TextModel
@@ -100,20 +99,14 @@ class Task:
                 f"{path} must be texts for a {type(model).__name__}, one on each line "
                 "of a .txt, and not columns of words"
             )
-        return self.rows_as_items(model, read(path), reading)
-
-    def rows_as_items(
-        self, model: "TextModel", table: Table, reading: Reading
-    ) -> Split:
-        """Return the rows of a table as inputs."""
+        table = read(path)
         names = self._text_columns(model, table, reading)
-        table, values = self.complete(table, names, reading), []
-        for index, cells in enumerate(zip(*map(table.columns.get, names), strict=True)):
-            try:
-                values.append(self.parse(model, _texts(names, cells)))
-            except ValueError as error:
-                raise InputError(f"{table.place(index)}: {error}") from error
-        return Split(values, table.columns.get(reading.settings.label_column), table)
+        table = self.complete(table, names, reading)
+        second = LINE_OF_PAIR[1] if names == LINE_OF_PAIR else None
+        columns = [table.plain_texts(n, may_lack=n == second) for n in names]
+        rows = enumerate(zip(*columns, strict=True))
+        items = [self._input(model, table, index, texts) for index, texts in rows]
+        return Split(items, table.columns.get(reading.settings.label_column), table)
 
     def complete(self, table: Table, names: Sequence[str], reading: Reading) -> Table:
         """Return the rows of a table to predict for."""
@@ -140,18 +133,21 @@ class Task:
             f"{format_list(table.columns, 30)}; name others with --text_columns"
         )
 
-    def parse(self, model: "TextModel", texts: tuple[str, ...]) -> Any:
-        """Return the texts of a row as an element of `x`; ValueError: they are none."""
+    def _input(
+        self, model: "TextModel", table: Table, index: int, texts: Sequence[Any]
+    ) -> str | tuple[str, ...]:
+        """Return the text or the pair of a row, which a line has with a tab between."""
+        texts = [text for text in texts if text is not None]
         if len(texts) == 1 and model.pairs is not False:
-            parts = tuple(texts[0].split("\t"))
+            parts = texts[0].split("\t")
             if model.pairs and len(parts) != 2:
-                raise ValueError(
-                    "a line must be two texts with a tab between them, not "
-                    f"{len(parts)}, as the model takes pairs; or an object with text "
-                    "and text_b"
+                raise InputError(
+                    f"{table.place(index)}: a line must be two texts with a tab "
+                    f"between them, not {len(parts)}, as the model takes pairs; or an "
+                    "object with text and text_b"
                 )
             texts = parts if len(parts) == 2 else texts
-        return texts[0] if len(texts) == 1 else texts
+        return texts[0] if len(texts) == 1 else tuple(texts)
 
     # Predictions.
 
@@ -295,17 +291,6 @@ def check_count(names: Sequence[str], counts: list[int], model: "TextModel") -> 
             f"--text_columns must name {' or '.join(map(str, counts))} columns for "
             f"this {type(model).__name__}, and is {','.join(names)}"
         )
-
-
-def _texts(names: Sequence[str], cells: tuple[Any, ...]) -> tuple[str, ...]:
-    """Return the texts of a row; that of a line alone may be a pair."""
-    if names == LINE_OF_PAIR and cells[1] is None:
-        cells = cells[:1]
-    for name, cell in zip(names, cells, strict=False):
-        if cell is None or isinstance(cell, list | dict):
-            remedy = "" if cell is None else f"; {RECORDS_REMEDY}"
-            raise ValueError(f"{name!r} must be a text, not {cell!r:.80}{remedy}")
-    return tuple(map(cell_text, cells))
 
 
 def probability_cells(

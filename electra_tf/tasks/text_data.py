@@ -19,7 +19,7 @@ from electra_tf.tasks.data.missing import REMEDY, complete_rows, fill_missing
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.task_data import UNBOUNDED, Reading, TaskData, format_counts
-from electra_tf.text.rows import READERS, RECORDS_REMEDY
+from electra_tf.text.rows import READERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Columns:
     def read(self, table: Table, is_labelled: bool = True) -> Split:
         """Return the texts and targets of a table."""
         table.require((*self.texts, *[self.target] * is_labelled))
-        columns = [_texts(table, name) for name in self.texts]
+        columns = list(map(table.plain_texts, self.texts))
         items = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         targets = self._targets(table) if is_labelled else None
         return Split(items, targets, table)
@@ -102,19 +102,6 @@ class Columns:
             detail = f"{text!r}; scores are from {low:g} to {high:g}"
             raise ValueError("a score out of range", detail)
         return score
-
-
-def _texts(table: Table, name: str) -> Sequence[str]:
-    """Return a column of texts."""
-    cells = table.columns[name]
-    if {type(cell) for cell in cells} == {str}:
-        return cells
-    for index, cell in enumerate(cells):
-        if isinstance(cell, list | dict):
-            detail = f"{name!r} is {cell_text(cell):.60}"
-            remedy = RECORDS_REMEDY if len(cells) == 1 else ""
-            raise table.error(index, "a nested value", detail, remedy)
-    return list(map(cell_text, cells))
 
 
 # Training.

@@ -128,7 +128,7 @@ def test_no_answer_to_any_question(model, scored, tmp_path):
     nan.task.write(nan, str(tmp_path / "dev"))
     odds = json.loads((tmp_path / "dev" / "null_odds.json").read_text())
     assert set(odds.values()) == {None}  # not NaN, which is no JSON
-    dev = scored(-9.0, -10.0, -11.0, -12.0, text="no answer of any")
+    dev = scored(float("nan"), -10.0, -11.0, -12.0, text="no answer of any")
     dev.task.tune(dev)
     assert model.null_threshold == -13
     assert dev.scores["f1"] == dev.scores["best_f1"] > 0

@@ -16,6 +16,7 @@ from electra_tf.text.data_errors import data_error
 from electra_tf.text.files import TFDS_PREFIX, TfdsSource, inner_suffix
 from electra_tf.text.rows import (
     DELIMITED_SUFFIXES,
+    RECORDS_REMEDY,
     TEXT,
     Batch,
     read_rows,
@@ -86,6 +87,21 @@ class Table:
             row = {name: value for name, value in row.items() if value is not None}
             found.append((number, row))
         return found
+
+    def plain_texts(self, name: str, may_lack: bool = False) -> Sequence[Any]:
+        """Return a column of texts; raise an error if a cell is nested, or lacks one.
+
+        `may_lack`: a missing text is None.
+        """
+        cells = self.columns[name]
+        if {type(cell) for cell in cells} == {str}:
+            return cells
+        for index, cell in enumerate(cells):
+            if isinstance(cell, list | dict) or (cell is None and not may_lack):
+                kind = "no text" if cell is None else "a nested value"
+                remedy = "" if cell is None or len(self) > 1 else RECORDS_REMEDY
+                raise self.error(index, kind, f"{name!r} is {cell!r:.60}", remedy)
+        return [cell if cell is None else cell_text(cell) for cell in cells]
 
     def texts(self, name: str) -> list[str]:
         """Return a column as texts: missing values empty, others as JSON, 1.0 as 1."""
