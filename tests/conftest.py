@@ -164,6 +164,11 @@ def here(capsys, monkeypatch):
     return run
 
 
+def flags(**given):
+    """Return arguments of a command; flags that are None are left out."""
+    return [f"--{name}={value}" for name, value in given.items() if value is not None]
+
+
 def failure(result):
     """Return the error message of a failed command."""
     assert result.returncode == 1, result.stderr

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from electra_tf.training.metric_logger import read_metrics
-from tests import tiny
+from tests import conftest, tiny
 from tests.conftest import ROOT
 
 SETS = (
@@ -35,8 +35,7 @@ TIME_DEPENDENT = {
 
 
 def arguments(data, model_dir, *sets, **flags):
-    flags = {"data": data, "model_dir": model_dir, **flags}
-    given = [f"--{name}={value}" for name, value in flags.items() if value is not None]
+    given = conftest.flags(**{"data": data, "model_dir": model_dir, **flags})
     return [*given, *(f"--set={item}" for item in (*SETS, *sets))]
 
 
@@ -61,14 +60,15 @@ def metric_lines(folder):
     return metrics
 
 
-def start(*given):
-    """Start the command in its own process, with a low priority."""
+def start(*given, command="pretrain", **options):
+    """Start a command in its own process, with a low priority."""
     return subprocess.Popen(
-        ["nice", sys.executable, "-m", "electra_tf.pretrain", *map(str, given)],
+        ["nice", sys.executable, "-m", f"electra_tf.{command}", *map(str, given)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
+        **options,
     )
 
 

@@ -4,10 +4,7 @@ import json
 
 import pytest
 
-from tests.conftest import failure, python
-
-REMEDY = "unset KERAS_BACKEND"
-
+from tests.conftest import python
 
 STDERR = """
 import os
@@ -20,21 +17,18 @@ os.write(2, b"later")
 
 
 @pytest.mark.parametrize(
-    ("statement", "level", "held_back"),
-    [("pass", "3", True), ("raise ImportError('gone')", "3", False)],
+    ("statement", "printed", "held_back"),
+    [
+        ("pass", ["later"], ["a note of TensorFlow"]),
+        ("raise ImportError", ["a note of TensorFlow", "ImportError"], ["later"]),
+        ("os.abort()", ["Fatal Python error: Aborted"], ["later"]),
+    ],
 )
-def test_notes_of_tensorflow_s_import_are_for_failures(statement, level, held_back):
+def test_notes_of_tensorflow_s_import_are_for_failures(statement, printed, held_back):
     program = STDERR.format(statement)
-    result = python("-c", program, TF_CPP_MIN_LOG_LEVEL=level)
-    assert ("a note of TensorFlow" in result.stderr) != held_back
-    assert ("ImportError: gone" in result.stderr) == ("raise" in statement)
-    assert ("later" in result.stderr) == ("raise" not in statement)
-
-
-def test_a_crash_while_notes_are_held_back_is_reported():
-    program = STDERR.format("os.abort()")
     result = python("-c", program, TF_CPP_MIN_LOG_LEVEL="3")
-    assert "Fatal Python error: Aborted" in result.stderr
+    assert all(words in result.stderr for words in printed)
+    assert not any(words in result.stderr for words in held_back)
 
 
 @pytest.fixture(autouse=True)
@@ -43,12 +37,6 @@ def home(tmp_path, monkeypatch):
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     return tmp_path
-
-
-def test_legacy_keras_without_its_package_is_one_line():
-    program = "import sys; sys.modules['tf_keras'] = None; import electra_tf.cli"
-    result = python("-c", program, TF_USE_LEGACY_KERAS="1")
-    assert "unset TF_USE_LEGACY_KERAS" in failure(result)
 
 
 HOMELESS = """
@@ -67,36 +55,38 @@ def test_commands_start_for_a_user_without_a_home(tmp_path):
     assert result.stdout.strip() == f"{tmp_path}/.cache/electra_tf", result.stderr
 
 
+LEGACY = "import sys; sys.modules['tf_keras'] = None; import electra_tf.cli"
+ERRORS = [  # arguments, variables, words of the last line
+    (
+        ["-m", "electra_tf.pretrain", "--help"], {"KERAS_BACKEND": "jax"},
+        ["error: ", "TensorFlow", "KERAS_BACKEND=jax", "unset KERAS_BACKEND"],
+    ),
+    (["-c", LEGACY], {"TF_USE_LEGACY_KERAS": "1"}, ["unset TF_USE_LEGACY_KERAS"]),
+    (
+        ["-c", "import electra_tf.model.electra"], {"KERAS_BACKEND": "torch"},
+        ["ImportError: ", "KERAS_BACKEND=torch", "unset KERAS_BACKEND"],
+    ),
+    (
+        ["-c", "import electra_tf.tasks.classifier"], {},
+        ["ImportError: ", "'torch' in ", "keras.json", "KERAS_BACKEND=tensorflow"],
+    ),
+]  # fmt: skip
+
+
 @pytest.fixture
 def torch_home(home):
     (home / "keras.json").write_text(json.dumps({"backend": "torch"}))
-    return home
 
 
-def test_a_command_rejects_another_backend():
-    given = ("-m", "electra_tf.pretrain", "--help")
-    result = python(*given, KERAS_BACKEND="jax")
-    message = failure(result)
-    assert "TensorFlow" in message
-    assert "KERAS_BACKEND=jax" in message
-    assert REMEDY in message
-    assert len(result.stderr.strip().splitlines()) == 1
-
-
-def test_an_import_rejects_another_backend():
-    result = python("-c", "import electra_tf.model.electra", KERAS_BACKEND="torch")
-    last = result.stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: ")
-    assert "KERAS_BACKEND=torch" in last
-    assert REMEDY in last
+@pytest.mark.parametrize(("arguments", "variables", "words"), ERRORS)
+def test_another_backend_is_an_error(request, arguments, variables, words):
+    if not variables:
+        request.getfixturevalue("torch_home")
+    result = python(*arguments, **variables)
+    lines = result.stderr.strip().splitlines()
+    assert all(word in lines[-1] for word in words)
+    assert "-m" not in arguments or len(lines) == 1
     assert "keras/src" not in result.stderr  # Keras was not imported
-
-
-def test_an_import_reads_the_settings_file_of_keras(torch_home):
-    result = python("-c", "import electra_tf.tasks.classifier")
-    last = result.stderr.strip().splitlines()[-1]
-    assert f"'torch' in {torch_home / 'keras.json'}" in last
-    assert "KERAS_BACKEND=tensorflow" in last
 
 
 @pytest.mark.parametrize("module", ["backend", "cli"])

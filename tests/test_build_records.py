@@ -7,7 +7,6 @@ import lzma
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 
@@ -17,7 +16,8 @@ import electra_tf.text
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.records import open_records
-from tests.conftest import GOLDEN, ROOT, failure, full_disk
+from tests.conftest import GOLDEN, failure, flags, full_disk
+from tests.pretrain_commands import start, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +36,17 @@ def big(text, tmp_path):
 
 
 def arguments(text, output, /, **changes):
-    flags = {"input": text, "vocab": GOLDEN / "vocab.txt", "output": output, **changes}
-    return [f"--{name}={value}" for name, value in flags.items() if value is not None]
+    given = {"input": text, "vocab": GOLDEN / "vocab.txt", "output": output}
+    return flags(**given | changes)
 
 
 @pytest.fixture
 def build(here):
     """Return a function that builds records, and returns the result and manifest."""
 
-    def run(text, output, *flags, **changes):
+    def run(text, output, *more, **changes):
         given = arguments(text, output, **{"workers": 1, **changes})
-        result = here("build_records", *given, *flags)
+        result = here("build_records", *given, *more)
         assert result.returncode == 0, result.stderr
         return result, json.loads((output / "manifest.json").read_text())
 
@@ -57,25 +57,13 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def start(*flags, **options):
-    program = [sys.executable, "-m", "electra_tf.build_records", *flags]
-    return subprocess.Popen(program, cwd=ROOT, stderr=subprocess.PIPE, **options)
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_records_are_built_and_can_be_rebuilt(command, build, text, tmp_path):
     output, again = tmp_path / "out", tmp_path / "again"
     compressed = tmp_path / "more.txt.gz"
     compressed.write_bytes(gzip.compress(text.read_bytes()))
     inputs = f"{text},{compressed}"
-    flags = arguments(inputs, output, max_length=64, workers=2, seed=3)
-    result = command("build_records", *flags, "--set=records.order=document")
+    given = arguments(inputs, output, max_length=64, workers=2, seed=3)
+    result = command("build_records", *given, "--set=records.order=document")
     assert result.returncode == 0, result.stderr
     tokenizer = Tokenizer.read(GOLDEN / "vocab.txt")
     record_set = open_records(str(output), max_length=64, tokenizer=tokenizer)
@@ -103,13 +91,9 @@ def _vocabulary(folder, *entries):
 SPECIAL = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 # Changes of the flags, and words of the message.
 BAD = {
-    "no_glob": ({"input": "nothing/*.txt"}, "'nothing/*.txt'"),
-    "empty_glob": ({"input": ""}, "--input must be set"),
-    "no_vocab": ({"vocab": None}, "--vocab must be set"),
     "vocab_path": ({"vocab": "missing.txt"}, "missing.txt"),
     "special": (lambda p: _vocabulary(p, "a"), " ".join(SPECIAL)),
     "double": (lambda p: _vocabulary(p, *SPECIAL, "a", "a"), "lines 6 and 7"),
-    "flag": ({"max_lenght": 64}, "max_lenght"),
     "workers": ({"workers": 0}, "--workers"),
     "beam_options": (
         {"beam_options": "--runner=X"},
@@ -178,16 +162,17 @@ def test_a_killed_build_leaves_no_records_and_can_be_repeated(
     here, build, text, big, tmp_path
 ):
     output = tmp_path / "out"
-    flags = arguments(big, output, workers=2, shards=2)
-    process = start(*flags)
-    wait_for(lambda: list(tmp_path.glob("out.partial/*tfrecord*")))
+    given = arguments(big, output, workers=2, shards=2)
+    process = start(*given, command="build_records")
+    wait_for(process, lambda: list(tmp_path.glob("out.partial/*tfrecord*")))
     # Two workers and the resource tracker of multiprocessing.
-    wait_for(lambda: len(children(process.pid)) > 2)
+    wait_for(process, lambda: len(children(process.pid)) > 2)
     workers = children(process.pid)
     process.kill()
     process.communicate()
     assert not output.exists()
-    wait_for(lambda: not any(os.path.exists(f"/proc/{worker}") for worker in workers))
+    while any(os.path.exists(f"/proc/{worker}") for worker in workers):
+        time.sleep(0.02)
     build(text, output)
     assert not (tmp_path / "out.partial").exists()
 
@@ -199,13 +184,14 @@ def test_a_killed_build_leaves_no_records_and_can_be_repeated(
 )
 def test_an_interrupted_build_removes_its_files(big, tmp_path, send, signal_number):
     output = tmp_path / "out"
-    process = start(*arguments(big, output, workers=2), start_new_session=True)
-    wait_for(lambda: list(tmp_path.glob("out.partial/*tfrecord*")))
+    given = arguments(big, output, workers=2)
+    process = start(*given, command="build_records", start_new_session=True)
+    wait_for(process, lambda: list(tmp_path.glob("out.partial/*tfrecord*")))
     send(process.pid, signal_number)  # while the workers start
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert b"Traceback" not in stderr
-    assert stderr.strip().endswith(b"interrupted; nothing was overwritten")
+    assert "Traceback" not in stderr
+    assert stderr.strip().endswith("interrupted; nothing was overwritten")
     assert not output.exists()
 
 
@@ -218,7 +204,8 @@ def test_memory_does_not_grow_with_the_corpus(data, tmp_path):
     for megabytes in (25, 200):
         path, output = tmp_path / f"{megabytes}.txt", tmp_path / f"out_{megabytes}"
         path.write_bytes(text[: megabytes * 1_000_000].rsplit(b"\n", 1)[0])
-        process, peak = start(*arguments(path, output, vocab=vocab, workers=2)), 0
+        given = arguments(path, output, vocab=vocab, workers=2)
+        process, peak = start(*given, command="build_records"), 0
         while process.poll() is None:
             peak = max(peak, resident(process.pid))
             time.sleep(0.1)
@@ -247,28 +234,18 @@ def test_published_vocabularies_fit_real_text(build, data, tmp_path):
     assert manifest["tokenizer"]["vocabulary_size"] == 30522
 
 
-JAPANESE = "\u304c\u304e\u3050 \u6771\u4eac \u3067\u3059\n" * 50
-STRIPPING = {
-    "flag": ["--strip_accents=lowered"],
-    "stored": ["--vocab={folder}/stored.txt"],
-    "never": ["--strip_accents=never"],
-    "cased": ["--nolower_case"],
-}
-
-
 def test_accent_stripping_of_other_scripts_needs_a_setting(
     here, build, tmp_path, vocabulary
 ):
     path, output = tmp_path / "ja.txt", tmp_path / "out"
-    path.write_text(JAPANESE, encoding="utf-8")
+    path.write_text("\u304c\u304e\u3050 \u6771\u4eac \u3067\u3059\n" * 50, "utf-8")
     Tokenizer(vocabulary).save(tmp_path / "stored.txt")
     message = failure(here("build_records", *arguments(path, output, workers=1)))
     for word in ("--strip_accents=never", "'\u304c\u304e\u3050'", "57.1%"):
         assert word in message
     assert not output.exists()
-    for flags in STRIPPING.values():
-        flags = [flag.format(folder=tmp_path) for flag in flags]
-        build(path, output, *flags, "--overwrite")
+    for given in ({"strip_accents": "lowered"}, {"vocab": tmp_path / "stored.txt"}):
+        build(path, output, "--overwrite", **given)
 
 
 def test_statistics_out_of_range_cause_warnings(build, corpus_file, tmp_path):
@@ -288,8 +265,8 @@ def test_a_missing_beam_is_named(here, text, tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "electra_tf.text.beam", raising=False)
     monkeypatch.delattr(electra_tf.text, "beam", raising=False)
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    flags = arguments(text, tmp_path / "o", runner="beam")
-    assert "electra_tf[beam]" in failure(here("build_records", *flags))
+    given = arguments(text, tmp_path / "o", runner="beam")
+    assert "electra_tf[beam]" in failure(here("build_records", *given))
     assert not (tmp_path / "o").exists()
 
 
@@ -299,9 +276,9 @@ def test_the_order_that_keeps_the_tokens_is_chosen(here, tmp_path, words, order)
     text = tmp_path / "text.txt"
     text.write_text(("\n".join([line] * 40) + "\n\n") * 20)
 
-    def build(name, *flags):
+    def build(name, *more):
         given = arguments(text, tmp_path / name, max_length=64, workers=1)
-        result = here("build_records", *given, *flags)
+        result = here("build_records", *given, *more)
         assert result.returncode == 0, result.stderr
         return result.stdout, (tmp_path / name / "manifest.json").read_text()
 

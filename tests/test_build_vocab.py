@@ -6,7 +6,7 @@ import pytest
 
 from electra_tf.text.tokenizer import settings_path
 from electra_tf.text.vocab import SPECIAL_TOKENS, Vocabulary
-from tests.conftest import failure, full_disk
+from tests.conftest import failure, flags, full_disk
 
 TEXT = "The quick brown fox, the lazy dog. Números y café para todos.\n" * 50
 
@@ -19,15 +19,14 @@ def text(tmp_path):
 
 
 def arguments(text, output, /, **changes):
-    flags = {"input": text, "output": output, "size": 90, **changes}
-    return [f"--{name}={value}" for name, value in flags.items()]
+    return flags(**{"input": text, "output": output, "size": 90, **changes})
 
 
 def test_a_vocabulary_is_trained_and_reported(command, text, tmp_path):
     output = tmp_path / "new" / "vocab.txt"
     (tmp_path / "held.txt").write_text("the fox 中文")
-    flags = arguments(text, output, heldout=tmp_path / "held.txt")
-    result = command("build_vocab", *flags, "--nolower_case")
+    given = arguments(text, output, heldout=tmp_path / "held.txt")
+    result = command("build_vocab", *given, "--nolower_case")
     assert result.returncode == 0, result.stderr
     vocabulary = Vocabulary.read(output)
     assert vocabulary.tokens[:5] == SPECIAL_TOKENS

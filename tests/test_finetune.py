@@ -5,10 +5,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -16,7 +12,8 @@ import pytest
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.training.checkpoint import saved_steps
 from tests import tiny
-from tests.conftest import ROOT, failure
+from tests.conftest import failure, flags
+from tests.pretrain_commands import start, wait_for
 
 pytestmark = pytest.mark.runs
 
@@ -33,43 +30,23 @@ def table(tmp_path_factory):
     return path
 
 
-def given(checkpoint, table, output, **flags):
-    flags = {
-        "task": "csv",
-        "data": table,
-        "checkpoint": checkpoint,
-        "output": output,
-        "trials": 2,
-        "text_columns": "text",
-        "label_column": "kind",
-        "keep": "best",
-        **flags,
-    }
+def given(checkpoint, table, output, **changes):
+    columns = {"text_columns": "text", "label_column": "kind"}
+    paths = {"data": table, "checkpoint": checkpoint, "output": output}
+    others = {"task": "csv", "trials": 2, "keep": "best"}
     sets = ("training.epochs=3", "training.batch_size=12", "data.dev_share=0.2")
-    return [
-        *(f"--{name}={value}" for name, value in flags.items()),
-        *(f"--set={item}" for item in sets),
-    ]
+    sets = [f"--set={item}" for item in sets]
+    return [*flags(**columns | paths | others | changes), *sets]
 
 
 def run(arguments, number=0, stop_at=None):
     """Run the command, and send a signal once it saved; return code, stdout, stderr."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "electra_tf.finetune", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    guard = threading.Timer(200, process.kill)
-    guard.start()
-    while stop_at and process.poll() is None and not saved_steps(str(stop_at)):
-        time.sleep(0.002)
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = start(*arguments, command="finetune", env=environment)
     if stop_at:
+        wait_for(process, lambda: saved_steps(str(stop_at)), period=0.002)
         process.send_signal(number)
     out, err = process.communicate()
-    guard.cancel()
     return process.returncode, out, err
 
 

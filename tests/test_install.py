@@ -142,45 +142,79 @@ def run(program, *arguments, cwd=None, check=True):
     return result
 
 
-PROGRAMS = {
-    "python": 'case "$*" in *ensurepip*) exit 1 ;; esac; exec "$REAL" "$@"',
-    "python_old": '[ "$1" = --version ] && echo "Python 3.9.2"; exit 1',
+PROGRAMS = {  # in place of Python and df
+    "no_venv": 'case "$*" in *ensurepip*) exit 1 ;; esac; exec "$REAL" "$@"',
+    "old": '[ "$1" = --version ] && echo "Python 3.9.2"; exit 1',
+    # Makes an environment with itself as Python.
+    "stub": """if [ "$1 $2" = "-m venv" ]; then
+        mkdir -p "$3/bin" && cp "$0" "$3/bin/python"
+    else echo "$0 $*"; fi""",
     "df": "echo; echo /dev/disk 9000000 7800000 1200000 87% /",
 }
+
+
+def run_tool(folder, command, python, **variables):
+    """Run a tool in a folder of its own."""
+    program, *arguments = command.split()
+    (folder / "tools").mkdir()
+    for name in ("install", program):
+        shutil.copy(ROOT / "tools" / name, folder / "tools")
+    shutil.copy(ROOT / "setup.cfg", folder)
+    (folder / "bin").mkdir()
+    for name, body in PROGRAMS.items():
+        (folder / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / "bin" / name).chmod(0o755)
+    variables |= {"PYTHON": str(folder / "bin" / python), "REAL": sys.executable}
+    return subprocess.run(
+        [folder / "tools" / program, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+    )
 
 
 @pytest.mark.tools
 @pytest.mark.parametrize(
     ("python", "command", "words"),
     [
-        ("python", "quickstart", ["ensurepip", "python3-venv"]),
-        ("python_old", "test", ["3.11 to 3.13", "3.9.2", "PYTHON="]),
+        ("no_venv", "quickstart", ["ensurepip", "python3-venv"]),
+        ("old", "test", ["3.11 to 3.13", "3.9.2", "PYTHON="]),
         (sys.executable, "quickstart", ["3 GB", "1 GB"]),
         (sys.executable, "test", ["5 GB", "1 GB"]),
     ],
 )
 def test_what_is_missing_is_an_error_first(tmp_path, python, command, words):
-    (tmp_path / "tools").mkdir()
-    for name in ("install", "quickstart", "test"):
-        shutil.copy(ROOT / "tools" / name, tmp_path / "tools")
-    shutil.copy(ROOT / "setup.cfg", tmp_path)
-    for name, body in PROGRAMS.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-    paths = f"{tmp_path}:{os.environ['PATH']}"
-    variables = {"PYTHON": str(tmp_path / python), "REAL": sys.executable}
-    result = subprocess.run(
-        [tmp_path / "tools" / command],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **variables, "PATH": paths},
-    )
+    paths = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    result = run_tool(tmp_path, command, python, PATH=paths)
     assert result.returncode == 1
     error = result.stderr.strip()
     assert error.startswith("error: ")
     assert "\n" not in error
     assert all(word in error for word in words)
     assert not result.stdout
+    assert not list(tmp_path.glob(".venv*"))
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    [
+        ("install", ".venv"),
+        ("install serving,interop-test", ".venv"),
+        ("install test", ".venv-test"),
+        ("install docs,test", ".venv-test"),
+        ("test -m slow", ".venv-test"),
+        ("device_compile", ".venv-test"),
+        ("quickstart", ".venv"),
+    ],
+)
+def test_the_extra_test_leaves_the_environment_of_trainings_alone(
+    tmp_path, command, folder
+):
+    result = run_tool(tmp_path, command, "stub")
+    assert result.returncode == 0, result.stderr
+    assert [path.name for path in tmp_path.glob(".venv*")] == [folder]
+    assert f"{folder}/bin/python" in result.stdout.splitlines()[-1]
 
 
 @pytest.mark.tools

@@ -12,7 +12,7 @@ import pytest
 import electra_tf
 from electra_tf import sources
 from electra_tf.storage.objects import ObjectFolder
-from tests.conftest import GOLDEN, RUN, failure
+from tests.conftest import GOLDEN, RUN, failure, flags
 from tests.object_servers import gcs_server, s3_server
 from tests.pretrain_commands import arguments, file_contents, kill, metric_lines, start
 from tests.training.worker_commands import worker_configs
@@ -92,20 +92,17 @@ def test_records_are_built_and_read_at_a_url(
     inputs = ObjectFolder(f"{bucket}/corpus")
     inputs.upload(corpus_file, "text.txt")
     inputs.upload(GOLDEN / "vocab.txt", "vocab.txt")
-    flags = [
-        f"--input={bucket}/corpus/*ext.txt",
-        f"--vocab={bucket}/corpus/vocab.txt",
-        f"--output={bucket}/records",
-        "--max_length=32",
-        "--shards=5",
-        "--order=original",
-        "--workers=1",
-    ]
-    assert f"{bucket}/records: " in succeed(here("build_records", *flags))
+    corpus = {
+        "input": f"{bucket}/corpus/*ext.txt",
+        "vocab": f"{bucket}/corpus/vocab.txt",
+    }
+    records = {"output": f"{bucket}/records", "max_length": 32, "shards": 5}
+    given = flags(**corpus | records, order="original", workers=1)
+    assert f"{bucket}/records: " in succeed(here("build_records", *given))
     names = set(ObjectFolder(f"{bucket}/records").find())
     assert names == {path.name for path in folder.iterdir()}
-    assert "--overwrite" in failure(here("build_records", *flags))
-    succeed(here("build_records", *flags, "--overwrite"))
+    assert "--overwrite" in failure(here("build_records", *given))
+    succeed(here("build_records", *given, "--overwrite"))
     new_machine()
     records = electra_tf.open_records(
         f"{bucket}/records", max_length=32, tokenizer=None, verify=True
@@ -219,8 +216,8 @@ def test_workers_resume_from_the_backup_of_the_chief(s3, folder, new_machine, tm
                 os.environ, TF_CONFIG=config, XDG_CACHE_HOME=str(tmp_path / str(index))
             ):
                 sets = (*SETS, f"training.steps={steps}")
-                flags = {"strategy": "multi_worker", "backup": store.url}
-                given = arguments(f"{s3}/worker_records", directory, *sets, **flags)
+                more = {"strategy": "multi_worker", "backup": store.url}
+                given = arguments(f"{s3}/worker_records", directory, *sets, **more)
                 workers.append(start(*given))
         return [worker.communicate() for worker in workers], workers
 
@@ -239,9 +236,9 @@ def test_models_are_read_and_written_at_urls(s3, here, new_machine):
     expected = electra_tf.Encoder.from_preset(RUN)
     for ours, theirs in zip(encoder.weights, expected.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    flags = f"--from={run}", "--format=huggingface", f"--to={s3}/hf"
-    assert f"{s3}/hf" in succeed(here("convert", *flags))
-    assert f"{s3}/hf" in failure(here("convert", *flags))
+    given = f"--from={run}", "--format=huggingface", f"--to={s3}/hf"
+    assert f"{s3}/hf" in succeed(here("convert", *given))
+    assert f"{s3}/hf" in failure(here("convert", *given))
     for url in (f"{s3}/hf", f"{s3}/hf/model.safetensors"):
         hugging_face = electra_tf.Encoder.from_preset(url)
     for ours, theirs in zip(hugging_face.weights, expected.weights, strict=True):
@@ -251,10 +248,10 @@ def test_models_are_read_and_written_at_urls(s3, here, new_machine):
 @pytest.mark.slow
 def test_a_version_is_exported_to_a_url(s3, here, pretrained, new_machine):
     put(pretrained, f"{s3}/pretrained")
-    run = f"{s3}/pretrained"
-    flags = f"--model={run}", f"--output={s3}/served", "--signatures=tokens"
-    assert f"exported to {s3}/served/1" in succeed(here("export", *flags))
-    assert "--version" in failure(here("export", *flags))
+    output = f"{s3}/served"
+    given = flags(model=f"{s3}/pretrained", output=output, signatures="tokens")
+    assert f"exported to {output}/1" in succeed(here("export", *given))
+    assert "--version" in failure(here("export", *given))
     store = ObjectFolder(f"{s3}/served")
     versions = [n for n, info in store.find().items() if n.startswith("1/")]
     assert "1/saved_model.pb" in versions
@@ -269,36 +266,27 @@ def test_a_model_is_fine_tuned_and_used_at_urls(
     rows = "".join(f"good {i}\tyes\nbad {i}\tno\n" for i in range(8))
     for name in ("train.tsv", "dev.tsv"):
         table.write(name, f"text\tlabel\n{rows}".encode())
-    flags = [
-        "--task=csv",
-        f"--data={s3}/table",
-        f"--checkpoint={s3}/pretrained",
-        f"--output={s3}/tuned",
-        f"--report={s3}/table/report.html",
-        "--text_columns=text",
-        "--label_column=label",
-        "--set=training.epochs=1",
-        "--set=training.batch_size=4",
-        "--set=data.max_length=16",
-    ]
-    printed = succeed(here("finetune", *flags))
+    columns = {"text_columns": "text", "label_column": "label"}
+    paths = {"data": f"{s3}/table", "checkpoint": f"{s3}/pretrained"}
+    outputs = {"output": f"{s3}/tuned", "report": f"{s3}/table/report.html"}
+    sets = ("training.epochs=1", "training.batch_size=4", "data.max_length=16")
+    given = flags(task="csv", **columns | paths | outputs)
+    given += [f"--set={item}" for item in sets]
+    printed = succeed(here("finetune", *given))
     assert f"model: {s3}/tuned/model.keras" in printed
     assert b"<figure>" in table.read("report.html")
     assert {"model.keras", "results.json"} <= set(ObjectFolder(f"{s3}/tuned").find())
     new_machine()
-    succeed(here("finetune", *flags))  # nothing is left to train
+    succeed(here("finetune", *given))  # nothing is left to train
     table.write("input.txt", b"good\nbad\n")
-    flags = (
-        f"--model={s3}/tuned",
-        f"--input={s3}/table/input.txt",
-        f"--output={s3}/table/predictions.txt",
-    )
-    succeed(here("predict", *flags))
-    assert len(table.read("predictions.txt").splitlines()) == 2
-    assert "--overwrite" in failure(here("predict", *flags))
-    flags = [f"--model={s3}/tuned", f"--data={s3}/table", f"--output={s3}/table/e.json"]
-    flags += [f"--save_predictions={s3}/table/e.csv", f"--report={s3}/table/e.html"]
-    result = here("evaluate", *flags)
+    path = f"{s3}/table/input.txt"
+    given = flags(model=f"{s3}/tuned", input=path, output=f"{s3}/table/p.txt")
+    succeed(here("predict", *given))
+    assert len(table.read("p.txt").splitlines()) == 2
+    assert "--overwrite" in failure(here("predict", *given))
+    given = flags(model=f"{s3}/tuned", data=f"{s3}/table", output=f"{s3}/table/e.json")
+    given += flags(save_predictions=f"{s3}/table/e.csv", report=f"{s3}/table/e.html")
+    result = here("evaluate", *given)
     succeed(result)
     # dev has the texts of train.
     assert "trained on the texts of 16 of the 16 examples of dev" in result.stderr

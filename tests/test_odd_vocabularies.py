@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from electra_tf.text.vocab import SPECIAL_TOKENS
+from tests.conftest import flags
 from tests.tiny import SMALL
 
 LINES = [
@@ -49,12 +50,9 @@ def write_texts(folder):
 
 
 def build(here, corpus, vocabulary, output):
-    result = here(
-        "build_records", f"--input={corpus}", f"--vocab={vocabulary}",
-        f"--output={output}", "--max_length=32", "--workers=1",
-    )  # fmt: skip
+    given = {"input": corpus, "vocab": vocabulary, "output": output}
+    result = here("build_records", *flags(**given, max_length=32, workers=1))
     assert result.returncode == 0, result.stderr
-    return result
 
 
 def test_records_contain_the_vocabulary_byte_for_byte(here, vocabulary_file, tmp_path):
@@ -80,22 +78,22 @@ def test_every_command_accepts_the_vocabulary(here, command, vocabulary_file, tm
     build(here, corpus, vocabulary_file, records)
     sets = [*SMALL, "training.steps=3", "training.evaluation_batches=null"]
     tuned = ["training.epochs=1", "training.batch_size=8", "data.dev_share=0.2"]
+    tuned += ["data.max_length=32"]
+    columns = {"text_columns": "text", "label_column": "kind"}
     calls = {
-        "pretrain": [
-            f"--data={records}", f"--evaluation_data={records}", f"--model_dir={run}",
-            *(f"--set={item}" for item in sets),
-        ],
-        "finetune": [
-            "--task=csv", f"--data={table}", f"--checkpoint={run}", "--trials=1",
-            f"--output={model}", "--text_columns=text", "--label_column=kind",
-            *(f"--set={item}" for item in (*tuned, "data.max_length=32")),
-        ],
-        "predict": [f"--model={model}", f"--input={texts}", "--format=jsonl"],
-        "export": [f"--model={model}", f"--output={served}"],
+        "pretrain": (
+            {"data": records, "evaluation_data": records, "model_dir": run}, sets
+        ),
+        "finetune": (
+            {"task": "csv", "data": table, "checkpoint": run, "output": model}
+            | columns, tuned
+        ),
+        "predict": ({"model": model, "input": texts, "format": "jsonl"}, ()),
+        "export": ({"model": model, "output": served}, ()),
     }  # fmt: skip
     outputs = {}
-    for name, arguments in calls.items():
-        result = command(name, *arguments)
+    for name, (given, sets) in calls.items():
+        result = command(name, *flags(**given), *(f"--set={item}" for item in sets))
         assert result.returncode == 0, result.stderr
         outputs[name] = result.stdout
     assert len(outputs["predict"].splitlines()) == len(LINES)

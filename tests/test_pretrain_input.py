@@ -14,9 +14,6 @@ BAD = {
     "a typo": (["training.stpes=3"], {}, "did you mean `training.steps`?"),
     "no steps": (["training.steps=0"], {}, "`training.steps` must be greater than 0"),
     "a missing config": ([], {"config": "gone.yaml"}, "gone.yaml"),
-    "missing records": ([], {"data": "gone"}, "'gone'"),
-    "no records": ([], {"data": None}, "--data must be set"),
-    "no run directory": ([], {"model_dir": None}, "--model_dir must be set"),
     "missing evaluation records": ([], {"evaluation_data": "gone"}, "'gone'"),
     "a vocabulary of another size": (
         ["model.vocabulary_size=30522"],
@@ -30,7 +27,6 @@ BAD = {
         "input.batch_size",
     ),
     "no workers": ([], {"strategy": "multi_worker"}, "TF_CONFIG"),
-    "no checkpoint": ([], {"init_checkpoint": "gone"}, "'gone'"),
     "a run directory at a URL": (
         [],
         {"model_dir": "gs://bucket/run"},

@@ -1,4 +1,4 @@
-"""Test the quick start: its texts and pictures, and a small run."""
+"""A small run of the quick start: its files, its page, and a second start."""
 
 import copy
 import importlib
@@ -20,44 +20,6 @@ pytestmark = pytest.mark.tools
 
 sys.path.insert(0, str(ROOT / "tools" / "quickstart_lib"))
 quickstart = importlib.import_module("quickstart")
-texts = importlib.import_module("quickstart_text")
-
-DOCSTRING = """Opens the door and lets the ``cat`` in.
-
-The door stays open until the cat, whose :class:`Name` is known,
-has gone through it.
-
-    >>> door = Door()
-    >>> door.open()
-
-Parameters
-----------
-cat : array_like
-    The cat that wants to come in from the garden.
-
-Args:
-    dog (Dog): The other animal in the house, which
-        may stay outside for the night.
-    n: short
-
-Returns:
-    bool: Whether the cat was seen in the house.
-
-door.open(cat=1, dog=2) and {"x": 1} = y_z | w_v.
-"""
-PROSE = [
-    "Opens the door and lets the cat in.",
-    "The door stays open until the cat, whose Name is known, has gone through it.",
-    "The cat that wants to come in from the garden.",
-    "The other animal in the house, which may stay outside for the night.",
-    "Whether the cat was seen in the house.",
-]
-
-
-def test_paragraphs_are_english_sentences():
-    assert list(texts.paragraphs(DOCSTRING)) == PROSE
-
-
 OPTIONS = ["--seed=7", "--text_megabytes=0.3", "--vocabulary_size=500"]
 
 
