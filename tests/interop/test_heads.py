@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import safetensors.numpy
+import tensorflow as tf
 
 import electra_tf
 from electra_tf import sources
@@ -88,25 +89,34 @@ def assert_same_folder(before, after, keys):
         assert old[key] == new[key]
 
 
-def test_token_head_computes_what_it_computed_in_transformers(tagger, tmp_path):
-    report = convert_checkpoint(tagger, tmp_path / "ours")
+def round_trip(folder, tmp_path, keys=()):
+    """Convert a folder and back, compare both, and return the converted model."""
+    report = convert_checkpoint(folder, tmp_path / "ours")
+    assert not report.left_out
     assert_same_networks(report)
     model = electra_tf.load_model(tmp_path / "ours")
+    same = type(model).from_preset(folder)
+    for one, other in zip(
+        *map(tf.nest.flatten, (model(INPUTS), same(INPUTS))), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    convert_checkpoint(tmp_path / "ours", tmp_path / "back", "huggingface")
+    assert_same_folder(folder, tmp_path / "back", keys)
+    return model
+
+
+def test_token_head_computes_what_it_computed_in_transformers(tagger, tmp_path):
+    model = round_trip(tagger, tmp_path, KEYS)
     assert model.tags == TAGS
     tensors = safetensors.numpy.load_file(tagger / "model.safetensors")
     expected = expected_logits(tensors, "classifier")
     np.testing.assert_allclose(model(INPUTS)[REAL], expected[REAL], atol=2e-5)
-    same = electra_tf.TokenClassifier.from_preset(tagger)
-    np.testing.assert_array_equal(model(INPUTS), same(INPUTS))
-    convert_checkpoint(tmp_path / "ours", tmp_path / "back", "huggingface")
-    assert_same_folder(tagger, tmp_path / "back", KEYS)
     card = (tmp_path / "back" / "README.md").read_text()
     assert card.count("from_preset") == 1
 
 
 def test_span_head_computes_what_it_computed_in_transformers(answerer, tmp_path):
-    convert_checkpoint(answerer, tmp_path / "ours")
-    model = electra_tf.load_model(tmp_path / "ours")
+    model = round_trip(answerer, tmp_path)
     tensors = safetensors.numpy.load_file(answerer / "model.safetensors")
     expected = expected_logits(tensors, "qa_outputs")
     # Other positions cannot have an answer here.
@@ -116,12 +126,6 @@ def test_span_head_computes_what_it_computed_in_transformers(answerer, tmp_path)
         logits_BL = outputs[f"{kind}_logits_BL"]
         assert np.abs(logits_BL - expected[..., number])[inside].max() < 2e-5
     assert model.null_threshold is None  # the default of transformers' pipeline
-    same = electra_tf.QuestionAnswerer.from_preset(answerer)
-    np.testing.assert_array_equal(
-        same(INPUTS)["end_logits_BL"], outputs["end_logits_BL"]
-    )
-    convert_checkpoint(tmp_path / "ours", tmp_path / "back", "huggingface")
-    assert_same_folder(answerer, tmp_path / "back", ())
 
 
 @pytest.fixture
@@ -135,19 +139,11 @@ def classifier(tmp_path):
 
 def test_text_heads_compute_what_they_computed_in_transformers(classifier, tmp_path):
     folder, expected = classifier
-    report = convert_checkpoint(folder, tmp_path / "ours")
-    assert not report.left_out
-    assert_same_networks(report)
-    model = electra_tf.load_model(tmp_path / "ours")
+    model = round_trip(folder, tmp_path, (*KEYS, "model_type"))
     assert model.labels == ("neg", "none", "pos")
     np.testing.assert_allclose(model(INPUTS), expected, atol=1e-5)
-    same = electra_tf.TextClassifier.from_preset(folder)
-    np.testing.assert_array_equal(same(INPUTS), model(INPUTS))
-    assert same.settings.model.pooler == "gelu"
-    assert same.settings.model.head_dropout == 0.25
-    convert_checkpoint(tmp_path / "ours", tmp_path / "back", "huggingface")
-    keys = ("id2label", "label2id", "model_type")
-    assert_same_folder(folder, tmp_path / "back", keys)
+    chosen = electra_tf.TextClassifier.from_preset(folder).settings.model
+    assert (chosen.pooler, chosen.head_dropout) == ("gelu", 0.25)
     settings = tiny.settings(data_max_length=16)
     new = electra_tf.TextClassifier.from_preset(
         folder, labels=["a", "b"], settings=settings
@@ -211,11 +207,24 @@ def test_the_head_of_a_bert_for_texts_is_not_read(end, tmp_path):
     assert_same_networks(report)
 
 
-@pytest.mark.parametrize("dropout", ["x", 1.5, -1, [0.1]])
-def test_a_dropout_that_is_no_rate_is_refused(dropout, tmp_path):
-    folder = tmp_path / "theirs"
-    tiny.huggingface(folder, source="classifier", classifier_dropout=dropout)
-    with pytest.raises(InputError, match=r"head_dropout|settings"):
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"classifier_dropout": 1.5},
+        {"classifier_dropout": [0.1]},
+        {"id2label": ["a", "b", "c"]},
+        {"id2label": {"0": "a"}},
+        {"id2label": dict.fromkeys("012", "a")},
+        {"id2label": {str(n): n for n in range(3)}},
+        {"electra_tf": {"settings": 3}},
+        {"electra_tf": {"settings": {"data": {"max_length": "x"}}}},
+    ],
+)
+def test_a_config_of_no_head_is_refused(config, tmp_path):
+    folder, more = tmp_path / "theirs", {"problem_type": None, **config}
+    tiny.huggingface(folder, source="classifier", **more)
+    words = {"classifier_dropout": "head_dropout", "id2label": "id2label|distinct"}
+    with pytest.raises(InputError, match=words.get(*config, str(folder))):
         electra_tf.TextClassifier.from_preset(folder)
 
 
@@ -335,27 +344,6 @@ def test_the_encoder_of_a_tf1_checkpoint_with_a_task_is_converted(tmp_path, here
     result = here("convert", *flags, "--drop_head")
     assert result.returncode == 0, result.stderr
     assert "left out: task_specific/cola/dense/kernel" in result.stdout
-
-
-@pytest.mark.parametrize(
-    "id2label",
-    [["O"], {"0": "O"}, {str(n): "O" for n in range(5)}, {str(n): n for n in range(5)}],
-)
-def test_labels_that_are_no_distinct_names_are_refused(id2label, tmp_path):
-    folder = tmp_path / "source"
-    make_folder(folder, 5, "classifier", id2label=id2label)
-    with pytest.raises(InputError, match=r"id2label|distinct"):
-        convert_checkpoint(folder, tmp_path / "ours")
-
-
-@pytest.mark.parametrize(
-    "own", [{"settings": 3}, {"settings": {"data": {"max_length": "x"}}}, {"scheme": 1}]
-)
-def test_damaged_settings_in_a_config_are_refused(own, tmp_path):
-    folder = tmp_path / "source"
-    make_folder(folder, 5, "classifier", electra_tf=own)
-    with pytest.raises(InputError):
-        convert_checkpoint(folder, tmp_path / "ours")
 
 
 def test_labels_rename_the_outputs(tagger, tmp_path):
