@@ -35,7 +35,8 @@ from electra_tf.training.checkpoint import (
     open_checkpoint,
 )
 
-Kind = Literal["checkpoint", "fine_tuned", "other_library", "config"]
+Kind = Literal["checkpoint", "fine_tuned", "networks", "config"]
+"""`networks`: of other libraries, or a discriminator and its generator."""
 _NO_OPTIONS = HeadOptions()
 
 
@@ -172,7 +173,7 @@ def open_source(
             )
     if None not in found:
         single = len(found) == 1 and found[0] in formats.OURS
-        kind: Kind = found[0] if single else "other_library"
+        kind: Kind = found[0] if single else "networks"
         return Source(kind, path, found, vocabulary, options, is_url(names[0]))
     if is_config(path):
         return Source("config", path, vocabulary=vocabulary)

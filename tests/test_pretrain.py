@@ -307,4 +307,4 @@ def test_a_frozen_generator_must_be_given(folder, whole, tmp_path, here):
     result = here("convert", f"--from={whole}", f"--to={half}", *convert)
     assert result.returncode == 0, result.stderr
     message = failure(here("pretrain", *given, f"--init_checkpoint={half}"))
-    assert "has not the whole generator" in message
+    assert "must have the whole generator" in message

@@ -14,7 +14,6 @@ import pytest
 import electra_tf
 from electra_tf import sources
 from electra_tf.tasks.defaults import complete_settings
-from electra_tf.training.checkpoint import saved_steps
 from tests import tiny
 from tests.conftest import GOLDEN, ROOT, RUN, python
 
@@ -197,21 +196,6 @@ def test_unknown_arguments_of_from_preset_are_named(name, arguments, known):
     words = rf"{name}.* no argument {', '.join(sorted(given))}; .*{known}"
     with pytest.raises(TypeError, match=words):
         getattr(electra_tf, name).from_preset("anything", **dict.fromkeys(given, 1))
-
-
-def test_a_checkpoint_and_its_run_have_equal_weights():
-    checkpoint = max(saved_steps(RUN / "checkpoints").values())
-    run = electra_tf.Encoder.from_preset(RUN)
-    frozen = electra_tf.Encoder.from_preset(
-        checkpoint, name="bert", dtype="mixed_bfloat16", trainable=False
-    )
-    model = electra_tf.TextRegressor.from_preset(RUN)
-    assert (frozen.name, frozen.compute_dtype) == ("bert", "bfloat16")
-    assert not frozen.trainable_variables
-    for weights in zip(run.weights, frozen.weights, model.encoder.weights, strict=True):
-        first, *others = (weight.numpy() for weight in weights)
-        for other in others:
-            np.testing.assert_array_equal(first, other)
 
 
 def test_an_encoder_of_a_preset_has_its_tokenizer(tmp_path):

@@ -1,6 +1,5 @@
 """Find what a model's path is, once per command, and read its encoder."""
 
-import dataclasses
 import pathlib
 import shutil
 
@@ -18,6 +17,7 @@ from tests import tiny
 from tests.conftest import GOLDEN
 
 SAVED = GOLDEN / "saved"
+HUGGING_FACE = GOLDEN / "interop" / "huggingface_discriminator"
 TOKENS = SpecialTokens.from_vocabulary(tiny.vocabulary())
 
 
@@ -56,22 +56,6 @@ def test_open_reads_the_encoder_of_each_objective(tmp_path, name, sharing, prefi
 def weights():
     trained = Pretrainer(tiny.pretraining_settings(vocabulary_size=1000), TOKENS)
     return {v.path: np.asarray(v) for v in trained.trainable_variables}
-
-
-def test_untrained_does_not_change_the_encoder(tmp_path, weights):
-    tiny.save_checkpoint(
-        tmp_path, tiny.pretraining_settings(vocabulary_size=1000), weights
-    )
-    start = tiny.encoder(str(tmp_path))
-    fresh = start.untrained()
-    assert fresh.weights is None
-    assert dataclasses.replace(fresh, weights=start.weights) == start
-    encoders = [TransformerEncoder(start.shape, 7), TransformerEncoder(start.shape, 7)]
-    for encoder in encoders:
-        encoder.build()
-    fresh.load_into(encoders[0])
-    for a, b in zip(*(e.trainable_variables for e in encoders), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_the_identity_is_the_checksum_of_the_weights(tmp_path, weights):
@@ -126,12 +110,17 @@ def test_a_checkpoint_without_a_weight_is_rejected(tmp_path, weights, lost):
 
 @pytest.fixture
 def folders(tmp_path):
-    for name in ("empty", "served/1", "trials/trial_1", "hf", "tf1", "shards", "bare"):
+    for name in (
+        *("empty", "served/1", "trials/trial_1", "hf", "tf1", "shards", "bare"),
+        "modules/0_Transformer",
+    ):
         (tmp_path / name).mkdir(parents=True)
+    shutil.copytree(HUGGING_FACE, tmp_path / "whole")
+    (tmp_path / "whole" / "epoch3.bin").touch()
     (tmp_path / "model.h5").write_bytes(b"\x89HDF")
     (tmp_path / "served" / "1" / "saved_model.pb").touch()
     (tmp_path / "hf" / "pytorch_model.bin").touch()
-    for name in ("shards", "bare"):
+    for name in ("shards", "bare", "modules/0_Transformer"):
         (tmp_path / name / "config.json").write_text("{}")
     for number in (1, 2):
         shard = f"model-0000{number}-of-00002.safetensors"
@@ -152,6 +141,9 @@ def folders(tmp_path):
         ("shards", r"2 shards .* their index, model\.safetensors\.index\.json"),
         ("bare", r"config\.json without weights, .*model\.safetensors"),
         ("tf1/model.ckpt-10", "a TensorFlow checkpoint of another model"),
+        ("modules", "has its encoder in .*0_Transformer"),
+        ("whole/epoch3.bin", "is one file of"),
+        ("whole/vocab.txt", "is one file of"),
     ],
 )
 def test_a_path_without_a_model_is_described(folders, path, words):

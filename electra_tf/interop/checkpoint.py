@@ -44,7 +44,7 @@ _HEADS: dict[Role, str] = {
 _NOT_CONVERTED = {
     "masked_lm_pair/generator/": "the generator of the main network's input",
     "electra/cloze/": "other libraries have no generator of two towers; without it the "
-    "target's logits, which are energies, are no logits of `replaced`",
+    "target's logits, which are energies, are not logits of `replaced`",
     "masked_lm_pair/gate/kernel": "other libraries have no copy gate",
     "electra/baseline/kernel": "it predicts the reward of an adversarial generator",
 }
@@ -96,9 +96,9 @@ def find_networks(
         (name for name in _GENERATORS if name + _WORDS in paths), _DISCRIMINATOR
     )
     roles = (role for role, name in _HEADS.items() if main + name in paths)
-    whole, own = Prefixes(main, main, main), _GENERATORS[main]
+    own = _GENERATORS[main]
     found: dict[Place, RunNetwork] = {
-        "main": RunNetwork(next(roles, "encoder"), model.encoder, whole)
+        "main": RunNetwork(next(roles, "encoder"), model.encoder, Prefixes.same(main))
     }
     if f"{own}{_HEADS['generator']}" in paths:
         prefixes = Prefixes.of_generator(main, own, model.sharing, own)
@@ -154,9 +154,9 @@ def as_run(model: PretrainedModel) -> TrainedRun:
     weights: dict[str, np.ndarray] = {}
     for network in model.networks:
         if network.role != "generator":
-            prefixes = Prefixes(*[_DISCRIMINATOR] * 3)
+            prefixes = Prefixes.same(_DISCRIMINATOR)
         elif len(model.networks) == 1:
-            prefixes = Prefixes(*[_BERT] * 3)
+            prefixes = Prefixes.same(_BERT)
         else:
             prefixes = Prefixes.of_generator(
                 _DISCRIMINATOR, _GENERATOR, sharing, _GENERATOR
@@ -192,7 +192,7 @@ def _check_pair(main: EncoderConfig, generator: EncoderConfig, path: str) -> Non
     names += [name for name in ("depth", "width") if one[name] < other[name]]
     if names:
         raise InputError(
-            f"{path}: discriminator and generator are no halves of one model, as their "
+            f"{path}: discriminator and generator must be halves of one model, but "
             f"{'; '.join(f'{n} is {one[n]} and {other[n]}' for n in names)}; convert "
             "each alone with --part"
         )

@@ -49,11 +49,7 @@ def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
             elif isinstance(item, h5py.Dataset) and is_stored_in(item, file):
                 yield name, item
             else:
-                kind, dtype = (
-                    type(item).__name__,
-                    getattr(item, "dtype", "another kind"),
-                )
-                raise ValueError(f"{name!r} is a {kind} of {dtype}, not plain floats")
+                raise ValueError(f"{name!r} is {item!r}, not plain floats")
 
 
 def _address(item: h5py.Group | h5py.Dataset | h5py.Datatype) -> int:

@@ -53,8 +53,8 @@ def local_folder(path: str) -> str:
 
 def _unavailable(path: str, cause: str) -> InputError:
     return InputError(
-        f"{path!r} is no local path, and as a model of the Hugging Face hub it cannot "
-        f"be downloaded: {cause}; run `hf download {path.partition('@')[0]} "
+        f"{path!r} is not a local path, and it cannot be downloaded as a model of the "
+        f"Hugging Face hub: {cause}; run `hf download {path.partition('@')[0]} "
         "--local-dir FOLDER` on a machine with access, copy FOLDER here, and pass its "
         "path"
     )

@@ -4,6 +4,7 @@ Sources: transformers configuration_electra.py, modeling_electra.py; published
 config.json files of google, hfl and others, which leave keys out.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -58,7 +59,7 @@ _NOT_READ = {
     _TIED: "equal to the token table, which it is tied to",
     "position_ids": "a buffer, the numbers from 0 on",
     r"cls\.": "a head of BERT; only its encoder is read",
-    r"pooler\.": "BERT's pooler, which ELECTRA has not",
+    r"pooler\.": "BERT's pooler, which ELECTRA does not have",
     r"classifier\.": "a head that predicts neither classes, one score, tags nor "
     "answers, or a part of one",
     r"sequence_summary\.": "the summary of a multiple-choice model",
@@ -137,13 +138,13 @@ def _read_network(
     huggingface_config.check_network(config, folder)
     if weights is None:
         raise InputError(f"{folder!r} has neither {' nor '.join(WEIGHTS[::2])}")
-    tensors = {_modern(n): array for n, array in read_tensors(weights).items()}
+    tensors = _unstacked({_modern(n): a for n, a in read_tensors(weights).items()})
     encoder = next((p for p in _ENCODERS if p + _WORDS in tensors), None)
     if encoder is None:
         kind, found = config.get("model_type"), ", ".join(sorted(tensors)[:3])
         raise InputError(
-            f"{weights!r} of model_type {kind!r:.80} is no ELECTRA or BERT: "
-            f"it has {found}, and no *.{_WORDS}"
+            f"{weights!r} of model_type {kind!r:.80} must be an ELECTRA or BERT with "
+            f"{_WORDS}; it has {found}"
         )
     words, segments = encoder + _WORDS, encoder + _SEGMENTS
     if config.get("type_vocab_size") == 1 and table_shape(tensors, segments, folder):
@@ -180,15 +181,23 @@ def _modern(name: str) -> str:
     return name.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
+def _unstacked(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the tensors with those of the start and end of answers apart."""
+    wholes = {end: tensors.get(_SPANS + end) for end in _ENDS}
+    if not all(w is not None and w.shape[:1] == (2,) for w in wholes.values()):
+        return dict(tensors)
+    others = {n: array for n, array in tensors.items() if not n.startswith(_SPANS)}
+    parts = itertools.product(range(2), wholes.items())
+    return others | {f"{_SPANS}[{n}]{e}": whole[n : n + 1] for n, (e, whole) in parts}
+
+
 def read_head(
-    config: Mapping[str, Any], tensors: dict[str, np.ndarray], encoder: str, folder: str
+    config: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
+    encoder: str,
+    folder: str,
 ) -> TaskHead | None:
     """Return the head of a fine-tuned model, if this package has the same network."""
-    wholes = {end: tensors.get(_SPANS + end) for end in _ENDS}
-    if all(whole is not None and whole.shape[:1] == (2,) for whole in wholes.values()):
-        for end in wholes:  # transformers stacks start and end
-            whole = tensors.pop(_SPANS + end)
-            tensors |= {f"{_SPANS}[{n}]{end}": whole[n : n + 1] for n in range(2)}
     role = _role_of_head(config, tensors, encoder)
     if role is None:
         return None

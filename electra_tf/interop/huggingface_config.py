@@ -57,7 +57,7 @@ _FIXED: Mapping[str, tuple[Any, str]] = {
     "use_rms_norm": (False, "the norms do not subtract the mean"),
     "rope_theta": (None, "positions are part of the attention"),
     "pruned_heads": ({}, "layers have different numbers of heads"),
-    "quantization_config": ({}, "the weights are no floating-point numbers"),
+    "quantization_config": ({}, "the weights are not floating-point numbers"),
     "auto_map": ({}, "the network is computed by code of its own, which is not run"),
 }
 

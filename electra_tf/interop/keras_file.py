@@ -24,7 +24,6 @@ from electra_tf.interop.heads import MODEL, TaskHead, kind_of
 from electra_tf.interop.model import (
     Network,
     PretrainedModel,
-    check_sizes,
     read_shape,
 )
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -34,8 +33,8 @@ _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 FINETUNING_CONFIG = "config.yaml"  # beside a model of finetune; line 1 names the task
 TRAINING_ROWS = "training_rows.npy"  # beside it: hashes of the training texts
 _MAX_LINE = 1 << 20  # characters of the first line of the settings
-_MAX_DEPTH = 10_000
-_FLOAT = 4  # bytes
+_MAX_DEPTH = 10_000  # layers of a config, each of which takes memory
+_BYTES = 4  # of a float
 _VARIABLES = {
     **{"kernel": 0, "bias": 1, "gamma": 0, "beta": 1},
     **{"word_embeddings": 0, "segment_embeddings": 1, "position_embeddings": 2},
@@ -83,9 +82,10 @@ def checked_config(path: str) -> dict[str, Any]:
             raise ValueError("entries of more bytes than the file has")
         config = json.loads(archive.read(_CONFIG))
         stored = archive.getinfo(_WEIGHTS).file_size
+    # Keras models of other classes have no `shape` to count weights by.
     if isinstance(config["config"].get("shape"), dict):
         shapes = _network(config, path).shapes
-        needed = _FLOAT * sum(map(math.prod, shapes.values()))
+        needed = _BYTES * sum(map(math.prod, shapes.values()))
         if needed > stored:
             raise ValueError(f"{stored:,} bytes for a model of {needed:,}")
     return config
@@ -138,7 +138,8 @@ def _network(config: Mapping[str, Any], path: str) -> Network:
     arguments, kind = config["config"], kind_of(_class_name(config))
     head = kind and TaskHead.of_model(kind, arguments)
     shape = read_shape(path, **arguments["shape"])
-    check_sizes(shape, _MAX_DEPTH, path)
+    if shape.depth > _MAX_DEPTH:
+        raise ValueError(f"a config of {shape.depth} layers")
     return Network(head.role if head else "encoder", shape, {}, head)
 
 

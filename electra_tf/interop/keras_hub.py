@@ -64,7 +64,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     )
     left_out = explain_left_out(
         tensors.keys() - network.names_in("keras_hub"),
-        {f"^{_pooler(network)}": "pooled_dense, which ELECTRA has not"},
+        {f"^{_pooler(network)}": "pooled_dense, which ELECTRA does not have"},
         file,
     )
     tokenizer = choose_tokenizer(vocab, path)
@@ -94,7 +94,7 @@ def write(model: PretrainedModel, path: str) -> None:
     for network, folder in model.folders(path):
         pathlib.Path(folder, "assets", "tokenizer").mkdir(parents=True, exist_ok=True)
         weights = network.to_format("keras_hub")
-        # An identity in place of the pooler, which ELECTRA has not.
+        # An identity in place of the pooler, which ELECTRA does not have.
         pooler, width = _pooler(network), network.shape.width
         tensors = {
             **weights,

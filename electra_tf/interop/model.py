@@ -75,7 +75,11 @@ class Network:
         activation: Activation = "gelu",
     ) -> "Network":
         """Convert a library's tensors, among which may be others."""
-        check_sizes(shape, len(tensors), source)
+        if shape.depth > len(tensors):  # before anything of this size is made
+            raise InputError(
+                f"{source} must have the weights of {shape.depth} layers, not "
+                f"{len(tensors)} tensors"
+            )
         network = cls(role, shape, {}, head, activation)
         weights, problems, shapes = {}, [], network.shapes
         layout = LAYOUTS[format]
@@ -91,8 +95,8 @@ class Network:
         if problems:
             surplus = f" and {len(problems) - 8} more" if len(problems) > 8 else ""
             raise InputError(
-                f"{source} has not the weights of its config, an {shape.depth}-layer "
-                f"{role}: {'; '.join(problems[:8])}{surplus}"
+                f"{source} must have the weights of its config, a {role} of "
+                f"{shape.depth} layers: {'; '.join(problems[:8])}{surplus}"
             )
         return dataclasses.replace(network, weights=weights)
 
@@ -383,32 +387,24 @@ def shape_of(
     )
 
 
-def check_sizes(shape: EncoderConfig, tensors: int, source: str) -> None:
-    """Raise an error for a config that no weights fit, before it sizes anything."""
-    problems = [
-        f"{name} {value}"
-        for name, value in dataclasses.asdict(shape).items()
-        if not (name in COUNTS) <= value <= _MAX_COUNT
-    ]
-    if not problems and shape.width % shape.heads:
-        problems.append(f"width {shape.width}, not a multiple of heads {shape.heads}")
-    if not problems and shape.depth > tensors:
-        problems.append(f"depth {shape.depth} with {tensors} tensors")
-    if problems:
-        raise InputError(
-            f"{source} has sizes that are no encoder's: {'; '.join(problems)}"
-        )
-
-
 def read_shape(source: str, **values: Any) -> EncoderConfig:
     """Return the shape that a library's config describes, with BERT's rates."""
     try:
-        return EncoderConfig(**{"dropout": 0.1, "attention_dropout": 0.1} | values)
+        shape = EncoderConfig(**{"dropout": 0.1, "attention_dropout": 0.1} | values)
+        problems = [
+            f"{name} {value}"
+            for name, value in dataclasses.asdict(shape).items()
+            if not (name in COUNTS) <= value <= _MAX_COUNT
+        ]
+        if not problems and shape.width % shape.heads:
+            problems = [f"width {shape.width} for {shape.heads} heads"]
     except pydantic.ValidationError as error:
-        problems = (f"{e['loc'][0]} {e['input']!r:.80}" for e in error.errors())
+        problems = [f"{e['loc'][0]} {e['input']!r:.80}" for e in error.errors()]
+    if problems:
         raise InputError(
-            f"{source} has sizes that are no encoder's: {'; '.join(problems)}"
-        ) from error
+            f"{source} must have the sizes of an encoder, not {'; '.join(problems)}"
+        )
+    return shape
 
 
 def explain_left_out(

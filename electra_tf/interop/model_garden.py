@@ -52,7 +52,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         activation="gelu_tanh",
     )
     used = network.names_in("model_garden", _PREFIXES)
-    pooler = {f"^{_pooler(network)}": "pooler_transform, which ELECTRA has not"}
+    pooler = {f"^{_pooler(network)}": "pooler_transform, which ELECTRA does not have"}
     left_out = explain_left_out(tensors.keys() - used, _NOT_READ | pooler, prefix)
     tokenizer = choose_tokenizer(vocab, os.path.dirname(prefix))
     return PretrainedModel.of_networks([network], tokenizer, path, left_out=left_out)

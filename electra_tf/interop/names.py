@@ -44,6 +44,11 @@ class Prefixes(NamedTuple):
     head: str = ""
 
     @classmethod
+    def same(cls, prefix: str) -> "Prefixes":
+        """Return one prefix for all parts."""
+        return cls(prefix, prefix, prefix)
+
+    @classmethod
     def of_generator(
         cls, main: str, own: str, sharing: str, head: str = ""
     ) -> "Prefixes":

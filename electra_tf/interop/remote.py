@@ -55,8 +55,8 @@ def _fetch_checkpoint(
     missing = sums.keys() - objects.keys()
     if missing:
         raise InputError(
-            f"{source.url} has not the files of its manifest: no "
-            f"{', '.join(sorted(missing))}"
+            f"{source.url} must have all files of its manifest; "
+            f"{', '.join(sorted(missing))} are missing"
         )
     wanted = {*sums, manifest}
     objects = {name: info for name, info in objects.items() if name in wanted}

@@ -31,7 +31,7 @@ _NOT_READ = {
     "^task_specific/": "a task's head; only the encoder is read",
     "^generator_predictions/temperature": "a constant of the released checkpoints",
     "^cls/": "a head of BERT; only its encoder is read",
-    "^bert/pooler/": "BERT's pooler, which ELECTRA has not",
+    "^bert/pooler/": "BERT's pooler, which ELECTRA does not have",
     "^beta[12]_power": "a state of TensorFlow's Adam",
     f"^{_STEP}": "the number of the step",
 }

@@ -210,8 +210,8 @@ def _check_frozen(
     paths = {path for path in paths if path.startswith(generator.prefixes.head)}
     if missing := sorted(paths - placed.arrays.keys()):
         raise InputError(
-            f"{source} has not the whole generator that objective.freeze_generator "
-            f"keeps: no {missing[0]} and {len(missing) - 1} other weights; pass "
+            f"{source} must have the whole generator that objective.freeze_generator "
+            f"keeps; it has no {missing[0]} and {len(missing) - 1} other weights; pass "
             "--init_checkpoint=GENERATOR or DISCRIMINATOR,GENERATOR"
         )
 

@@ -105,7 +105,9 @@ def _check_target(target: str | os.PathLike, format: str) -> str:
         raise InputError(f"format must be one of {known}, not {format!r}")
     target = os.path.normpath(os.fspath(target))
     if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise InputError(f"{target!r} exists and is no empty folder; name a new one")
+        raise InputError(
+            f"{target!r} exists and is not an empty folder; name a new one"
+        )
     folder = target
     while not os.path.exists(folder):
         folder = os.path.dirname(folder) or os.curdir

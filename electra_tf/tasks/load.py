@@ -22,8 +22,8 @@ def load(source: Source) -> TextModel:
     if source.kind == "fine_tuned":
         return load_file(source.file, TextModel)
     if source.fine_tuned is None:
-        is_other = source.kind == "other_library"
-        other = source.pretrained.other_head if is_other else None
+        is_read = source.kind == "networks"
+        other = source.pretrained.other_head if is_read else None
         raise InputError(
             f"{source.path!r} must be a fine-tuned model, a folder with {MODEL} or a "
             ".keras file, and is "

@@ -1,6 +1,5 @@
 """Heads of fine-tuned models between this package and transformers."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -372,13 +371,3 @@ def test_a_converted_tagger_is_trained_further_in_its_own_scheme(tagger):
     model.fit(sentences, [["B-PER", "I-PER"], ["B-LOC", "O"]] * 4, epochs=2)
     with pytest.raises(InputError, match="B-ORG"):
         model.fit(sentences, [["B-ORG", "I-ORG"], ["O", "O"]] * 4, epochs=2)
-
-
-def test_fine_tuned_encoder_starts_another_task(tagger):
-    model = electra_tf.TextClassifier.from_preset(
-        tagger, num_classes=3, settings=tiny.settings(data_max_length=16)
-    )
-    encoder = electra_tf.TokenClassifier.from_preset(tagger).encoder
-    for one, other in zip(model.encoder.weights, encoder.weights, strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert dataclasses.asdict(model.shape)["depth"] == encoder.shape.depth

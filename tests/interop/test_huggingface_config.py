@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import electra_tf
-from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.runs.conversion import convert_checkpoint
 from tests import tiny
@@ -95,12 +94,3 @@ def test_modules_of_sentence_transformers_are_a_note(tmp_path, capsys):
     (line,) = notes(path, capsys)
     assert path in line
     assert "modules.json" in line
-
-
-def test_an_encoder_in_a_folder_of_its_own_is_named(tmp_path):
-    folder = tmp_path / "a"
-    folder.mkdir()
-    write(folder / "0_Transformer")
-    (folder / "modules.json").write_text("[]")
-    with pytest.raises(InputError, match="0_Transformer"):
-        sources.open_source(folder)

@@ -11,7 +11,7 @@ import pytest
 import electra_tf
 from electra_tf.runs.conversion import convert_checkpoint
 from tests.interop.numpy_forward import hidden_states
-from tests.interop.test_conversion import every_layer, load_electra
+from tests.interop.test_conversion import every_layer
 
 pytestmark = pytest.mark.tools
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
@@ -97,7 +97,8 @@ def test_published_shapes_compute_what_transformers_computes(name, tmp_path):
     models = write_pair(tmp_path, embedding, shapes)
     pair = f"{tmp_path / 'discriminator'},{tmp_path / 'generator'}"
     convert_checkpoint(pair, tmp_path / "ours")
-    ours, (ids, segments, mask) = load_electra(tmp_path / "ours"), batch()
+    ours = electra_tf.Electra.from_preset(tmp_path / "ours")
+    ids, segments, mask = batch()
     positions = np.tile(np.arange(LENGTH), (2, 1))
     logits = (ours(ids, segments, mask), ours.generator(ids, segments, mask, positions))
     worst = [0.0, 0.0]

@@ -93,14 +93,6 @@ def test_a_file_of_weights_is_read_in_place_of_the_preferred_one(tmp_path):
         tiny.networks(str(tmp_path / "model" / "pytorch_model.bin"))
 
 
-def test_another_file_is_no_model(tmp_path):
-    shutil.copytree(DISCRIMINATOR, tmp_path / "model")
-    (tmp_path / "model" / "epoch3.bin").write_bytes(b"")
-    for name in ("epoch3.bin", "vocab.txt"):
-        with pytest.raises(InputError, match=f"{name}' is one file of"):
-            sources.open_source(tmp_path / "model" / name)
-
-
 @pytest.mark.parametrize("name", ["../a.safetensors", "/etc/passwd", "..", "gone.bin"])
 def test_an_index_names_files_of_its_own_folder(name, models, tmp_path):
     shutil.copytree(models / "shards", tmp_path / "model")

@@ -20,12 +20,11 @@ from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.interop import keras_file, keras_hub, tensor_bundle, tf1
+from electra_tf.interop import keras_file, tensor_bundle, tf1
 from electra_tf.interop.hdf5_file import read_hdf5_file
 from electra_tf.interop.tensor_bundle import read_bundle
 from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
 from electra_tf.text.vocab import Vocabulary
-from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint
 from electra_tf.untrusted_files import read_json
 from tests import tiny
 from tests.conftest import GOLDEN as ALL_GOLDEN
@@ -57,13 +56,10 @@ def refused(read, path, *names):
     [
         ("huggingface_discriminator", {"num_hidden_layers": 10**9}),
         ("huggingface_discriminator", {"num_hidden_layers": -1}),
-        ("huggingface_discriminator", {"num_hidden_layers": "two"}),
         ("huggingface_discriminator", {"num_hidden_layers": True}),
         ("huggingface_discriminator", {"hidden_size": 10**6}),
         ("huggingface_discriminator", {"num_attention_heads": 7}),
-        ("huggingface_discriminator", {"num_attention_heads": 0}),
         ("huggingface_discriminator", {"layer_norm_eps": -1.0}),
-        ("huggingface_discriminator", {"intermediate_size": 10**30}),
         ("huggingface_discriminator", {"hidden_size": None}),
         ("keras_hub", {"num_layers": 10**9}),
         ("keras_hub", {"vocab_size": None}),
@@ -101,16 +97,6 @@ def test_damaged_configs(source, text, tmp_path):
 def test_tensors_of_another_kind(name, array, tmp_path):
     tiny.huggingface(tmp_path / "model", lambda tensors: {**tensors, name: array})
     refused(tiny.networks, tmp_path / "model", name)
-
-
-def test_damaged_safetensors(tmp_path):
-    shutil.copytree(DISCRIMINATOR, tmp_path / "model")
-    path = tmp_path / "model" / "model.safetensors"
-    whole = path.read_bytes()
-    huge = (1 << 60).to_bytes(8, "little") + whole[8:]
-    for data in (whole[:100], whole[:-10], huge, b""):
-        path.write_bytes(data)
-        refused(tiny.networks, tmp_path / "model", "model.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -224,14 +210,6 @@ def test_hdf5_files_are_read_in_every_dtype_of_keras(tmp_path):
         np.testing.assert_array_equal(array.astype(np.float32), values.astype("f4"))
 
 
-def test_damaged_hdf5_files(tmp_path):
-    data = (GOLDEN / "keras_hub" / keras_hub.WEIGHTS).read_bytes()
-    path = tmp_path / "model.weights.h5"
-    for size in (0, 100, len(data) // 2, len(data) - 8):
-        path.write_bytes(data[:size])
-        refused(read_hdf5_file, path)
-
-
 @pytest.mark.parametrize("name", ["config.json", "model.weights.h5"])
 def test_saved_models_are_not_larger_than_their_file(name, tmp_path):
     path = tmp_path / "model.keras"
@@ -282,19 +260,6 @@ def test_a_layer_number_that_no_weights_reach(tf1_folder, tmp_path):
     tensors[name.replace("layer_1/", "layer_999999999/")] = tensors[name]
     tiny.write_bundle(tmp_path / "model.ckpt-0", tensors)
     refused(tiny.networks, tmp_path / "model.ckpt-0", "layer_999999999")
-
-
-def test_a_checkpoint_whose_config_has_impossible_sizes(tmp_path):
-    source = ALL_GOLDEN / "saved" / "run" / "checkpoints" / "step_00000004"
-    opened = open_checkpoint(str(source))
-    files = {name: opened.read(name) for name in ("vocab.txt", "config.yaml")}
-    assert b"depth: 1\n" in files["config.yaml"]
-    files["config.yaml"] = files["config.yaml"].replace(
-        b"depth: 1\n", b"depth: 1000000000\n"
-    )
-    manager = CheckpointManager(str(tmp_path))
-    path = manager.save(4, opened.weights(), opened.slots(), files, opened.metadata)
-    refused(tiny.networks, path, "depth 1000000000")
 
 
 def entry(shape=(2,), size=8, offset=0, dtype=1, **more):
@@ -372,29 +337,24 @@ def test_the_good_index_that_the_bad_ones_differ_from(tmp_path):
     ("entries", "name"),
     [
         ([entry(), entry((2, 1))], "16 bytes in files of 8"),
-        ([entry((1 << 40,), 4 << 40)], ""),
         ([entry((1 << 40, 1 << 40))], ""),
         ([entry((-2,))], ""),
         ([entry((-2, -1))], ""),
         ([entry((2,), 8, 4)], ""),
         ([entry((2,), 8, -4)], ""),
-        ([entry((2,), 8, 2**62)], ""),
         ([entry((2,), 4)], ""),
         ([entry((2,), 8, dtype=20)], ""),
         ([entry((2,), 8, dtype=999)], ""),
         ([entry((2,), 8, shard_id=3)], ""),
-        ([entry((2,), 8, shard_id=-1)], ""),
         ([entry((2,), 8, crc32c=1)], ""),
         ([entry((1,) * 99 + (2,))], ""),
         ([entry((2**62, 4, 0), 0)], ""),
-        ([entry((2,), 8, dtype=101)], ""),  # a reference to a float
         ([b"\xff\xff", entry()], ""),
-        ([b"\xff\xff"], ""),
         ([b""], ""),
         # A name repeats the start of the last one: a small index holds a huge table.
         (range(200_000), "bytes"),
     ],
-    ids=range(21),
+    ids=range(16),
 )
 def test_indexes_list_tensors_that_their_files_hold(entries, name, tmp_path):
     write_index(tmp_path / "model.ckpt-0", *entries)
@@ -442,13 +402,6 @@ def test_changed_indexes(tmp_path):
             # An empty table of 13 bytes and its handle in the footer are not used.
             assert arrays.keys() == {"w0"}
             assert place >= len(data) - 48 - 13
-
-
-def test_numbers_of_a_checkpoint_must_be_finite(tf1_folder, tmp_path):
-    prefix, name = tmp_path / "model.ckpt-0", "electra/embeddings/LayerNorm/gamma"
-    tensors = read_bundle(str(tf1_folder / "model.ckpt-0"))
-    tiny.write_bundle(prefix, tensors | {name: np.full_like(tensors[name], np.inf)})
-    refused(tiny.networks, prefix, repr(name))
 
 
 @pytest.mark.parametrize("kind", ["empty", "pickle", "text", "object", "numbers"])

@@ -98,14 +98,8 @@ ATTACKS = {
     # The unpickler in C allocates its memo up to the largest index.
     "memo": (b"\x80\x02Nr" + struct.pack("<I", 2**31) + b".", ""),
     "bytearray": (b"\x80\x05\x96" + struct.pack("<Q", 2**40) + b".", ""),
-    "long string": (b"\x80\x04\x8d" + struct.pack("<Q", 2**40) + b"x.", ""),
-    "frame": (b"\x80\x04\x95" + struct.pack("<Q", 2**40) + b"N.", ""),
     "persistent id": (b"\x80\x02" + b"(" * 3 + b"tQ.", ""),
     "storage of tuples": (b"\x80\x02" + b"N" + b"\x85q\x00h\x00\x86" * 60 + b"Q.", ""),
-    "tuple as a key": (b"\x80\x02}N\x85Ns.", ""),
-    "tuple among keys": (
-        b"\x80\x02}(" + string("a") + b"N" + b"N\x85" + b"Nu.", "tuple as a key"
-    ),
     "tuples within tuples among keys": (
         b"\x80\x02}(" + string("a") + b"N" + b"N\x85q\x00"
         + b"h\x00\x86q\x00" * 60 + b"Nu.", ""
@@ -144,9 +138,6 @@ ATTACKS = {
     "no values of a size without an end": (
         state_dict(w=tensor((0, 2**80), (1, 1), 4)), ""
     ),
-    "no mark": (b"\x80\x02tt.", ""),
-    "empty": (b"\x80\x02.", ""),
-    "list": (b"\x80\x02].", ""),
     "number as a name": (b"\x80\x02}K\x01Ns.", ""),
     "no end": (b"\x80\x02}", ""),
     "nested": (b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".", ""),
@@ -157,6 +148,9 @@ ATTACKS = {
     "path": (state_dict(w=tensor((4,), (1,), 4, key="../../x")), ""),
 }  # fmt: skip
 
+# The first three pickles of a file that `torch.save` wrote before version 1.6.
+LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}."
+
 
 @pytest.mark.parametrize("name", ATTACKS)
 @pytest.mark.parametrize("legacy", [False, True])
@@ -164,11 +158,17 @@ def test_torch_pickles_build_tensors_and_nothing_else(name, legacy, tmp_path):
     pickled, asked = ATTACKS[name]
     path = tmp_path / "pytorch_model.bin"
     if legacy:
-        magic = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
-        path.write_bytes(magic + b"\x80\x02M\xe9\x03." + b"\x80\x02}." + pickled)
+        path.write_bytes(LEGACY + pickled)
     else:
         write_zip(path, pickled, {"0": 16})
     refused(read_torch_file, path, asked)
+
+
+def test_tuples_are_no_keys_of_the_storages_of_an_old_file(tmp_path):
+    keys = b"\x80\x02]N\x85q\x00" + b"h\x00\x86q\x00" * 60 + b"a."
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(LEGACY + state_dict(w=tensor((1,), (1,), 1)) + keys)
+    refused(read_torch_file, path, "tuple as a key")
 
 
 class _Attack:
@@ -186,11 +186,3 @@ def test_a_pickle_that_calls_a_function_is_not_run(tmp_path):
     assert not made.exists()
     pickle.loads(path.read_bytes())  # the attack works where it is run
     assert made.exists()
-
-
-@pytest.mark.parametrize("name", ["zip.bin", "legacy.bin"])
-def test_truncated_torch_files(name, tmp_path):
-    data, path = (GOLDEN / name).read_bytes(), tmp_path / "pytorch_model.bin"
-    for share in (0.2, 0.6, 0.95):
-        path.write_bytes(data[: int(share * len(data))])
-        refused(read_torch_file, path)
