@@ -25,14 +25,7 @@ from electra_tf.tasks.labels import (
     names_of,
     values_of,
 )
-from electra_tf.tasks.losses import (
-    Loss,
-    class_loss,
-    class_targets,
-    label_set_loss,
-    label_set_targets,
-    score_loss,
-)
+from electra_tf.tasks.losses import Loss, squeeze_column, weighted_sums
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.encoding import encode_rows
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -70,11 +63,16 @@ class PooledTextModel(TextModel):
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Compute the cross-entropy."""
-        return class_loss(outputs, targets, weights_B)
+        ids_B, probabilities_BC = _class_targets(targets)
+        if probabilities_BC is None:
+            cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+            return weighted_sums(cross_entropy(ids_B, outputs), weights_B)
+        cross_entropy = tf.nn.softmax_cross_entropy_with_logits
+        return weighted_sums(cross_entropy(probabilities_BC, outputs), weights_B)
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
         """Return class ids and probabilities of texts."""
-        return class_targets(targets)[0], self.probabilities(outputs), weights_B
+        return _class_targets(targets)[0], self.probabilities(outputs), weights_B
 
     def probabilities(self, logits_BC: Any) -> tf.Tensor:
         """Return the probabilities of the classes."""
@@ -182,8 +180,11 @@ class TextClassifier(PooledTextModel):
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Compute the cross-entropy, of each class apart with `multi_label`."""
-        loss = label_set_loss if self.multi_label else class_loss
-        return loss(outputs, targets, weights_B)
+        if not self.multi_label:
+            return super().task_loss(outputs, targets, weights_B)
+        targets_BC = self._label_set_targets(targets)
+        losses_BC = tf.nn.sigmoid_cross_entropy_with_logits(targets_BC, outputs)
+        return weighted_sums(tf.reduce_mean(losses_BC, -1), weights_B)
 
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None
@@ -207,7 +208,7 @@ class TextClassifier(PooledTextModel):
         """Return class ids, or rows of zeros and ones, and probabilities of texts."""
         if not self.multi_label:
             return super().metric_rows(targets, outputs, weights_B)
-        targets_BC = label_set_targets(targets, len(self.labels))
+        targets_BC = self._label_set_targets(targets)
         return targets_BC, self.probabilities(outputs), weights_B
 
     def task_metrics(self) -> list[keras.metrics.Metric]:
@@ -268,6 +269,11 @@ class TextClassifier(PooledTextModel):
         if len(weights) < len(of):
             raise InputError(f"class_weight must have each class once, not {of!r:.60}")
         return [weights.get(class_id, 1.0) for class_id in self._class_ids(y)]
+
+    def _label_set_targets(self, targets: Any) -> tf.Tensor:
+        """Return zeros and ones, or probabilities, float32 [B, C]."""
+        targets_BC = tf.cast(tf.convert_to_tensor(targets), tf.float32)
+        return tf.ensure_shape(targets_BC, [None, len(self.labels)])
 
     def _class_ids(self, y: Sequence[Any]) -> list[int]:
         ids = {name: index for index, name in enumerate(self.labels)}
@@ -340,7 +346,8 @@ class TextRegressor(PooledTextModel):
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Compute the squared error of scaled scores."""
-        return score_loss(outputs, targets, weights_B)
+        scores_B = tf.reshape(tf.cast(targets, tf.float32), [-1])
+        return weighted_sums(tf.square(outputs[:, 0] - scores_B), weights_B)
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
         """Return true and predicted scores [B, 1], in the units of `low` and `high`."""
@@ -412,6 +419,19 @@ def encode_texts(
     return EncodedExamples(
         rows.ids, rows.segments, max_length, targets, rows.truncated, pairs=rows.pairs
     )
+
+
+def _class_targets(labels_B: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Return class ids, int32 [B], and probabilities [B, C] if the labels are these.
+
+    The class of probabilities is the most probable one.
+    """
+    labels_B = squeeze_column(labels_B)
+    if labels_B.shape.rank != 2:
+        # Traced for [B] and for [B, 1], the rank is unknown.
+        return tf.reshape(tf.cast(labels_B, tf.int32), [-1]), None
+    probabilities_BC = tf.cast(labels_B, tf.float32)
+    return tf.argmax(probabilities_BC, -1, tf.int32), probabilities_BC
 
 
 def _class_id(

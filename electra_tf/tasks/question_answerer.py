@@ -16,7 +16,7 @@ from electra_tf.model.transformer import InitializerFactory
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.data.squad_json import Answer, Question
 from electra_tf.tasks.examples import EncodedExamples, IdRows, check_num_targets
-from electra_tf.tasks.losses import Loss, span_loss, weighted_sums
+from electra_tf.tasks.losses import Loss, weighted_sums
 from electra_tf.tasks.spans import QAPrediction, decode_answers
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.tasks.windows import make_features
@@ -80,12 +80,23 @@ class QuestionAnswerer(TextModel):
         return self.head(x_BLD, inputs["segment_ids"], *starts)
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Return the original's weighted sum of start, end and answerability."""
-        logits = [outputs[f"{name}_logits_BL"] for name in ("start", "end")]
-        positions = [targets["start"], targets["end"]]
-        logit_B, impossible_B = outputs.get("answerable_logit_B"), targets["impossible"]
-        weight = self.settings.model.answerable_weight
-        losses_B = span_loss(*logits, logit_B, *positions, impossible_B, weight)
+        """Return the original's weighted sum of start, end and answerability.
+
+        (start + end) / 2 + answerable_weight * impossible, each a cross-entropy.
+        Without an answer both positions are 0.
+        """
+        cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+        start_B, end_B = (
+            cross_entropy(targets[name], outputs[f"{name}_logits_BL"])
+            for name in ("start", "end")
+        )
+        losses_B = (start_B + end_B) / 2.0
+        if "answerable_logit_B" in outputs:
+            impossible_B = tf.cast(targets["impossible"], tf.float32)
+            none_B = tf.nn.sigmoid_cross_entropy_with_logits(
+                impossible_B, outputs["answerable_logit_B"]
+            )
+            losses_B += self.settings.model.answerable_weight * none_B
         return weighted_sums(losses_B, weights_B)
 
     def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:

@@ -24,7 +24,7 @@ from electra_tf.tasks.examples import (
 from electra_tf.tasks.graph_spans import GraphSpans
 from electra_tf.tasks.inputs import to_single_texts
 from electra_tf.tasks.labels import names_of, values_of
-from electra_tf.tasks.losses import Loss, tag_loss
+from electra_tf.tasks.losses import Loss, weighted_sums
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.encoding import RaggedRows, to_array, to_list
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -140,7 +140,10 @@ class TokenClassifier(TextModel):
 
     def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
         """Return the cross-entropy of the tags at first wordpieces."""
-        return tag_loss(outputs, targets, weights_B)
+        tagged_BL = tf.cast(targets != IGNORE_LABEL, tf.float32) * weights_B[:, None]
+        cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
+        losses_BL = cross_entropy(tf.maximum(targets, 0), outputs)
+        return weighted_sums(losses_BL, tagged_BL)
 
     def named_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
         """Return `logits` and `probabilities` [B, L, C] and `labels` [B, L]."""

@@ -20,8 +20,11 @@ from electra_tf.model.heads import (
     TokenClassificationHead,
 )
 from electra_tf.model.transformer import InitializerFactory
+from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.examples import IGNORE_LABEL
-from electra_tf.tasks.losses import class_loss, score_loss, span_loss, tag_loss
+from electra_tf.tasks.question_answerer import QuestionAnswerer
+from electra_tf.tasks.token_classifier import TokenClassifier
+from tests import tiny
 from tests.conftest import GOLDEN
 from tests.pretraining.original import our_name
 
@@ -157,18 +160,22 @@ class Original:
 
 def test_training_on_spans_equals_the_original():
     original = Original("squad_train")
-    starts_B, ends_B, impossible_B = original.targets()
+    targets = dict(zip(("start", "end", "impossible"), original.targets(), strict=True))
     names = "start_logits_BL", "end_logits_BL", "answerable_logit_B"
+    model = QuestionAnswerer(tiny.start())
     with tf.GradientTape() as tape:
         states_BLD, segments_BL = original.states(), original["feat/segment_ids"]
-        outputs = original.head(states_BLD, segments_BL, starts_B)
+        outputs = original.head(states_BLD, segments_BL, targets["start"])
         assert set(outputs) == set(names)
-        logits = (outputs[name] for name in names)
-        loss_B = span_loss(*logits, starts_B, ends_B, impossible_B)
-        loss = tf.reduce_sum(loss_B)
+        ones_B = tf.ones(len(targets["start"]))
+        loss = model.task_loss(outputs, targets, ones_B).total
     for name in names:
         original.assert_close(outputs[name], name.rpartition("_")[0])
-    np.testing.assert_allclose(loss_B, original["out/squad/loss"], rtol=1e-5)
+    rows = [
+        model.task_loss(outputs, targets, one_B).total
+        for one_B in np.eye(len(ones_B), dtype=np.float32)
+    ]
+    np.testing.assert_allclose(rows, original["out/squad/loss"], rtol=1e-5)
     np.testing.assert_allclose(loss, original["loss"], rtol=1e-5)
     assert original.check_gradients(tape, loss) == set(original.variables)
 
@@ -258,11 +265,15 @@ def test_losses_and_gradients_of_tasks_equal_the_original(tasks, task):
     ones_B = np.eye(len(tasks["feat/task_id"]), dtype=np.float32)
     number = {"cola": 0, "sts": 1, "chunk": 3}[name]
     task_B = (tasks["feat/task_id"] == number).astype(np.float32)
-    loss = {
-        "cola": lambda x, w: class_loss(x, tasks["feat/cola_label_ids"], w),
-        "sts": lambda x, w: score_loss(x, tasks["feat/sts_targets"], w),
-        "chunk": lambda x, w: tag_loss(x, chunk_tags(tasks), w),
+    model, targets = {
+        "cola": (
+            TextClassifier(tiny.start(), ["0", "1"]),
+            tasks["feat/cola_label_ids"],
+        ),
+        "sts": (TextRegressor(tiny.start()), tasks["feat/sts_targets"]),
+        "chunk": (TokenClassifier(tiny.start(), [*"BIO"]), chunk_tags(tasks)),
     }[name]
+    loss = lambda outputs, weights_B: model.task_loss(outputs, targets, weights_B)  # noqa: E731
     with tf.GradientTape() as tape:
         outputs = head(tasks["states"])
         total = loss(outputs, task_B).total

@@ -1,5 +1,7 @@
 """Tests of the question answering model."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -36,6 +38,28 @@ def model():
     model.compile(keras.optimizers.Adam(1e-2))
     model.fit(PAIRS, GOLD, verbose=0)
     return model
+
+
+@pytest.mark.parametrize("weight", [0.5, 2.0])
+def test_loss_by_hand(weight):
+    settings = tiny.settings(model_answerable_weight=weight)
+    outputs = {
+        "start_logits_BL": np.log([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1]]) + 3.0,
+        "end_logits_BL": np.log([[0.2, 0.2, 0.6], [0.3, 0.3, 0.4]]),
+        "answerable_logit_B": np.array([math.log(3.0), 0.0]),  # no answer: 3/4, 1/2
+    }
+    outputs = {name: np.float32(logits) for name, logits in outputs.items()}
+    targets = {"start": [1, 1], "end": [2, 0], "impossible": [1, 0]}
+    span = -math.log(0.25) - math.log(0.6), -math.log(0.8) - math.log(0.3)
+    empty = -math.log(0.75), math.log(2)
+    model, weights_B = QuestionAnswerer(tiny.start(), 0.0, settings), [1.0, 3.0]
+    found = model.task_loss(outputs, targets, np.float32(weights_B))
+    with_empty = [s / 2 + weight * e for s, e in zip(span, empty, strict=True)]
+    np.testing.assert_allclose(found.total, np.dot(weights_B, with_empty), rtol=1e-6)
+    assert found.weight == 4
+    del outputs["answerable_logit_B"]
+    found = model.task_loss(outputs, targets, np.float32(weights_B))
+    np.testing.assert_allclose(found.total, np.dot(weights_B, span) / 2, rtol=1e-6)
 
 
 def test_predict_and_evaluate_over_several_windows(model):
