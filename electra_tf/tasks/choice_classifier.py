@@ -39,38 +39,6 @@ class Choices:
         return [(self.text, f"{self.question} {c}".strip()) for c in self.choices]
 
 
-@dataclasses.dataclass(frozen=True)
-class _ChoiceExamples(EncodedExamples):
-    """Examples of several rows each, of which one is right; `ids` has all rows."""
-
-    num_choices: int = 1
-
-    def __len__(self) -> int:
-        return len(self.ids) // self.num_choices
-
-    @property
-    def rows(self) -> EncodedExamples:
-        """An example for each choice."""
-        return EncodedExamples(self.ids, self.segments, self.max_length, pairs=True)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """int64 [N]: positions of the longest choice of each example."""
-        return self.rows.lengths.reshape(-1, self.num_choices).max(1, initial=0)
-
-    def batch(self, rows: Sequence[int], size: int) -> tuple[IdRows, Any, np.ndarray]:
-        """Pad examples to a batch of inputs [B, N, L]."""
-        count = self.num_choices
-        wanted = [row * count + choice for row in rows for choice in range(count)]
-        inputs, _, _ = self.rows.batch(wanted, size * count)
-        inputs = {name: ids.reshape(size, count, -1) for name, ids in inputs.items()}
-        targets_B, weights_B = np.zeros(size, np.int32), np.zeros(size, np.float32)
-        if self.targets is not None:
-            targets_B[: len(rows)] = np.asarray(self.targets)[list(rows)]
-        weights_B[: len(rows)] = 1 if self.weights is None else self.weights[list(rows)]
-        return inputs, targets_B, weights_B
-
-
 @keras.saving.register_keras_serializable("electra_tf")
 class ChoiceClassifier(PooledTextModel):
     """Model that chooses one of several continuations of a text.
@@ -185,16 +153,6 @@ class ChoiceClassifier(PooledTextModel):
         logits_R1 = super()._forward(rows, layer_ops, targets)
         return logits_R1 if is_row else tf.reshape(logits_R1, shape[:2])
 
-    def outputs_of(
-        self, examples: EncodedExamples, batch_size: int | None = None
-    ) -> list:
-        """Return the logits of the choices of each example, each [N]."""
-        if not isinstance(examples, _ChoiceExamples):
-            return super().outputs_of(examples, batch_size)
-        rows = super().outputs_of(examples.rows, batch_size)
-        logits = np.array(rows, np.float32).reshape(-1, self.num_choices)
-        return list(logits)
-
     def examples(
         self, x: Sequence[Any], y: Sequence[Any] | None = None
     ) -> EncodedExamples:
@@ -214,14 +172,9 @@ class ChoiceClassifier(PooledTextModel):
                 )
         targets = None if y is None else [known[str(target)] for target in y]
         rows = self.row_examples(x)
-        return _ChoiceExamples(
-            rows.ids,
-            rows.segments,
-            rows.max_length,
-            targets,
-            rows.truncated,
-            pairs=True,
-            num_choices=self.num_choices,
+        count = self.num_choices
+        return dataclasses.replace(
+            rows, targets=targets, weights=None, pairs=True, num_choices=count
         )
 
 

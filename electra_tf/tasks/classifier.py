@@ -196,11 +196,11 @@ class TextClassifier(PooledTextModel):
 
     def check_training(self, examples: EncodedExamples) -> None:
         """Warn of texts that are all of one class."""
-        ids = set() if self.multi_label else set(examples.targets or ())
+        ids = np.unique([] if self.multi_label else examples.targets)
         if len(ids) == 1 < len(examples):
             warn(
                 f"all {len(examples):,} texts are of the class "
-                f"{self.labels[ids.pop()]!r:.80}, one of {len(self.labels)}: the model "
+                f"{self.labels[ids[0]]!r:.80}, one of {len(self.labels)}: the model "
                 "learns to predict it for any text"
             )
 

@@ -6,7 +6,6 @@ last batch have the weight 0.
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -33,24 +32,34 @@ class EncodedExamples:
     """Token ids and targets of examples, not yet padded."""
 
     ids: RaggedRows
-    """Token ids with [CLS] and [SEP], a row for each example; lists are converted."""
+    """Token ids with [CLS] and [SEP], a row for each example, or `num_choices` rows;
+    lists are converted."""
     segments: RaggedRows  # segment ids of the same lengths
     max_length: int  # largest number of positions of an example
-    targets: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None
-    """A number for each example or position, or a dictionary of such; a float32 array
-    with a row for each example; None: unlabelled."""
+    targets: Any = None
+    """An array with a number or a row of numbers for each example; `RaggedRows` with a
+    number for each position; or a dictionary of such. Lists are converted. None:
+    unlabelled."""
     truncated: int = 0  # number of examples that were truncated to `max_length`
     origins: Sequence[Any] = ()  # source of each example, if not one for each item
     items: Sequence[int] | None = None  # index of each one's item; None: the same
-    weights: Sequence[float] | None = None  # in losses and metrics; None: 1
+    weights: np.ndarray | None = None  # in losses and metrics, float32 [N]; None: ones
     pairs: bool | None = None  # of texts; False: single texts; None: neither
+    num_choices: int | None = None  # rows of ids of an example; None: one
 
     def __post_init__(self):
         for name in ("ids", "segments"):
             object.__setattr__(self, name, RaggedRows.of(getattr(self, name)))
+        if isinstance(targets := self.targets, Mapping):
+            targets = {name: self._column(v) for name, v in targets.items()}
+        elif targets is not None:
+            targets = self._column(targets)
+        object.__setattr__(self, "targets", targets)
+        if self.weights is None:
+            object.__setattr__(self, "weights", np.ones(len(self), np.float32))
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.ids) // (self.num_choices or 1)
 
     @property
     def num_items(self) -> int:
@@ -59,8 +68,8 @@ class EncodedExamples:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 [N]: positions of each example."""
-        return self.ids.lengths
+        """int64 [N]: positions of each example, or of its longest choice."""
+        return self.ids.lengths.reshape(-1, self.num_choices or 1).max(1)
 
     def weighted(self, weights: Any) -> "EncodedExamples":
         """Return the same examples, each with the weight of its item."""
@@ -68,33 +77,47 @@ class EncodedExamples:
         values = np.asarray(weights, np.float32)
         return dataclasses.replace(self, weights=values[list(items)])
 
-    @functools.cached_property
-    def _columns(self) -> Any:
-        """Targets as `_column` returns them; zeros if there are none."""
-        if self.targets is None:
-            return np.zeros(len(self), np.int32)
-        if isinstance(self.targets, Mapping):
-            return {name: _column(self.ids, v) for name, v in self.targets.items()}
-        return _column(self.ids, self.targets)
-
     def batch(self, rows: Sequence[int], size: int) -> tuple[IdRows, Any, np.ndarray]:
         """Return padded inputs, targets and weights.
 
-        Targets are numbers [B], or [B, L] padded with `IGNORE_LABEL`, or rows [B, C];
-        without any, zeros. Weights are float32 [B], 0 in padding rows.
+        Inputs are [B, L], or [B, N, L] of choices. Targets are numbers [B], or [B, L]
+        padded with `IGNORE_LABEL`, or rows [B, C]; without any, zeros. Weights are
+        float32 [B], 0 in padding rows.
         """
-        rows = np.asarray(rows)
-        longest = int(self.ids.lengths[rows].max())
+        rows, count = np.asarray(rows), self.num_choices or 1
+        of_ids = (rows[:, None] * count + np.arange(count)).ravel()
+        longest = int(self.ids.lengths[of_ids].max())
         length = min(padded_length(longest), max(self.max_length, longest))
-        inputs = pad_rows(self.ids, self.segments, rows, (size, length))
-        targets = self._columns
-        if isinstance(targets, dict):
-            targets = {n: _padded(v, rows, size, length) for n, v in targets.items()}
+        inputs = pad_rows(self.ids, self.segments, of_ids, (size * count, length))
+        if self.num_choices is not None:
+            inputs = {n: ids.reshape(size, count, length) for n, ids in inputs.items()}
+
+        def padded(values: np.ndarray | RaggedRows) -> np.ndarray:
+            if isinstance(values, RaggedRows):
+                return values.padded(rows, (size, length))
+            padded = np.zeros((size, *values.shape[1:]), values.dtype)
+            padded[: len(rows)] = values[rows]
+            return padded
+
+        if isinstance(targets := self.targets, Mapping):
+            targets = {name: padded(values) for name, values in targets.items()}
         else:
-            targets = _padded(targets, rows, size, length)
-        weights_B = np.zeros(size, np.float32)
-        weights_B[: len(rows)] = 1 if self.weights is None else self.weights[rows]
-        return inputs, targets, weights_B
+            targets = np.zeros(size, np.int32) if targets is None else padded(targets)
+        return inputs, targets, padded(self.weights)
+
+    def _column(self, values: Any) -> np.ndarray | RaggedRows:
+        """Return numbers as an array, and lists with one for each position as rows."""
+        if isinstance(values, list) and values and isinstance(values[0], list):
+            values = RaggedRows.of(values, IGNORE_LABEL)
+            if not np.array_equal(values.lengths, self.ids.lengths):
+                raise ValueError(
+                    f"a target of {values.lengths[0]} numbers for {len(self.ids[0])} "
+                    "positions; pass several numbers as a dictionary of lists"
+                )
+        if isinstance(values, RaggedRows):
+            return values
+        array = np.asarray(values)
+        return array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
 
 
 def check_num_targets(x: Sequence[Any], y: Sequence[Any] | None, items: str) -> None:
@@ -225,32 +248,3 @@ def eval_dataset(examples: EncodedExamples, size: int) -> tf.data.Dataset:
     """Return padded batches of similar lengths, the same ones in each pass."""
     batches = prediction_batch_indices(examples.lengths, size)
     return training_dataset(examples, size, itertools.repeat(batches))
-
-
-def _column(ids: RaggedRows, values: Any) -> np.ndarray | list[Any]:
-    """Return numbers as an array, or ids of positions as a list; no other rows."""
-    if len(ids) != len(values):
-        raise ValueError(f"{len(values)} targets for {len(ids)} examples")
-    has_rows = isinstance(values, np.ndarray) and values.dtype == np.float32
-    if has_rows or not any(np.ndim(v) for v in values if not isinstance(v, int)):
-        array = np.asarray(values)
-        return array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
-    for row, value in zip(ids, values, strict=True):
-        if np.shape(value) != (len(row),) or np.asarray(value).dtype.kind == "f":
-            raise ValueError(
-                f"a target of shape {np.shape(value)} for {len(row)} positions; "
-                "pass ids of positions, or several numbers as a dictionary of lists"
-            )
-    return list(values)
-
-
-def _padded(values: Any, rows: np.ndarray, size: int, length: int) -> np.ndarray:
-    """Return the targets of a batch, as `EncodedExamples.batch` does."""
-    if isinstance(values, np.ndarray):
-        padded = np.zeros((size, *values.shape[1:]), values.dtype)
-        padded[: len(rows)] = values[rows]
-        return padded
-    padded = np.full((size, length), IGNORE_LABEL, np.int32)
-    for index, row in enumerate(rows):
-        padded[index, : len(values[row])] = values[row]
-    return padded

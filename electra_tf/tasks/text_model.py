@@ -37,6 +37,7 @@ from electra_tf.tasks import optimizer as optimizers
 from electra_tf.tasks.encoder import Encoder
 from electra_tf.tasks.examples import EncodedExamples, IdRows, eval_dataset
 from electra_tf.tasks.inputs import (
+    INPUT_NAMES,
     Inputs,
     check_length,
     check_pairs,
@@ -329,8 +330,10 @@ class TextModel(keras.Model, abc.ABC):
         size = batch_size or self.settings.training.batch_size
         many = len(examples) >= inference.MANY_BATCHES * size
         operations = inference.evaluation_ops(many)
+        rank = 2 if examples.num_choices is None else 3
+        specs = dict.fromkeys(INPUT_NAMES, tf.TensorSpec([None] * rank, tf.int32))
         infer = inference.compiled(
-            self, (many,), lambda x: self._forward(x, operations), inference.INPUT_SPECS
+            self, (many, rank), lambda x: self._forward(x, operations), specs
         )
         return inference.outputs_by_row(examples, size, lambda inputs, _: infer(inputs))
 

@@ -356,7 +356,7 @@ def test_unordered_pairs_are_trained_in_both_orders(folder):
     expected = model.examples([*pairs, *((b, a) for a, b in pairs)])
     ids = examples.ids.tolist()
     assert ids == expected.ids.tolist()
-    assert examples.targets == [1, 0, 1, 0]
+    assert examples.targets.tolist() == [1, 0, 1, 0]
     assert ids[0] != ids[2]
     settings = tiny.settings(data_double_unordered=False)
     model = task.model(tiny.start(), settings=settings, seed=0)
