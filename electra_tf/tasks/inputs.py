@@ -23,7 +23,7 @@ from electra_tf.tasks.examples import EncodedExamples, IdRows
 from electra_tf.tasks.labels import check_rows, in_order_of
 from electra_tf.tasks.losses import squeeze_column
 from electra_tf.tasks.optimizer import int_value
-from electra_tf.text.encoding import to_array, to_list, to_rows
+from electra_tf.text.encoding import to_array, to_rows
 
 INPUT_NAMES = ("token_ids", "segment_ids", "padding_mask")
 BALANCED = "balanced"
@@ -37,11 +37,6 @@ class Inputs(NamedTuple):
     y: Any = None
     sample_weight: Any = None
     class_weight: Any = None
-
-    @property
-    def pairs(self) -> bool | None:
-        """Whether the texts are pairs; None if it is not known yet."""
-        return getattr(self.x, "pairs", None)
 
     def as_batch(self) -> "Inputs":
         """Return all examples as one batch of ids, and ids unchanged."""
@@ -107,33 +102,62 @@ def _has_texts(element: Any) -> bool:
     return isinstance(x, str | bytes) or is_array_of_texts
 
 
-def encode(
-    model: Any, inputs: Inputs, pairs: bool | None = None, warns: bool = True
-) -> Inputs:
-    """Encode texts, which must be `pairs` or not, or are either; validate ids.
+def encode(model: Any, inputs: Inputs, warns: bool = True) -> Inputs:
+    """Encode texts, and store in the model whether they are pairs; validate ids.
 
     `warns`: whether texts that are cut or empty are a warning.
     """
-    x = check_input(inputs.x)
-    inputs = inputs._replace(x=x)
-    if is_texts(x):
-        rows = to_rows(x, model.input_form != "words")
-        encoded = Inputs(_encode_rows(model, rows, *inputs[1:]))
-        if warns:
-            input_warnings.check_examples(model, encoded.x)
-    elif inputs.class_weight == BALANCED:
+    x, y, sample_weight, class_weight = inputs._replace(x=check_input(inputs.x))
+    if not is_texts(x):
+        return _encode_other(model, inputs._replace(x=x))
+    if sample_weight is not None and class_weight is not None:
+        raise InputError(
+            "Pass sample_weight or class_weight, not both sample_weight and "
+            "class_weight; a product of both is a sample_weight"
+        )
+    rows, y = to_rows(x, model.input_form != "words"), _targets_of(model, y)
+    require_targets(y, f"{len(rows)} examples")
+    if model.input_form == "texts":
+        rows, y, sample_weight = _complete(model, rows, y, sample_weight)
+    examples = model.examples(rows, y)
+    if class_weight is not None:
+        sample_weight = model.class_weights(y, class_weight)
+    if sample_weight is not None:
+        examples = examples.weighted(to_weights(sample_weight, len(rows)))
+    if warns:
+        input_warnings.check_examples(model, examples)
+    _set_pairs(model, examples.pairs)
+    return Inputs(examples)
+
+
+def _encode_other(model: Any, inputs: Inputs) -> Inputs:
+    """Encode a data set of texts; validate examples and ids; return other inputs."""
+    x, y, weights, class_weight = inputs
+    if class_weight == BALANCED:
         raise InputError(
             f"class_weight={BALANCED!r} must be used with a list of texts and y, whose "
             "classes are counted; pass a dictionary of weights by class"
         )
-    elif isinstance(x, tf.data.Dataset) and _is_text_dataset(x):
-        encoded = _encode_batches(model, inputs)
-    else:
-        encoded = _validate_ids(model, inputs)
-    if isinstance(encoded.x, EncodedExamples):
-        require_targets(encoded.x.targets, f"{len(encoded.x)} examples")
-    check_pairs(encoded.pairs, pairs)
-    return encoded
+    if class_weight is not None:
+        model.class_weights([], class_weight)  # raises an error where it is not valid
+    if isinstance(x, tf.data.Dataset) and _is_text_dataset(x):
+        return _encode_batches(model, inputs)
+    if isinstance(x, EncodedExamples):
+        if class_weight is not None:
+            raise InputError("class_weight needs texts and y, not EncodedExamples")
+        require_targets(x.targets, f"{len(x)} examples")
+        check_length(max(x.lengths, default=0), model.shape.max_positions)
+        weights = to_weights(weights, x.num_items, exact=x.items is None)
+        _set_pairs(model, x.pairs)
+        return Inputs(x if weights is None else x.weighted(weights))
+    if not isinstance(x, Mapping):
+        return inputs
+    check_ids(x, model.shape.max_positions)
+    require_targets(y)
+    y = in_order_of(model.output_names, y)
+    if model.metric_kind == "label_sets":
+        check_rows(y, model.num_outputs)
+    return Inputs(x, y, to_weights(weights, x["token_ids"].shape[0]), class_weight)
 
 
 def prediction_rows(model: Any, x: Any, steps: int | None = None) -> tuple[Any, Any]:
@@ -157,63 +181,53 @@ def fit_arguments(
     share: float,
     arguments: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the arguments of Keras's `fit`, and set whether the texts are pairs.
-
-    `share` is `validation_split`.
-    """
+    """Return the arguments of Keras's `fit`; `share` is `validation_split`."""
     shuffle, y, sides = arguments.get("shuffle", True), inputs.y, ()
     share = 0.0 if validation_data is not None else share
     is_ids = isinstance(inputs.x, Mapping)
     if share and not is_ids:
         inputs, validation_data = _split_texts(model, inputs, share)
         sides = inputs.x, validation_data[0]
-    train = encode(model, inputs, model.pairs)
-    pairs = model.pairs if train.pairs is None else train.pairs
+    train = encode(model, inputs)
     name, arguments = "validation_batch_size", dict(arguments)
     eval_size = positive_or_default(name, arguments.pop(name, None), batch_size)
-    arguments["validation_data"] = _validation_data(
-        model, validation_data, eval_size, pairs
-    )
+    arguments["validation_data"] = _validation_data(model, validation_data, eval_size)
     if sides:  # valid, as all were encoded
         input_warnings.check_equal_texts(model, *sides)
     if y is not None and (share or not shuffle):
         y = to_targets(y, _takes_columns(model))
         input_warnings.check_order(model, y, shuffle, share)
-    if isinstance(train.x, EncodedExamples):
-        model.check_training(train.x)
-        train = Inputs(_training_data(model, train.x, batch_size, arguments))
+    if isinstance(x := train.x, EncodedExamples):
+        _require_whole_epochs(arguments.get("steps_per_epoch"))
+        model.check_training(x)
+        batches.check_replicas(batch_size, model.distribute_strategy)
+        epochs = batches.epoch_batch_indices(
+            x.lengths,
+            batch_size,
+            lambda: (int_value(model.seed), int_value(model.optimizer.iterations)),
+            shuffle=shuffle,
+        )
+        train = Inputs(batches.training_dataset(x, batch_size, epochs))
     if is_ids:
         split = {"validation_split": share} if share else {}
         arguments |= {"batch_size": batch_size, **split}
     elif isinstance(train.x, tf.data.Dataset):
         arguments["shuffle"] = False  # Keras warns that it ignores True
-    model.pairs = pairs
     return arguments | train._asdict()
 
 
-def _training_data(
-    model: Any, examples: EncodedExamples, size: int, arguments: Mapping[str, Any]
-) -> tf.data.Dataset:
-    """Return the batches of successive epochs."""
-    if (steps := arguments.get("steps_per_epoch")) is not None:
+def _require_whole_epochs(steps: Any) -> None:
+    if steps is not None:
         raise InputError(
             f"steps_per_epoch={steps!r:.40} does not apply to a list of texts, as an "
             "epoch is one pass over all of them; pass a tf.data.Dataset of batches of "
             "(texts, targets) with repeat()"
         )
-    batches.check_replicas(size, model.distribute_strategy)
-    epochs = batches.epoch_batch_indices(
-        examples.lengths,
-        size,
-        lambda: (int_value(model.seed), int_value(model.optimizer.iterations)),
-        shuffle=arguments.get("shuffle", True),
-    )
-    return batches.training_dataset(examples, size, epochs)
 
 
-def _validation_data(model: Any, data: Any, size: int, pairs: bool | None) -> Any:
+def _validation_data(model: Any, data: Any, size: int) -> Any:
     is_tuple = isinstance(data, tuple | list) and len(data) in (2, 3)
-    inputs = encode(model, Inputs(*data) if is_tuple else Inputs(data), pairs)
+    inputs = encode(model, Inputs(*data) if is_tuple else Inputs(data))
     if isinstance(inputs.x, EncodedExamples):
         batches.check_replicas(size, model.distribute_strategy)
         return batches.eval_dataset(inputs.x, size)
@@ -228,8 +242,7 @@ def _split_texts(model: Any, inputs: Inputs, share: float) -> tuple[Inputs, tupl
             f"validation_split={share!r:.40} with a {type(x).__name__} does not apply; "
             "pass validation_data"
         )
-    rows = to_rows(x, model.input_form != "words")
-    y = to_targets(in_order_of(model.output_names, inputs.y), _takes_columns(model))
+    rows, y = to_rows(x, model.input_form != "words"), _targets_of(model, inputs.y)
     weights = to_weights(inputs.sample_weight, len(rows))
     count = num_training_rows(len(rows), share)
     first, last = (
@@ -239,29 +252,7 @@ def _split_texts(model: Any, inputs: Inputs, share: float) -> tuple[Inputs, tupl
     return Inputs(*first, inputs.class_weight), tuple(last)
 
 
-def _encode_rows(
-    model: Any, rows: list, y: Any, sample_weight: Any, class_weight: Any
-) -> EncodedExamples:
-    """Encode texts and targets, with the weights of items or of classes."""
-    if sample_weight is not None and class_weight is not None:
-        raise InputError(
-            "Pass sample_weight or class_weight, not both sample_weight and "
-            "class_weight; a product of both is a sample_weight"
-        )
-    y = to_targets(in_order_of(model.output_names, y), _takes_columns(model))
-    if model.input_form == "texts":
-        rows, y, sample_weight = _complete(model, rows, y, sample_weight)
-    examples = model.examples(rows, y)
-    if class_weight is not None and y is not None:
-        sample_weight = model.class_weights(y, class_weight)
-    if sample_weight is None:
-        return examples
-    return examples.weighted(to_weights(sample_weight, len(rows)))
-
-
-def _complete(
-    model: Any, rows: list, y: list | None, weights: Any
-) -> tuple[list, list | None, Any]:
+def _complete(model: Any, rows: list, y: list, weights: Any) -> tuple[list, list, Any]:
     """Return rows whose texts are not missing, by `data.missing_text`."""
     rule = model.settings.data.missing_text
     kept, detail = complete_rows(
@@ -271,9 +262,8 @@ def _complete(
             f"Texts must not be missing: {detail}, the first at index {index}; {REMEDY}"
         ),
     )
-    rows = fill_missing(rows, rule)
     if kept is None:
-        return rows, y, weights
+        return fill_missing(rows, rule), y, weights
     input_warnings.warn(f"{detail}; they are left out")
     batches.check_num_targets(rows, y, "texts")
     columns = rows, y, to_weights(weights, len(rows))
@@ -298,15 +288,12 @@ def _encode_batches(model: Any, inputs: Inputs) -> Inputs:
     if not is_flat or len(columns) > 2 or not all(map(_is_strings, columns)):
         raise _not_batched(spec)
 
-    def encode_batch(batch: tuple) -> EncodedExamples:
-        texts, targets, *weights = batch
-        columns = [to_list(column) for column in _columns(texts)]
-        rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        weights = weights[0] if weights else None
-        return _encode_rows(model, rows, list(targets), weights, inputs.class_weight)
-
     def batches_of_pass() -> Iterator[EncodedExamples]:
-        return map(encode_batch, dataset.as_numpy_iterator())
+        for texts, y, *weights in dataset.as_numpy_iterator():
+            rows = to_rows(texts)
+            weight = weights[0] if weights else None
+            batch = Inputs(rows, y, weight, inputs.class_weight)
+            yield encode(model, batch, warns=False).x
 
     begun = batches_of_pass()
     first = next(begun, None)
@@ -320,7 +307,6 @@ def _encode_batches(model: Any, inputs: Inputs) -> Inputs:
 
     batch = first.batch(range(len(first)), len(first))
     encoded = batches.generated_dataset(next_pass, batch, int(dataset.cardinality()))
-    encoded.pairs = first.pairs
     return Inputs(encoded, inputs.y, inputs.sample_weight)  # errors of Keras
 
 
@@ -370,27 +356,6 @@ def _not_batched(spec: Any) -> InputError:
     )
 
 
-def _validate_ids(model: Any, inputs: Inputs) -> Inputs:
-    """Return examples or ids that suit the model, and other inputs unchanged."""
-    x, y, weights, class_weight = inputs
-    if class_weight is not None:
-        model.class_weights([], class_weight)  # raises an error where it is not valid
-    if isinstance(x, EncodedExamples):
-        if class_weight is not None:
-            raise InputError("class_weight needs texts and y, not EncodedExamples")
-        check_length(max(x.lengths, default=0), model.shape.max_positions)
-        weights = to_weights(weights, x.num_items, exact=x.items is None)
-        return Inputs(x if weights is None else x.weighted(weights))
-    if not isinstance(x, Mapping):
-        return inputs
-    check_ids(x, model.shape.max_positions)
-    require_targets(y)
-    y = in_order_of(model.output_names, y)
-    if model.metric_kind == "label_sets":
-        check_rows(y, model.num_outputs)
-    return Inputs(x, y, to_weights(weights, x["token_ids"].shape[0]), class_weight)
-
-
 def _takes_columns(model: Any) -> bool:
     """Return whether targets [N, 1] are one target for each text."""
     return model.metric_kind in ("classes", "scores") and model.input_form == "texts"
@@ -403,6 +368,17 @@ def check_pairs(found: bool | None, expected: bool | None) -> None:
         raise InputError(
             f"The texts must be {kinds[expected]}, as in training, not {kinds[found]}"
         )
+
+
+def _set_pairs(model: Any, found: bool | None) -> None:
+    """Store whether the texts are pairs; those of a trained model must be so, too."""
+    check_pairs(found, model.pairs)
+    model.pairs = model.pairs if found is None else found
+
+
+def _targets_of(model: Any, y: Any) -> list[Any] | None:
+    """Return targets as a list, rows by class in the order of the model's classes."""
+    return to_targets(in_order_of(model.output_names, y), _takes_columns(model))
 
 
 def to_targets(y: Any, columns: bool) -> list[Any] | None:

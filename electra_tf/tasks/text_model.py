@@ -633,8 +633,7 @@ class TextModel(keras.Model, abc.ABC):
 
     def _encode(self, given: Inputs, warns: bool = True) -> Inputs:
         """Encode texts, and compile the model if it is not."""
-        encoded = encode(self, given, self.pairs, warns)
-        self.pairs = self.pairs if encoded.pairs is None else encoded.pairs
+        encoded = encode(self, given, warns)
         if not self.compiled:
             with self.distribute_strategy.scope():
                 self.compile()

@@ -179,7 +179,8 @@ def test_a_validation_split_has_the_rows_of_keras(count, share):
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_a_data_set_gives_the_batches_of_a_list(model, pairs):
+def test_a_data_set_gives_the_batches_of_a_list(model, pairs, monkeypatch):
+    monkeypatch.setattr(model, "pairs", None)
     texts = (TEXTS, TEXTS[::-1]) if pairs else TEXTS
     rows = list(zip(*texts, strict=True)) if pairs else texts
     targets, weights = [0.5, 1.0, 0.0, 0.25], [0.5, 1.0, 2.0, 0.0]
@@ -187,7 +188,7 @@ def test_a_data_set_gives_the_batches_of_a_list(model, pairs):
     elements = (texts, targets, weights)
     dataset = tf.data.Dataset.from_tensor_slices(elements).batch(3)
     prepared = encode(model, Inputs(dataset))
-    assert (prepared.x.cardinality(), prepared.pairs) == (2, pairs)
+    assert (prepared.x.cardinality(), model.pairs) == (2, pairs)
     for at, found in zip((0, 3), prepared.x, strict=True):
         some = model.examples(rows[at : at + 3], targets[at : at + 3])
         expected = some.weighted(weights[at : at + 3]).batch(
