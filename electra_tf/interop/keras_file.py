@@ -31,7 +31,7 @@ from electra_tf.text.vocab import Vocabulary
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 FINETUNING_CONFIG = "config.yaml"  # beside a model of finetune; line 1 names the task
-TRAINING_ROWS = "training_rows.npy"  # beside it: hashes of the training texts
+TRAINING_ROWS = "training_rows.npy"  # beside it: hashes of the training examples
 _MAX_LINE = 1 << 20  # characters of the first line of the settings
 _MAX_DEPTH = 10_000  # layers of a config, each of which takes memory
 _BYTES = 4  # of a float

@@ -9,7 +9,6 @@ import numpy as np
 from electra_tf.errors import InputError
 from electra_tf.tasks import registry
 from electra_tf.tasks.class_report import format_class_report
-from electra_tf.tasks.data.duplicates import text_hashes
 from electra_tf.tasks.data.files import Notify, print_note
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.tasks.input_warnings import InputCounter
@@ -41,19 +40,15 @@ def evaluate_model(
     report: dict[str, Any] = {"task": found.name, "data": data}
     report["examples"] = {split: len(part) for split, part in found.splits.items()}
     report |= declaration.decision_settings(model)
-    for split, part in found.splits.items() if training_rows is not None else ():
-        count = int(
-            np.isin(text_hashes(part.items, model.tokenizer), training_rows).sum()
-        )
-        if count:
+    scored = {}
+    for split, part in found.splits.items():
+        examples = model.examples(part.items)
+        if training_rows is not None and (count := _num_equal(examples, training_rows)):
             log(
                 f"warning: the model was trained on the texts of {count:,} of the "
                 f"{len(part):,} examples of {split}, which are scored too: scores of "
                 "new texts may be lower"
             )
-    scored = {}
-    for split, part in found.splits.items():
-        examples = model.examples(part.items)
         scored[split] = one = score_split(model, found, split, examples)
         for line in InputCounter(model, examples).lines(split):
             log(line)
@@ -66,6 +61,13 @@ def evaluate_model(
     classes = {split: one.classes for split, one in scored.items()}
     classes = {split: rates for split, rates in classes.items() if rates}
     return report | ({"classes": classes} if classes else {}), scored
+
+
+def _num_equal(examples: EncodedExamples, hashes: np.ndarray) -> int:
+    """Return the number of items of whose examples all have one of some hashes."""
+    items = range(len(examples)) if examples.items is None else examples.items
+    others = np.asarray(items)[~np.isin(examples.hashes(), hashes)]
+    return len(set(items)) - len(np.unique(others))
 
 
 def score_split(

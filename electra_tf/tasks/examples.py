@@ -6,6 +6,7 @@ last batch have the weight 0.
 """
 
 import dataclasses
+import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -70,6 +71,12 @@ class EncodedExamples:
     def lengths(self) -> np.ndarray:
         """int64 [N]: positions of each example, or of its longest choice."""
         return self.ids.lengths.reshape(-1, self.num_choices or 1).max(1)
+
+    def hashes(self) -> np.ndarray:
+        """Return a hash of the ids of each example, uint64 [N]."""
+        digests = (hashlib.blake2b(ids, digest_size=8).digest() for ids in self.ids)
+        rows_R = np.frombuffer(b"".join(digests), np.uint64)
+        return rows_R.reshape(-1, self.num_choices or 1).sum(1)
 
     def weighted(self, weights: Any) -> "EncodedExamples":
         """Return the same examples, each with the weight of its item."""

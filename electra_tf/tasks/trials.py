@@ -4,7 +4,7 @@ output/
   config.yaml       the settings; can be passed as --config
   trials.jsonl      a line for each finished trial
   model.keras       the trial with the best score on the dev split
-  training_rows.npy hashes of the training texts, by which `evaluate` finds them
+  training_rows.npy hashes of the encoded training texts, which `evaluate` finds
   trial_1/          predictions for each split, scores of classes, TensorBoard's files
 
 Keras's own callbacks lose their state when a run is killed. `TrialCheckpoint` stores it
@@ -36,7 +36,6 @@ from electra_tf.interop.heads import MODEL
 from electra_tf.interop.keras_file import FINETUNING_CONFIG, TRAINING_ROWS
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import registry
-from electra_tf.tasks.data.duplicates import text_hashes
 from electra_tf.tasks.defaults import default_epochs, describe_epochs
 from electra_tf.tasks.evaluation import score_split
 from electra_tf.tasks.examples import EncodedExamples
@@ -352,8 +351,7 @@ class Trials:
             durable_files.write(self._output / FINETUNING_CONFIG, text)
         if not (self._output / TRAINING_ROWS).exists():
             with durable_files.replacing(self._output / TRAINING_ROWS, "wb") as file:
-                train, tokenizer = self._task.splits["train"], self._start.tokenizer
-                np.save(file, text_hashes(train.items, tokenizer))
+                np.save(file, self._examples["train"].hashes())
         checkpoint, epochs = self._checkpoint(number), self._epochs
         if first := checkpoint.resume(model):
             done = pluralize(first, "epoch")

@@ -10,7 +10,6 @@ import pytest
 from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.tasks import evaluation, registry
-from electra_tf.tasks.data.duplicates import text_hashes
 from electra_tf.tasks.evaluation import evaluate_model
 from tests import tiny
 from tests.conftest import GOLDEN
@@ -64,7 +63,7 @@ def test_a_classifier_is_scored_with_its_labels_and_columns(
 
 def test_texts_of_training_are_counted_as_equal_texts_are(write, models, best):
     model, notes = models["classifier"], []
-    rows = text_hashes(["THE  File", "Of the", "other"], model.tokenizer)
+    rows = model.examples(["THE  File", "Of the", "other"]).hashes()
     path = write("new.csv", csv(best) + f"the file,{best[0]}\n")
     evaluate_model(model, "csv", path, {}, notes.append, rows)
     (note,) = [note for note in notes if "trained on" in note]
