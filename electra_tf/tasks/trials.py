@@ -145,7 +145,8 @@ class TrialCheckpoint(keras.callbacks.Callback):
         """Scores of each epoch so far."""
         self.losses: list[tuple[int, float]] = []
         """Steps, and the mean loss since the one before."""
-        self._lines: list[str] = []
+        self._sum_of_losses = 0, 0.0
+        """Batches of the epoch up to the last of these, and the sum of their losses."""
 
     def resume(self, model: keras.Model) -> int:
         """Restore an interrupted trial, and return its number of finished epochs."""
@@ -167,67 +168,41 @@ class TrialCheckpoint(keras.callbacks.Callback):
             return False
         return len(self.history) - 1 - self._best_epoch() >= self._patience
 
-    def on_epoch_begin(
-        self, epoch: int, logs: Mapping[str, float] | None = None
-    ) -> None:
-        """Begin a new mean of the loss."""
-        self._sums = 0.0, 0.0
-        self._log_lines()
-
-    def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
-        """Log the lines of the last epoch."""
-        self._log_lines()
-
-    def _log_lines(self) -> None:
-        """Log the lines of an epoch, after Keras ended the line of its progress bar."""
-        for line in self._lines:
-            self._log(line)
-        self._lines.clear()
-
-    def on_train_batch_end(
-        self, batch: int, logs: Mapping[str, float] | None = None
-    ) -> None:
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, float]) -> None:
         """Check that the loss is finite, and store its mean over the last batches."""
-        if logs and not math.isfinite(logs["loss"]):
+        loss, done = logs["loss"], batch + 1  # the mean loss of the epoch so far
+        if not math.isfinite(loss):
             raise InputError(
-                f"The loss of fine-tuning is {logs['loss']} in batch {batch + 1} of an "
+                f"The loss of fine-tuning is {loss} in batch {done} of an "
                 "epoch: lower optimizer.learning_rate or optimizer.clip_norm, and run "
                 "the same command with another --output"
             )
-        steps, epoch = self.params["steps"], len(self.history)
+        before, total = self._sum_of_losses if batch else (0, 0.0)
+        steps = self.params["steps"]
         interval = max(1, steps * self.params["epochs"] // _LOSSES)
-        if (batch + 1) % interval and batch + 1 < steps:
-            return
-        mean = self.model.metrics[0]
-        # float(variable) fails for a variable of several replicas.
-        sums = float(mean.total.numpy()), float(mean.count.numpy())
-        total, weight = (now - then for now, then in zip(sums, self._sums, strict=True))
-        self._sums = sums
-        if weight:
-            self.losses.append((epoch * steps + batch + 1, total / weight))
+        if done % interval == 0 or done == steps:
+            mean = (loss * done - total) / (done - before)
+            self.losses.append((len(self.history) * steps + done, mean))
+            before, total = done, loss * done
+        self._sum_of_losses = before, total
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Evaluate, add the scores to Keras's logs, and save."""
-        scores = dict(self._evaluate())
+        """Evaluate, add the scores to Keras's logs, save, and log a line."""
+        scores, logs = dict(self._evaluate()), {} if logs is None else logs
         self.history.append(scores)
-        if logs is not None:
-            logs.update(scores)
-        values = {**({"loss": logs["loss"]} if logs else {}), **scores}
-        shown = (f"{name} {values[name]:.4g}" for name in shown_scores(values))
-        self._lines.append(f"  epoch {epoch + 1}: {'  '.join(shown)}")
+        logs.update(scores)
         weights, slots = training_state(self.model)
         self._step = int_value(self.model.optimizer.iterations)
         metadata = _for_json({"history": self.history, "losses": self.losses})
         manager = CheckpointManager(self._folder, permanent={self._kept_step()})
         manager.save(self._step, weights, slots, {}, metadata)
+        shown = (f"{name} {logs[name]:.4g}" for name in ("loss", *shown_scores(scores)))
+        self._log(f"  epoch {epoch + 1}: {'  '.join(shown)}")
         if self.is_over:
             self.model.stop_training = True
-            best, last = self._best_epoch() + 1, epoch + 1
-            text = f"  epoch {best} is the best; the weights of epoch "
-            if self._keeps_best:
-                self._lines.append(f"{text}{best} are kept")
-            else:
-                self._lines.append(f"{text}{last} are kept: --keep=best keeps the best")
+            best, kept = self._best_epoch() + 1, f"{epoch + 1} are kept: --keep=best"
+            kept = f"{best} are kept" if self._keeps_best else f"{kept} keeps the best"
+            self._log(f"  epoch {best} is the best; the weights of epoch {kept}")
 
     def finish(self, model: keras.Model) -> None:
         """Load the selected weights into the model."""
@@ -359,12 +334,14 @@ class Trials:
         if not checkpoint.is_over and first < epochs:
             folder = trial_folder(self._output, number)
             board = keras.callbacks.TensorBoard(os.path.join(folder, "tensorboard"))
+            # Its bar ends before the checkpoint logs its line.
+            bars = [keras.callbacks.ProgbarLogger()] * os.isatty(1)
             model.fit(
                 self._examples["train"],
                 epochs=epochs,
                 initial_epoch=first,
-                callbacks=[checkpoint, board],
-                verbose=1 if os.isatty(1) else 0,
+                callbacks=[*bars, checkpoint, board],
+                verbose=len(bars),
             )
         checkpoint.finish(model)
         report = {"losses": checkpoint.losses, "epoch_steps": self._epoch_steps}
