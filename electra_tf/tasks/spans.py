@@ -69,12 +69,14 @@ def decode_answers(
     score of the best span. The original's qa_metrics.py returns the word `empty` where
     no span is valid, and whole words where it cannot match wordpieces.
     """
-    offsets = _PieceOffsets(question.context, tokenizer)
+    context, offsets = question.context, tokenizer.piece_offsets(question.context)
     best_spans: dict[str, _Span] = {}
     for span in _valid_spans(windows, outputs, settings):
         if len(best_spans) >= settings.n_best:
             break
-        best_spans.setdefault(offsets.text(span), span)  # spans are sorted by score
+        (first, _), (_, end) = (offsets[span.window.piece(n)] for n in span[1:3])
+        words = (context[first:end][slice(*w)] for w in split_words(context[first:end]))
+        best_spans.setdefault(" ".join(words), span)  # spans are sorted by score
     scores = [float(span.score) for span in best_spans.values()]
     powers = [math.exp(score - max(scores)) for score in scores]
     nbest = tuple(
@@ -139,30 +141,3 @@ def _null_score(output: Mapping[str, np.ndarray]) -> np.floating:
         return start_L[0] + output["end_logits_BL"][0]
     total = np.log(np.exp(start_L - start_L.max()).sum())
     return start_L[0] - start_L.max() - total
-
-
-class _PieceOffsets:
-    """Characters of the wordpieces in one context."""
-
-    def __init__(self, context: str, tokenizer: WordPieceTokenizer):
-        self._context, self._tokenizer = context, tokenizer
-        self._by_word: dict[tuple[int, int], list[tuple[int, int]]] = {}
-
-    def text(self, span: _Span) -> str:
-        """Return the text of a span, with single spaces between words."""
-        first, _ = self._piece(span.window, span.start)
-        _, end = self._piece(span.window, span.end)
-        text = self._context[first:end]
-        return " ".join(text[slice(*word)] for word in split_words(text))
-
-    def _piece(self, window: QAFeature, position: int) -> tuple[int, int]:
-        """Return the characters of one wordpiece in the context."""
-        piece = first = window.piece(position)
-        word = window.spans[piece]
-        while first and window.spans[first - 1] == word:
-            first -= 1
-        if word not in self._by_word:
-            text = self._context[slice(*word)]
-            self._by_word[word] = self._tokenizer.piece_offsets(text)
-        start, end = self._by_word[word][piece - first]
-        return word[0] + start, word[0] + end

@@ -28,7 +28,6 @@ class QAFeature:
     document_start: int  # position of the first wordpiece of the context
     first_piece: int  # index of that wordpiece in the whole context
     max_context: list[bool]  # where no window has more text around the piece
-    spans: list[tuple[int, int]]  # characters of the word of each wordpiece
     start: int  # position of the answer's first wordpiece; 0: not in the window
     end: int  # position of the answer's last wordpiece; 0: not in the window
     impossible: int  # 1 if the window is labelled as without an answer, else 0
@@ -77,7 +76,6 @@ def make_features(
                 document_start=offset,
                 first_piece=first,
                 max_context=[False] * offset + is_best + [False],
-                spans=document.spans,
                 start=start,
                 end=end,
                 impossible=int(training and label_impossible and not end),
@@ -91,12 +89,10 @@ class _Document:
     """Wordpieces of a context, with their words."""
 
     def __init__(self, context: str, tokenizer: WordPieceTokenizer):
-        self.words, self.ids, self.spans = split_words(context), [], []
+        self.words, self.ids = split_words(context), []
         self.first_pieces = [0]  # of each word, then the number of wordpieces
         for word in self.words:
-            ids = tokenizer.encode(context[slice(*word)])
-            self.ids += ids
-            self.spans += [word] * len(ids)
+            self.ids += tokenizer.encode(context[slice(*word)])
             self.first_pieces.append(len(self.ids))
 
 

@@ -205,8 +205,8 @@ def span_text(window, start, end, context, tokenizer):
     pieces = [tokenizer.vocabulary.tokens[i] for i in window.ids[start : end + 1]]
     text = " ".join(pieces).replace(" ##", "").replace("##", "")
     text = text.replace(" .", ".").replace(" ,", ",")
-    first, last = (window.spans[window.piece(p)] for p in (start, end))
-    index = context.lower().index(text, first[0], last[1])
+    offsets = tokenizer.piece_offsets(context)
+    index = context.lower().index(text, offsets[window.piece(start)][0])
     return context[index : index + len(text)]
 
 
