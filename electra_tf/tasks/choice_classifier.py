@@ -163,14 +163,7 @@ class ChoiceClassifier(PooledTextModel):
         check_num_targets(x, y, "texts")
         for index, item in enumerate(x):
             as_choices(item, self.num_choices, index)
-        known = {str(number): number for number in range(self.num_choices)}
-        for index, target in enumerate(() if y is None else y):
-            if str(target) not in known:
-                raise InputError(
-                    f"A target must be a number from 0 to {self.num_choices - 1}, not "
-                    f"{target!r} at index {index}"
-                )
-        targets = None if y is None else [known[str(target)] for target in y]
+        targets = None if y is None else self.class_ids(y)
         rows = self.row_examples(x)
         count = self.num_choices
         return dataclasses.replace(

@@ -20,10 +20,10 @@ from electra_tf.tasks.input_warnings import warn
 from electra_tf.tasks.inputs import BALANCED
 from electra_tf.tasks.labels import (
     THRESHOLD,
+    LabelIds,
     label_sets,
     multi_hot,
     names_of,
-    values_of,
 )
 from electra_tf.tasks.losses import Loss, squeeze_column, weighted_sums
 from electra_tf.tasks.text_model import TextModel
@@ -77,6 +77,28 @@ class PooledTextModel(TextModel):
     def probabilities(self, logits_BC: Any) -> tf.Tensor:
         """Return the probabilities of the classes."""
         return tf.nn.softmax(logits_BC)
+
+    def class_ids(self, y: Sequence[Any]) -> list[int]:
+        """Return the ids of classes from names, numbers or one-hot rows."""
+        find, count, ids = LabelIds(self.labels), len(self.labels), []
+        for index, label in enumerate(y):
+            if (number := find(label)) is None:
+                number = _hot_column(label, count)
+            if number is None:
+                integer = "" if find.are_numbers else f", an integer below {count}"
+                hint, numbered = "", tuple(map(str, range(count)))
+                if isinstance(label, str) and self.labels == numbered:
+                    hint = (
+                        f"; pass labels={sorted(set(map(str, y)))!r:.80} in place of "
+                    )
+                    hint += f"num_classes={count}"
+                raise InputError(
+                    f"A label must be one of {format_list(self.labels)}{integer}, or a "
+                    f"one-hot row of {count} numbers, not {label!r} at index {index}"
+                    f"{hint}"
+                )
+            ids.append(number)
+        return ids
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Return the probabilities of the classes, float32 [N, C]."""
@@ -191,7 +213,7 @@ class TextClassifier(PooledTextModel):
     ) -> EncodedExamples:
         """Encode texts or pairs, with names or indices of classes as targets."""
         if y is not None:
-            y = multi_hot(y, self.labels) if self.multi_label else self._class_ids(y)
+            y = multi_hot(y, self.labels) if self.multi_label else self.class_ids(y)
         return encode_texts(self.tokenizer, x, self.settings.data.max_length, y)
 
     def check_training(self, examples: EncodedExamples) -> None:
@@ -257,7 +279,7 @@ class TextClassifier(PooledTextModel):
                 "has any number of classes; pass sample_weight"
             )
         if of == BALANCED:
-            ids = np.asarray(self._class_ids(y), np.int64)
+            ids = np.asarray(self.class_ids(y), np.int64)
             counts = np.bincount(ids, minlength=len(self.labels))
             return (len(ids) / np.count_nonzero(counts) / counts[ids]).tolist()
         if not isinstance(of, Mapping):
@@ -265,36 +287,15 @@ class TextClassifier(PooledTextModel):
                 "class_weight must be a dictionary of weights by class, or "
                 f"{BALANCED!r}, not {of!r:.60}"
             )
-        weights = dict(zip(self._class_ids(list(of)), of.values(), strict=True))
+        weights = dict(zip(self.class_ids(list(of)), of.values(), strict=True))
         if len(weights) < len(of):
             raise InputError(f"class_weight must have each class once, not {of!r:.60}")
-        return [weights.get(class_id, 1.0) for class_id in self._class_ids(y)]
+        return [weights.get(class_id, 1.0) for class_id in self.class_ids(y)]
 
     def _label_set_targets(self, targets: Any) -> tf.Tensor:
         """Return zeros and ones, or probabilities, float32 [B, C]."""
         targets_BC = tf.cast(tf.convert_to_tensor(targets), tf.float32)
         return tf.ensure_shape(targets_BC, [None, len(self.labels)])
-
-    def _class_ids(self, y: Sequence[Any]) -> list[int]:
-        ids = {name: index for index, name in enumerate(self.labels)}
-        numbers, integer, count = values_of(self.labels), "", len(ids)
-        if not numbers:
-            numbers = {index: index for index in ids.values()}
-            ids |= {str(index): index for index in numbers}
-            integer = f", an integer below {count}"
-        class_ids = [_class_id(label, ids, numbers, count) for label in y]
-        if None in class_ids:
-            index = class_ids.index(None)
-            hint, numbered = "", [str(number) for number in range(count)]
-            if isinstance(y[index], str) and list(self.labels) == numbered:
-                hint = f"; pass labels={sorted(set(map(str, y)))!r:.80} in place of "
-                hint += f"num_classes={count}"
-            raise InputError(
-                f"A label must be one of {format_list(self.labels)}{integer}, or a "
-                f"one-hot row of {count} numbers, not {y[index]!r} at index {index}"
-                f"{hint}"
-            )
-        return class_ids
 
 
 @keras.saving.register_keras_serializable("electra_tf")
@@ -434,19 +435,8 @@ def _class_targets(labels_B: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
     return tf.argmax(probabilities_BC, -1, tf.int32), probabilities_BC
 
 
-def _class_id(
-    label: Any, ids: Mapping[str, int], numbers: Mapping[float, int], count: int
-) -> int | None:
-    """Return the class of a name, a number, or a one-hot row; None if it is neither."""
-    if isinstance(label, bytes):
-        label = label.decode("utf-8", "replace")
-    if isinstance(label, str):
-        return ids.get(str(label))
-    value = np.asarray(label)
-    if value.dtype.kind not in "biuf":
-        return None
-    if not value.ndim:
-        return numbers.get(value.item())
-    hot = np.flatnonzero(value)
-    is_one_hot = value.shape == (count,) and len(hot) == 1 and value[hot[0]] == 1
-    return int(hot[0]) if is_one_hot else None
+def _hot_column(row: Any, count: int) -> int | None:
+    """Return the column of the 1 of a row of zeros; None: it is no such row."""
+    value = np.asarray(row)
+    hot = np.flatnonzero(value) if value.shape == (count,) else []
+    return int(hot[0]) if len(hot) == 1 and value[hot[0]] == 1 else None

@@ -169,16 +169,34 @@ def in_order_of(labels: Sequence[str], y: Any) -> Any:
     return np.column_stack([np.asarray(column) for column in ordered])
 
 
-def values_of(labels: Sequence[str]) -> dict[float, int | None]:
-    """Return the index of each name that is a number, True or False, by its value.
+class LabelIds:
+    """Ids of names of classes or tags, which are written as names or as numbers.
 
-    The index is None where two names have one value, such as 1 and 1.0.
+    A number is the value of a name that is a number, True or False; otherwise an id.
     """
-    indices: dict[float, int | None] = {}
-    for index, label in enumerate(labels):
-        if (value := _value(label)) is not None:
-            indices[value] = None if value in indices else index
-    return indices
+
+    def __init__(self, names: Sequence[str]):
+        self._ids: dict[str, int] = {name: index for index, name in enumerate(names)}
+        self._of_value: dict[float, int | None] = {}
+        for index, value in enumerate(map(_value, names)):
+            if value is not None:  # two names may have one value, such as 1 and 1.0
+                is_known = value in self._of_value
+                self._of_value[value] = None if is_known else index
+        self.are_numbers = bool(self._of_value)
+        """Whether a name is a number."""
+        if not self.are_numbers:
+            self._of_value = {index: index for index in self._ids.values()}
+            self._ids |= {str(index): index for index in self._of_value}
+
+    def __call__(self, label: Any) -> int | None:
+        """Return the id of a name or a number; None: it is none of them."""
+        if isinstance(label, bytes):
+            label = label.decode("utf-8", "replace")
+        if isinstance(label, str):
+            return self._ids.get(str(label))
+        value = np.asarray(label)
+        is_number = value.dtype.kind in "biuf" and not value.ndim
+        return self._of_value.get(value.item()) if is_number else None
 
 
 def _value(label: str) -> float | None:

@@ -23,7 +23,7 @@ from electra_tf.tasks.examples import (
 )
 from electra_tf.tasks.graph_spans import GraphSpans
 from electra_tf.tasks.inputs import to_single_texts
-from electra_tf.tasks.labels import names_of, values_of
+from electra_tf.tasks.labels import LabelIds, names_of
 from electra_tf.tasks.losses import Loss, weighted_sums
 from electra_tf.tasks.text_model import TextModel
 from electra_tf.text.encoding import RaggedRows, to_array, to_list
@@ -258,24 +258,17 @@ class TokenClassifier(TextModel):
         return predictions
 
     def _tag_names(self, row: Sequence[Any], index: int) -> tuple[str, ...]:
-        """Return the names of a sentence's tags, which may be written as numbers.
-
-        Numbers are the names' values, or indices where names are no numbers.
-        """
-        numbers = values_of(self.tags) or {i: i for i in range(len(self.tags))}
-        names = []
-        for tag in to_list(to_array(row)):
-            number = None if isinstance(tag, str) else np.asarray(tag)
-            if number is not None and number.dtype.kind in "biuf" and not number.ndim:
-                place = numbers.get(number.item())
-                tag = None if place is None else self.tags[place]
-            if not isinstance(tag, str):
-                raise InputError(
-                    f"A tag must be one of {format_list(self.tags)}, or a number below "
-                    f"{len(self.tags)}, not {number} at index {index}"
-                )
-            names.append(tag)
-        return tuple(names)
+        """Return the names of a sentence's tags, which may be written as numbers."""
+        tags = to_list(to_array(row))
+        if all(isinstance(tag, str) for tag in tags):
+            return tuple(tags)
+        ids = list(map(LabelIds(self.tags), tags))
+        if None in ids:
+            raise InputError(
+                f"A tag must be one of {format_list(self.tags)}, or a number below "
+                f"{len(self.tags)}, not {tags[ids.index(None)]} at index {index}"
+            )
+        return tuple(self.tags[number] for number in ids)
 
     def _tag_ids(self, sentence: Sentence) -> list[int]:
         """Return the ids of a sentence's tags; tags of spans in the learned scheme."""
