@@ -5,13 +5,12 @@ import json
 import math
 import os
 import shlex
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from electra_tf import sources
+from electra_tf import durable_files, sources
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.interop.heads import MODEL
 from electra_tf.runs import glue_benchmark
@@ -129,7 +128,6 @@ def run_task(
     """Fine-tune and evaluate on one task; write the scores."""
     declaration = named(name)
     settings = _settings(name, pretrained, make_config)
-    _warn_of_length(settings, pretrained)
     os.makedirs(output, exist_ok=True)
     reading = Reading(settings.data, print, pretrained.tokenizer)
     task = declaration.training_data(name, data, reading)
@@ -150,8 +148,9 @@ def run_task(
     }
     report = {"task": name, "scores": scores}
     report |= {"best_trial": best.number, "classes": classes}
-    path = os.path.join(output, RESULTS)
-    with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+    with durable_files.replacing(
+        os.path.join(output, RESULTS), errors="backslashreplace"
+    ) as file:
         json.dump(report, file, indent=1, ensure_ascii=False)
     return done
 
@@ -171,17 +170,3 @@ def _settings(
     line = describe_settings(pretrained, settings, defaults, model.kind)
     print("\n".join([f"{name}: {line}", *precision_hints(settings.training.precision)]))
     return settings
-
-
-def _warn_of_length(settings: FinetuningConfig, pretrained: PretrainedEncoder) -> None:
-    """Warn of inputs that are longer than those of pre-training."""
-    length, trained = settings.data.max_length, pretrained.trained_length
-    # Above `max_positions`, the rows of the position table, an error follows.
-    if trained is not None and trained < length <= pretrained.shape.max_positions:
-        print(
-            f"warning: the encoder was trained on records of {trained} positions, and "
-            f"data.max_length is {length}: the rows of its position table for later "
-            "positions have their initial values. Set data.max_length="
-            f"{trained}, or pre-train with longer records.",
-            file=sys.stderr,
-        )

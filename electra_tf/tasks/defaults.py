@@ -112,8 +112,9 @@ def describe_settings(
 ) -> str:
     """Return a line with an encoder's defaults, and all settings that differ.
 
-    Those of data are named only where the encoder has a default. Another line names
-    what the encoder's library lacks for the head of this kind.
+    Those of data are named only where the encoder has a default. Other lines warn of
+    positions that were not trained, and name what the encoder's library lacks for the
+    head of this kind.
     """
     both = map(dataclasses.asdict, (FinetuningConfig(), settings))
     fixed, values = map(loader.flatten, both)
@@ -131,6 +132,15 @@ def describe_settings(
     reason = "as published" if is_published(start) else page
     line = f"defaults of a {shape} encoder ({reason}): {', '.join(chosen)}"
     line += f"; set otherwise: {', '.join(changed)}" if changed else ""
+    trained, length = start.trained_length, settings.data.max_length
+    # Above `max_positions`, the rows of the position table, an error follows.
+    if trained is not None and trained < length <= start.shape.max_positions:
+        line += (
+            f"\nwarning: the encoder was trained on records of {trained} positions, "
+            f"and data.max_length is {length}: the rows of its position table for "
+            "later positions have their initial values. Set "
+            f"data.max_length={trained}, or pre-train with longer records."
+        )
     if kind in TASK_HEADS and start.format != "electra_tf":
         head = TaskHead.of_model(kind, {"settings": dataclasses.asdict(settings)})
         line = "\n".join(filter(None, [line, head.describe_way_back(start.format)]))

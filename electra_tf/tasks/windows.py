@@ -8,6 +8,8 @@ import bisect
 import dataclasses
 import re
 
+import numpy as np
+
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.data.squad_json import Answer, Question
@@ -68,7 +70,7 @@ def make_features(
         start = end = 0  # unless the answer is wholly in the window
         if target and first <= target[0] and target[1] < first + length:
             start, end = (piece - first + offset for piece in target)
-        is_best = [best_windows[p] == index for p in range(first, first + length)]
+        is_best = (best_windows[first : first + length] == index).tolist()
         windows.append(
             QAFeature(
                 ids=[cls, *query_ids, sep, *document.ids[first : first + length], sep],
@@ -156,17 +158,14 @@ def _window_ranges(pieces: int, room: int, stride: int) -> list[tuple[int, int]]
     return ranges
 
 
-def _max_context_windows(ranges: list[tuple[int, int]], pieces: int) -> list[int]:
+def _max_context_windows(ranges: list[tuple[int, int]], pieces: int) -> np.ndarray:
     """Return for each wordpiece the window with the most text around it.
 
     As in BERT, the score is the number of wordpieces on the shorter side plus 0.01
     times the length of the window; among equal scores the first window is returned.
     """
-    best_windows, best_scores = [0] * pieces, [-1.0] * pieces
-    for index, (first, length) in enumerate(ranges):
-        for piece in range(first, first + length):
-            shorter_side = min(piece - first, first + length - 1 - piece)
-            score = shorter_side + 0.01 * length
-            if score > best_scores[piece]:
-                best_windows[piece], best_scores[piece] = index, score
-    return best_windows
+    first_P1, length_P1 = np.reshape(ranges, (-1, 2, 1)).swapaxes(0, 1)
+    place_PT = np.arange(pieces) - first_P1
+    shorter_side_PT = np.minimum(place_PT, length_P1 - 1 - place_PT)
+    scores_PT = shorter_side_PT + 0.01 * length_P1
+    return np.where(shorter_side_PT < 0, -np.inf, scores_PT).argmax(0)
