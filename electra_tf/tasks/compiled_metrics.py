@@ -35,7 +35,10 @@ def suited_metrics(
     A metric of Keras that needs other targets, such as one-hot rows or scores of one
     class, is an error, as its value would be wrong.
     """
-    plain, weighted = _metrics(model, metrics), _metrics(model, weighted_metrics)
+    plain, weighted = (
+        [_metric(model, one) for one in keras.tree.flatten(given or [])]
+        for given in (metrics, weighted_metrics)
+    )
     names = {metric.name for metric in (*plain, *weighted)}
     weighted += [m for m in model.task_metrics() if m.name not in names]
     return {"metrics": plain or None, "weighted_metrics": weighted or None}
@@ -57,45 +60,38 @@ def real_rows(model: Any, inputs: Any, y: Any, outputs: Any, rows: Any) -> list[
     return [tf.boolean_mask(row, is_real_N > 0) for row in rows]
 
 
-def _metrics(model: Any, identifiers: Any) -> list[keras.metrics.Metric]:
-    metrics = []
-    for identifier in keras.tree.flatten(identifiers or []):
-        name = identifier
-        if isinstance(name, str) and name in ("accuracy", "acc"):
-            name = _ACCURACIES.get(model.metric_kind, name)
-        try:
-            metric = keras.metrics.get(name)
-        except (ValueError, TypeError) as error:
-            raise InputError(
-                "A metric of compile must be a metric of Keras, its name, or a "
-                f"function, not {identifier!r:.80}"
-            ) from error
-        if isinstance(identifier, str):
-            metric.name = identifier
-        _check(model, metric)
-        if not isinstance(metric, keras.metrics.Metric):
-            name = metric.__name__.strip("<>")  # of a lambda
-            metric = keras.metrics.MeanMetricWrapper(metric, name)
-        metrics.append(metric)
-    return metrics
+def _metric(model: Any, identifier: Any) -> keras.metrics.Metric:
+    """Return the metric of a name, a function, a class or a metric."""
+    is_accuracy = isinstance(identifier, str) and identifier in ("accuracy", "acc")
+    name = _ACCURACIES.get(model.metric_kind) if is_accuracy else None
+    try:
+        metric = keras.metrics.get(name or identifier)
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            "A metric of compile must be a metric of Keras, its name, or a "
+            f"function, not {identifier!r:.80}"
+        ) from error
+    if isinstance(identifier, str):
+        metric.name = identifier
+    _check(model, metric)
+    if isinstance(metric, keras.metrics.Metric):
+        return metric
+    return keras.metrics.MeanMetricWrapper(metric, metric.__name__.strip("<>"))
 
 
 def _check(model: Any, metric: Any) -> None:
     """Raise an error for a metric of Keras whose value would be wrong."""
-    own, name, config = metric, getattr(metric, "__name__", ""), {}
+    kind, config, update = metric, {}, getattr(metric, "update_state", metric)
     if isinstance(metric, keras.metrics.Metric):
-        kinds = type(metric).__mro__
-        own = next(c for c in kinds if c.__module__.startswith("keras."))
-        if type(metric).update_state is not own.update_state:  # a user's
-            own = type(metric)
-        name, config = own.__name__, metric.get_config()
-    is_user = not own.__module__.startswith("keras.")
-    if model.metric_kind and (is_user or own is keras.metrics.MeanMetricWrapper):
+        kinds, config = type(metric).__mro__, metric.get_config()
+        kind = next(c for c in kinds if c.__module__.startswith("keras."))
+    is_user = not getattr(update, "__module__", "").startswith("keras.")
+    if model.metric_kind and (is_user or kind is keras.metrics.MeanMetricWrapper):
         return
     # F1Score counts the best class alone if its threshold is None.
     wrong = {"from_logits": True, "from_sorted_ids": True, "threshold": None}
     settings = [f" with {n}={v}" for n, v in wrong.items() if config.get(n, 0) is v]
-    suited = _SUITED[model.metric_kind]
+    suited, name = _SUITED[model.metric_kind], getattr(kind, "__name__", "")
     if settings or not re.fullmatch(suited, name.replace("_", ""), re.IGNORECASE):
         raise InputError(
             f"A {type(model).__name__} cannot use {name or repr(metric):.80} "

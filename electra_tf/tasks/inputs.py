@@ -284,7 +284,7 @@ def _encode_batches(model: Any, inputs: Inputs) -> Inputs:
     dataset, spec = inputs.x, inputs.x.element_spec
     texts, *others = spec if isinstance(spec, tuple) else (spec,)
     is_flat = len(others) in (1, 2) and not any(map(tf.nest.is_nested, others))
-    columns = _columns(texts)
+    columns = _text_columns(texts)
     if not is_flat or len(columns) > 2 or not all(map(_is_strings, columns)):
         raise _not_batched(spec)
 
@@ -330,7 +330,7 @@ def _texts_of_batches(x: Any, steps: int | None, are_pairs: bool) -> Any:
             "repeat(), or pass steps=COUNT"
         )
     if is_dataset:
-        columns = _columns(texts_of(x.element_spec))
+        columns = _text_columns(texts_of(x.element_spec))
         if not all(_is_strings(column, (1, 2)) for column in columns):
             raise _not_batched(x.element_spec)
         elements = x if steps is None else x.take(steps)
@@ -339,7 +339,7 @@ def _texts_of_batches(x: Any, steps: int | None, are_pairs: bool) -> Any:
     return [row for batch in elements for row in to_rows(to_array(texts_of(batch)))]
 
 
-def _columns(texts: Any) -> tuple:
+def _text_columns(texts: Any) -> tuple:
     return texts if isinstance(texts, tuple) else (texts,)
 
 

@@ -215,7 +215,7 @@ def multi_hot(targets: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
     rows_NC = np.zeros((len(targets), len(labels)), np.float32)
     for index, target in enumerate(targets):
         try:
-            rows_NC[index, _columns(target, ids)] = 1
+            rows_NC[index, _hot_columns(target, ids)] = 1
         except ValueError as error:
             raise InputError(
                 f"the classes of a text must be a list of {format_list(labels)}, [] "
@@ -225,7 +225,7 @@ def multi_hot(targets: Sequence[Any], labels: Sequence[str]) -> np.ndarray:
     return rows_NC
 
 
-def _columns(target: Any, ids: Mapping[str, int]) -> list[int]:
+def _hot_columns(target: Any, ids: Mapping[str, int]) -> list[int]:
     """Return the columns of a text's classes."""
     is_text = isinstance(target, str | bytes | Mapping)
     if is_text or not hasattr(target, "__iter__"):

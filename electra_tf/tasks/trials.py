@@ -291,7 +291,7 @@ class Trials:
         if not path.exists():
             return []
         # The last line of a killed process may lack its end.
-        complete = [line for line in path.read_text().split("\n")[:-1] if line]
+        complete = [line for line in path.read_text("utf-8").split("\n")[:-1] if line]
         durable_files.write(path, "".join(f"{line}\n" for line in complete))
         return [_read_trial(line) for line in complete]
 
