@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf.config.finetuning import DataConfig
+from electra_tf.config.finetuning import DataConfig, FinetuningConfig
 from electra_tf.errors import InputError, format_list
+from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.choice_classifier import ChoiceClassifier, Choices, as_choices
+from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.splits import Split, find_labelled, find_training
 from electra_tf.tasks.data.table import (
@@ -41,10 +43,29 @@ class ChoiceTask(LabelTask):
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read tables; without a dev file rows are held out."""
         splits = _read_splits(find_training(data, [*READERS]), reading)
+        columns = _columns(splits["train"].table, reading.settings)
         splits = with_dev(splits, name, "rows", reading)
         count = len(splits["train"].items[0].choices)
-        model = functools.partial(ChoiceClassifier, num_choices=count)
+        model = functools.partial(_new_model, columns, count)
         return TaskData(name, splits, ("accuracy",), model)
+
+    def reading(
+        self,
+        model: ChoiceClassifier,
+        name: str | None,
+        flags: Mapping[str, Any],
+        notify: Notify,
+        known: Sequence[str] = (),
+    ) -> Reading:
+        """Return how files are read: each in its own layout after published ones."""
+        reading = super().reading(model, name, flags, notify, known)
+        columns, stored = ("text_columns", "choice_columns"), model.settings.data
+        names = *stored.text_columns, *stored.choice_columns
+        if not any(names[: len(layout)] == layout for layout in _LAYOUTS):
+            return reading
+        unnamed = {column: () for column in columns if column not in reading.given}
+        settings = dataclasses.replace(reading.settings, **unnamed)
+        return dataclasses.replace(reading, settings=settings)
 
     def labelled_data(
         self, model: ChoiceClassifier, name: str | None, data: str, reading: Reading
@@ -80,6 +101,22 @@ class ChoiceTask(LabelTask):
         """Return text, question and choices."""
         cells = {"text": item.text, "question": item.question}
         return cells | {f"choice{n}": text for n, text in enumerate(item.choices)}
+
+
+def _new_model(
+    columns: tuple[Sequence[str], Sequence[str]],
+    count: int,
+    start: PretrainedEncoder,
+    settings: FinetuningConfig,
+    seed: int,
+) -> ChoiceClassifier:
+    """Return a model of a number of choices, which stores the columns of its data."""
+    names = dict(
+        zip(("text_columns", "choice_columns"), map(tuple, columns), strict=True)
+    )
+    data = dataclasses.replace(settings.data, **names)
+    settings = dataclasses.replace(settings, data=data)
+    return ChoiceClassifier(start, count, settings, seed)
 
 
 # Tables.

@@ -14,6 +14,7 @@ from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.serving.export_options import RequestLimits
 from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import encode_texts as encode
+from electra_tf.tasks import registry
 from electra_tf.tasks.choice_classifier import ChoiceClassifier, Choices
 from electra_tf.tasks.classifier import encode_texts
 from electra_tf.tasks.evaluation import evaluate_model
@@ -125,6 +126,37 @@ def test_published_layouts_and_named_columns(write, layout):
     split = task.splits["train"]
     assert list(split.items) == items
     assert list(map(int, split.targets)) == targets
+
+
+@pytest.mark.parametrize(
+    ("layout", "columns"),
+    [
+        ("SWAG", [["sent1"], ["sent2"], [f"ending{n}" for n in range(4)]]),
+        ("RACE", [["article"], ["question"], ["options"]]),
+        ("CommonsenseQA", [["question"], [], ["choices"]]),
+    ],
+)
+def test_a_model_stores_its_columns_and_reads_files_of_other_layouts(
+    write, layout, columns
+):
+    name, content, *_ = LAYOUTS[layout]
+    data = tiny.read_task("choice", write(f"a/{name}", content), DataConfig())
+    model = data.model(tiny.start(), settings=tiny.settings(), seed=0)
+    metadata = task_export(model).metadata
+    assert list(metadata["columns"].values()) == columns
+    for file, other, settings, items, _ in LAYOUTS.values():
+        if settings or len(items[0].choices) != model.num_choices:
+            continue
+        path = write(f"{layout}/{file}", other)
+        task = registry.of(model)
+        found = task.inputs(model, path, task.reading(model, "choice", {}, print))
+        assert list(found.items) == items
+    names = ["c", "q", *"wxyz"[: model.num_choices]]
+    choices = tuple("1234"[: model.num_choices])
+    table = f"{','.join(names)}\nthe,of,{','.join(choices)}\n"
+    reading = task.reading(model, "choice", {"text_columns": names}, print)
+    found = task.inputs(model, write("named.csv", table), reading)
+    assert list(found.items) == [Choices("the", choices, "of")]
 
 
 NUMBERS = '{"question": "of", "choices": ["3", "1", "0", "2"], "label": "%s"}'
