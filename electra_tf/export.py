@@ -14,7 +14,7 @@ from electra_tf.serving.export_options import (
     SIGNATURES,
     TARGETS,
     RequestLimits,
-    check_arguments,
+    check_export,
     formats,
 )
 from electra_tf.storage.mirror import check_new, staged
@@ -66,7 +66,8 @@ def main() -> None:
     version = os.path.join(FLAGS.output, str(FLAGS.version))
     check_new(version, "--version", "Pass a higher --version")
     with staged(FLAGS.output, _LAST) as output:
-        folder = check_arguments(output, FLAGS.version, FLAGS.signatures, FLAGS.format)
+        folder = os.path.join(output, str(FLAGS.version))
+        check_export(folder, FLAGS.format, FLAGS.signatures)
         limits = RequestLimits(FLAGS.max_rows, FLAGS.max_bytes, FLAGS.max_positions)
         with cli.starting_tensorflow():
             from electra_tf.runs.exporting import load_exportable

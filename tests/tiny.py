@@ -306,10 +306,10 @@ NO_DROPOUT = {
 
 
 @functools.cache
-def start(max_positions=64, depth=1):
+def start(max_positions=64, depth=1, embedding=8):
     """Return an encoder of width 16, without weights."""
     shape = EncoderConfig(
-        depth=depth, width=16, embedding=8, heads=2, feed_forward=32,
+        depth=depth, width=16, embedding=embedding, heads=2, feed_forward=32,
         vocabulary_size=len(vocabulary()), max_positions=max_positions, segments=2,
         dropout=0.1, attention_dropout=0.1,
     )  # fmt: skip

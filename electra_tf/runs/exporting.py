@@ -9,47 +9,45 @@ from electra_tf.errors import InputError
 from electra_tf.serving.export import export
 from electra_tf.serving.export_options import (
     LIMITS,
-    OUTPUT_KINDS,
-    SAVED_MODEL,
-    SIGNATURES,
     TARGETS,
     RequestLimits,
-    check_arguments,
+    check_export,
 )
+from electra_tf.serving.http_heads import pretrained_servable
 from electra_tf.serving.http_servable import (
     Servable,
     export_folder,
     open_export,
     servable_of,
 )
-from electra_tf.serving.served_checkpoints import pretrained_export
+from electra_tf.serving.served_encoder import ServedEncoder
 from electra_tf.serving.served_tasks import task_export
-from electra_tf.serving.signatures import ExportSpec
+from electra_tf.serving.signatures import ServedModel
 from electra_tf.storage.objects import is_url
 from electra_tf.tasks import registry
 from electra_tf.tasks.load import load
+from electra_tf.tasks.pretrained_heads import Electra, MaskedLanguageModel
 from electra_tf.tasks.text_model import TextModel
 
 _logger = logging.getLogger(__name__)
 
 
 def load_exportable(
-    path: str | os.PathLike,
+    path: str | os.PathLike | sources.Source,
     output_kind: str | None = None,
     target: str = TARGETS[0],
     max_length: int | None = None,
     limits: RequestLimits = LIMITS,
-) -> ExportSpec:
+) -> ServedModel:
     """Load a trained model as functions to export.
 
-    `output_kind` selects the outputs of an encoder, also of one with a head of a task
-    in the format of another library. Default: the head, or else hidden states.
+    With `output_kind`, which is `encoder`, they are those of the encoder also of a
+    model with a head of a task in the format of another library.
     """
-    source = sources.open_source(path)
+    source = path if isinstance(path, sources.Source) else sources.open_source(path)
     is_own = source.kind == "fine_tuned"
     if not is_own and (output_kind or source.fine_tuned is None):
-        kind = output_kind or OUTPUT_KINDS[0]
-        return pretrained_export(source, kind, target, max_length, limits)
+        return ServedEncoder(source, target, max_length, limits)
     for flag, value in (("--output_kind", output_kind), ("--max_length", max_length)):
         if value is not None:
             raise InputError(
@@ -93,7 +91,7 @@ def export_saved_model(
         electra_tf.export_saved_model("model.keras", "served")  # served/1
     """
     if isinstance(model, str | os.PathLike):
-        spec = load_exportable(model, max_length=max_length, limits=limits)
+        served = load_exportable(model, max_length=max_length, limits=limits)
     elif not isinstance(model, TextModel):
         raise InputError(
             f"model must be a fine-tuned model or a path, not {type(model).__name__}"
@@ -104,9 +102,9 @@ def export_saved_model(
             f"{type(model).__name__}"
         )
     else:
-        spec = task_export(model, limits=limits)
-    folder = check_arguments(os.fspath(output), version, SIGNATURES, SAVED_MODEL)
-    export(spec, folder, log=_logger.info)
+        served = task_export(model, limits=limits)
+    folder = check_export(os.path.join(output, str(version)), argument="output")
+    export(served, folder, log=_logger.info)
     return folder
 
 
@@ -124,11 +122,34 @@ def open_servable(
         name = re.sub(r"[^\w.-]", "-", base, flags=re.ASCII)
     if version is None:
         source = sources.open_source(path)
-        if source.kind != "fine_tuned" and not source.fine_tuned:
-            output_kind = output_kind or "electra"
-        return servable_of(load_exportable(path, output_kind), name)
+        is_own = source.kind == "fine_tuned"
+        if not output_kind and not is_own and source.fine_tuned is None:
+            output_kind = "electra"
+        if output_kind == "electra" and not is_own:
+            return _pretrained_servable(source, name)
+        return servable_of(load_exportable(source, output_kind), name)
     if output_kind is not None:
         raise InputError(
             f"omit --output_kind={output_kind}: the export {path!r} has fixed outputs"
         )
     return open_export(version, name)
+
+
+def _pretrained_servable(source: sources.Source, name: str) -> Servable:
+    """Return the heads of a pre-trained model as a servable."""
+    objective = source.run.config.objective
+    if objective.towers == 2:
+        raise InputError(
+            f"{source.path!r} of objective.name={objective.name} has scores that are "
+            "energies and not probabilities; pass --output_kind=encoder"
+        )
+    try:
+        if objective.head == "masked_lm":
+            masked_lm = MaskedLanguageModel.from_preset(source.path)
+            return pretrained_servable(name, None, masked_lm)
+        electra = Electra.from_preset(source.path)
+    except InputError as error:
+        raise InputError(
+            f"{error} For its vectors pass --output_kind=encoder."
+        ) from error
+    return pretrained_servable(name, electra, electra.generator)

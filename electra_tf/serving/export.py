@@ -27,11 +27,11 @@ from electra_tf.serving.export_options import (
 )
 from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import (
-    ExportSpec,
     Request,
     Response,
+    ServedModel,
     arrays,
-    select_signatures,
+    error_message,
 )
 from electra_tf.storage.mirror import files_in
 from electra_tf.text.tokenizer_files import TOKENIZER, VOCABULARY, write_json
@@ -63,77 +63,93 @@ def export(
         signatures: Those of a SavedModel.
         log: Function for lines on files and on differences from Keras.
     """
-    spec = model if isinstance(model, ExportSpec) else task_export(model)
+    served = model if isinstance(model, ServedModel) else task_export(model)
     output, name = os.path.split(os.path.abspath(folder))
     remedy = "Free space, then run the same command again; nothing was exported"
     with reraise_full_disk(output, remedy), durable_files.new_folder(folder) as partial:
         if FORMAT_NAMES.get(format) == SAVED_MODEL:
-            lines = _write_saved_model(spec, partial, signatures)
+            lines = _write_saved_model(served, partial, signatures)
         else:
-            lines = _write_converted(spec, partial, format)
+            lines = _write_converted(served, partial, format)
         for line in lines:
             log(f"  {line}")
         log(f"  files in {name}: {', '.join(files_in(partial))}")
 
 
-def _write_converted(
-    spec: ExportSpec, folder: str, export_format: str
-) -> Iterator[str]:
+def _write_converted(served: ServedModel, folder: str, format: str) -> Iterator[str]:
     """Write files of a format of ids and compare their outputs with Keras's."""
-    signature, module = spec.tokens["tokens"], converter(export_format)
-    request, expected = signature.case()
-    yield from write_metadata(spec, folder)
+    module = converter(format)
+    request, expected = served.case(served.tokens)
+    yield from write_metadata(served, folder)
     with backend.held_back_stderr():  # the converters write notes
-        paths = module.write(signature.unchunked, folder)
+        paths = module.write(served.unchunked, folder)
     for path in paths:
         name, outputs = os.path.basename(path), module.load(path)(request)
         yield f"{name}: {os.path.getsize(path) / 1e6:.1f} MB"
-        # Rounding decides between two nearly equal candidates for an answer.
-        floats = {n: expected[n] for n, a in outputs.items() if a.dtype.kind == "f"}
         tolerance = math.inf if "int8" in name else TOLERANCE
-        yield from compare(name, outputs, floats, tolerance)
+        # Rounding decides between two nearly equal candidates for an answer.
+        floats = {n: array for n, array in outputs.items() if array.dtype.kind == "f"}
+        yield from compare(name, floats, expected, tolerance)
 
 
 def _write_saved_model(
-    spec: ExportSpec, folder: str, kinds: Sequence[str]
+    served: ServedModel, folder: str, kinds: Sequence[str]
 ) -> Iterator[str]:
     """Write a SavedModel, load it, and compare it; yield lines to print."""
-    signatures = select_signatures(spec, kinds)
-    functions = {name: item.function for name, item in signatures.items()}
+    functions, requests = served.signatures(kinds), {}
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(spec.module, folder, functions, options)
-    yield from write_metadata(spec, os.path.join(folder, ASSETS_EXTRA))
-    loaded, probes = tf.saved_model.load(folder), {}
-    for name, signature in signatures.items():
-        probes[name], expected = signature.case()
-        tensors = {key: tf.constant(array) for key, array in probes[name].items()}
-        outputs = arrays(loaded.signatures[name](**tensors))
+    tf.saved_model.save(served.module, folder, functions, options)
+    yield from write_metadata(served, os.path.join(folder, ASSETS_EXTRA))
+    loaded = tf.saved_model.load(folder).signatures
+    for name, function in functions.items():
+        requests[name], expected = served.case(function)
+        try:
+            outputs = _call(loaded[name], requests[name])
+        except tf.errors.OpError as error:
+            raise InputError(
+                f"{name} must answer a request of sample texts. Received: "
+                f"{error_message(error)}. Nothing was exported"
+            ) from error
         yield from compare(name, outputs, expected)
     if importlib.util.find_spec("tensorflow_serving") is None:
         yield "no warm-up requests: the extra `serving` is not installed"
         return
-    max_length = spec.metadata["max_length"]
-    lengths = sorted({min(length, max_length) for length in _WARMUP_LENGTHS})
-    requests = {}
-    for name, probe in probes.items():
-        if not probe:
-            continue
-        axes = {key: array.ndim for key, array in probe.items()}
-        requests[name] = [probe, *warmup_requests(axes, lengths)]
+    lengths = sorted({min(length, served.max_length) for length in _WARMUP_LENGTHS})
+    requests = {name: one for name, one in requests.items() if one}
+    for name in requests:
+        axes = {key: array.ndim for key, array in requests[name].items()}
+        found = [
+            one for one in warmup_requests(axes, lengths) if _fits(loaded[name], one)
+        ]
+        requests[name] = [requests[name], *found]
     write_warmup(folder, requests)
     yield f"warm-up requests of up to {lengths[-1]} positions"
+
+
+def _call(function: Any, request: Request) -> Response:
+    tensors = {name: tf.constant(array) for name, array in request.items()}
+    return arrays(function(**tensors))
+
+
+def _fits(function: Any, request: Request) -> bool:
+    """Return whether a request is within the limits, which may be small."""
+    try:
+        _call(function, request)
+    except tf.errors.InvalidArgumentError:
+        return False
+    return True
 
 
 def compare(
     name: str, outputs: Response, expected: Response, tolerance: float = TOLERANCE
 ) -> Iterator[str]:
-    """Yield a line with the difference of each output.
+    """Yield a line with the difference of each output that is expected.
 
     Raises:
         InputError: A difference is larger than the tolerance.
     """
-    for output, array in expected.items():
-        difference = max_difference(outputs[output], array)
+    for output in (name for name in expected if name in outputs):
+        difference = max_difference(outputs[output], expected[output])
         if difference > tolerance:
             raise InputError(
                 f"{name}: {output} differs by {difference:.2g} from Keras, more than "
@@ -153,26 +169,26 @@ def max_difference(actual: np.ndarray, expected: np.ndarray) -> float:
     return float("inf") if np.isnan(largest) else float(largest)
 
 
-def write_metadata(spec: ExportSpec, folder: str) -> list[str]:
+def write_metadata(served: ServedModel, folder: str) -> list[str]:
     """Write the files of every format: vocabulary, tokenizer settings, labels.
 
     Return a line for each file that the model cannot have.
     """
     path = pathlib.Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    spec.tokenizer.save(path / VOCABULARY)
+    served.tokenizer.save(path / VOCABULARY)
     about = {
-        "kind": spec.kind,
-        **spec.metadata,
-        "tokenization": spec.tokenizer.identity(),
+        "kind": served.kind,
+        **served.metadata,
+        "tokenization": served.tokenizer.identity(),
     }
     text = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
     (path / ABOUT).write_text(text, encoding="utf-8")
-    if "labels" in spec.metadata:
-        lines = "".join(f"{label}\n" for label in spec.metadata["labels"])
+    if "labels" in served.metadata:
+        lines = "".join(f"{label}\n" for label in served.metadata["labels"])
         (path / "labels.txt").write_text(lines, encoding="utf-8")
     try:
-        write_json(spec.tokenizer, os.path.join(folder, TOKENIZER))
+        write_json(served.tokenizer, os.path.join(folder, TOKENIZER))
     except InputError as error:
         return [f"no {TOKENIZER}: {error}"]
     return []

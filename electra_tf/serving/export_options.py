@@ -6,7 +6,7 @@ import importlib.util
 import os
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import is_url
@@ -38,57 +38,50 @@ def converter(export_format: str) -> ModuleType:
     return importlib.import_module(f"electra_tf.serving.formats.{export_format}")
 
 
-def check_arguments(
-    output: str, version: int, signatures: Sequence[str], export_format: str
+def check_export(
+    folder: str | os.PathLike,
+    format: str = SAVED_MODEL,
+    signatures: Sequence[str] = SIGNATURES,
+    argument: str = "--output",
 ) -> str:
-    """Validate the arguments of `export`; return the version's folder."""
-    given = ",".join(signatures)
-    if not signatures or set(signatures) - set(SIGNATURES):
-        raise InputError(
-            f"--signatures must be text, tokens or text,tokens, not {given!r}"
-        )
-    if export_format != SAVED_MODEL and "tokens" not in signatures:
-        raise InputError(
-            f"--format={export_format} has the signature tokens alone, which "
-            f"--signatures={given} omits"
-        )
-    check_installed(export_format, f"--format={export_format}")
-    check_path(output, export_format, "--output")
-    final = os.path.join(output, str(version))
-    if os.path.exists(output) and not os.path.isdir(output):
-        raise InputError(f"--output must be a folder, but {output!r} is a file")
-    if os.path.exists(final):
-        raise InputError(
-            f"{final!r} exists, and a server may have it; pass a higher version "
-            "(--version, in Python version=), or delete it"
-        )
-    return final
-
-
-def check_export(filepath: str | os.PathLike, format: str) -> str:
-    """Validate the arguments of `model.export`; return the new folder."""
+    """Validate the arguments of `export` before its work; return the folder's path."""
+    path, given = os.fspath(folder), ",".join(signatures)
     if format not in (*FORMAT_NAMES, *FORMATS_OF_IDS):
         raise InputError(
             f"format must be one of {', '.join(formats())}, not {format!r}"
         )
+    if not signatures or set(signatures) - set(SIGNATURES):
+        raise InputError(
+            f"--signatures must be text, tokens or text,tokens, not {given!r}"
+        )
+    if format in FORMATS_OF_IDS and "tokens" not in signatures:
+        raise InputError(
+            f"--format={format} has the signature tokens alone, which "
+            f"--signatures={given} omits"
+        )
     check_installed(format, f"format={format!r}")
-    path = os.fspath(filepath)
     if is_url(path) or path.endswith(_SUFFIXES):
         raise InputError(
-            f"filepath of export must be a local folder, not {path!r}: the tokenizer's "
-            "files are beside the model's"
+            f"{argument} of export must be a local folder, not {path!r}: the "
+            "tokenizer's files are beside the model's"
         )
-    check_path(path, FORMAT_NAMES.get(format, format), "filepath")
+    check_path(path, format, argument)
+    parent = os.path.dirname(os.path.abspath(path))
+    if os.path.exists(parent) and not os.path.isdir(parent):
+        raise InputError(f"{argument} must be a folder, but {parent!r} is a file")
     if os.path.lexists(path):
-        raise InputError(f"{path!r}, which exists, must be a new folder")
+        raise InputError(
+            f"{path!r}, which exists, must be a new folder; pass a higher version "
+            "(--version, in Python version=), or delete it"
+        )
     return path
 
 
-def check_path(path: str | os.PathLike, export_format: str, argument: str) -> None:
+def check_path(path: str | os.PathLike, format: str, argument: str) -> None:
     """Raise an error for a path of a SavedModel that TensorFlow reads as a pattern."""
     absolute = os.path.abspath(path)
     found = sorted({*absolute} & {*_PATTERN_CHARACTERS})
-    if found and export_format == SAVED_MODEL:
+    if found and format in FORMAT_NAMES:
         raise InputError(
             f"{argument} must be a path without {' '.join(found)}, as TensorFlow reads "
             f"{' '.join(_PATTERN_CHARACTERS)} in the paths of SavedModels as patterns. "
@@ -128,10 +121,6 @@ class RequestLimits:
     def words(self) -> int:
         """Rows times words of the longest text in a tagger's response."""
         return _WORDS * self.positions
-
-    def metadata(self, max_length: int) -> dict[str, Any]:
-        """Return the entries of `about.json` for the length and the limits."""
-        return {"max_length": max_length, "limits": dataclasses.asdict(self)}
 
 
 class ServerLimits(NamedTuple):

@@ -91,7 +91,7 @@ def encode_by_name(
         rows = list(map(_words, rows))
     elif kind == "choice_classifier":
         choices = _values(inputs["choices"])
-        rows = [_choice(row, *one) for row, one in zip(rows, zip(choices), strict=True)]
+        rows = [_choice(row, one) for row, one in zip(rows, choices, strict=True)]
     return json.dumps({"predictions": rows}, ensure_ascii=False).encode()
 
 

@@ -13,8 +13,8 @@ import tensorflow_text  # noqa: F401  (its operations)
 
 from electra_tf.errors import InputError
 from electra_tf.serving.export import ABOUT, ASSETS_EXTRA, warmup_requests
-from electra_tf.serving.export_options import SAVED_MODEL, SIGNATURES, check_path
-from electra_tf.serving.signatures import ExportSpec, select_signatures
+from electra_tf.serving.export_options import SAVED_MODEL, check_path
+from electra_tf.serving.signatures import ServedModel
 from electra_tf.storage.mirror import local_path
 from electra_tf.storage.objects import ObjectFolder, is_url
 
@@ -53,7 +53,7 @@ class Servable:
             axes = {n: spec.shape.rank for n, spec in signature.inputs.items()}
             for request in warmup_requests(axes, _WARMUP_LENGTHS):
                 # The limits of an export may be smaller.
-                with contextlib.suppress(tf.errors.InvalidArgumentError):
+                with contextlib.suppress(tf.errors.InvalidArgumentError, InputError):
                     signature(request)
 
 
@@ -99,13 +99,13 @@ def open_export(folder: pathlib.Path, name: str) -> Servable:
     return Servable(name, version, signatures, about)
 
 
-def servable_of(spec: ExportSpec, name: str) -> Servable:
+def servable_of(served: ServedModel, name: str) -> Servable:
     """Return the functions of a model as a servable."""
     signatures = {
-        key: _signature(signature.function.get_concrete_function())
-        for key, signature in select_signatures(spec, SIGNATURES).items()
+        key: _signature(function.get_concrete_function())
+        for key, function in served.signatures().items()
     }
-    return Servable(name, 1, signatures, {"kind": spec.kind, **spec.metadata})
+    return Servable(name, 1, signatures, {"kind": served.kind, **served.metadata})
 
 
 def _signature(function: Any) -> ServableSignature:

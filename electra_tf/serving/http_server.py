@@ -23,6 +23,7 @@ from electra_tf.errors import InputError
 from electra_tf.serving import http_json
 from electra_tf.serving.export_options import ServerLimits
 from electra_tf.serving.http_servable import Servable
+from electra_tf.serving.signatures import error_message
 
 _logger = logging.getLogger(__name__)
 _http_logger = logging.getLogger(f"{__name__}.http")
@@ -182,15 +183,9 @@ def predict(servable: Servable, body: bytes) -> bytes:
             return http_json.encode_by_name(outputs, call.arrays, about)
         return http_json.encode(outputs, call.by_rows)
     except tf.errors.InvalidArgumentError as error:
-        raise web.HTTPBadRequest(text=_message(error)) from error
-
-
-def _message(error: tf.errors.OpError) -> str:
-    """Return the message of an error without lines of the code and paths."""
-    text = error.message.split("[[{{node")[0].strip().split("\n\n")[-1]
-    _, failed, parts = text.partition("assertion failed: ")
-    # Values of tensors keep their brackets.
-    return re.sub(r"\[([A-Z][^]]*)\]", r"\1", parts) if failed else text
+        raise web.HTTPBadRequest(text=error_message(error)) from error
+    except InputError as error:
+        raise web.HTTPBadRequest(text=str(error)) from error
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:

@@ -1,49 +1,57 @@
 """Served functions of fine-tuned models."""
 
-import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.model.layer_ops import LayerOps
-from electra_tf.serving.export_options import LIMITS, TARGETS, RequestLimits
+from electra_tf.serving.export_options import (
+    LIMITS,
+    SIGNATURES,
+    TARGETS,
+    RequestLimits,
+)
 from electra_tf.serving.inference_encoder import IdTensors, InferenceEncoder, chunked
 from electra_tf.serving.signatures import (
-    ExportSpec,
     Outputs,
     Request,
     Response,
     ServedModel,
-    Signature,
     arrays,
-    constant,
     encode_texts,
-    renamed,
 )
-from electra_tf.serving.spans_graph import NO_SPAN, GraphWindows, graph_answers
+from electra_tf.serving.spans_graph import GraphWindows, graph_answers
 from electra_tf.serving.text_graph import GraphInputs, GraphWords, WordTags, split_words
 from electra_tf.text.graph_tokenizer import substrings
+
+_IDENTIFIER = re.compile("[A-Za-z][A-Za-z0-9_]*")
 
 
 class _Task(ServedModel):
     """Head of a fine-tuned model. Subclasses turn strings into rows of ids."""
 
-    def __init__(self, model: Any, target: str, limits: RequestLimits):
-        network = InferenceEncoder(model.encoder, target)
-        super().__init__(network, model.shape, limits)
+    def __init__(
+        self, model: Any, target: str, limits: RequestLimits, columns: DataConfig | None
+    ):
         self.model, self.data = model, model.settings.data
-        self.inputs = model.served_inputs
+        self.kind, self.inputs = model.kind, model.served_inputs
+        network = InferenceEncoder(model.encoder, target)
+        size = model.shape, self.data.max_length, limits
+        super().__init__(network, model.tokenizer, *size)
         self.module.head = [weight.value for weight in model.head.weights]
+        self.metadata |= model.served_metadata()
+        self._columns = model.served_columns(columns or self.data)
+        if self._columns:
+            self.metadata["columns"] = self._columns
 
     def head(self, hidden_BLD: tf.Tensor, inputs: IdTensors) -> Any:
         return self.model.head_outputs(hidden_BLD, inputs, LayerOps(training=False))
 
-    def keras_head(self, ids: Request) -> Any:
+    def keras(self, ids: Request) -> Any:
         return self.model(dict(ids), training=False)
 
     def named(self, outputs: Any) -> Outputs:
@@ -57,20 +65,36 @@ class _Task(ServedModel):
         """Return the `EncodedExamples` of texts, or of tuples of them."""
         return self.model.row_examples(rows)
 
-    def texts(self) -> dict[str, Signature]:
-        """Return the signatures of strings by name."""
-        return {"serving_default": self.text()}
+    def signatures(self, kinds: Sequence[str] = SIGNATURES) -> dict[str, Any]:
+        """Return the functions, with one for the names of classes, and one whose inputs
+        have the names of columns, if SavedModels allow these."""
+        signatures = super().signatures(kinds)
+        names = {key: own[0] for key, own in self._columns.items() if len(own) == 1}
+        is_one_each = len({*names.values()}) == len(self._columns)
+        is_new = any(key != name for key, name in names.items())
+        are_names = all(map(_IDENTIFIER.fullmatch, names.values()))
+        if "text" in kinds and is_one_each and is_new and are_names:
+            signatures["columns"] = _renamed(self.text["serving_default"], names)
+        if classes := self.model.output_names:
+            signatures["class_names"] = tf.function(
+                lambda: {"class_names": tf.constant(classes)}, input_signature=[]
+            )
+        return signatures
 
-    def num_pieces(self, *texts: str) -> int:
-        return sum(len(self.model.tokenizer.encode(text)) for text in texts)
+
+def _renamed(function: Any, names: Mapping[str, str]) -> Any:
+    """Return a function of strings by other names, which calls the first."""
+    own = function.input_signature
+    specs = [tf.TensorSpec(spec.shape, spec.dtype, names[spec.name]) for spec in own]
+    return tf.function(lambda *inputs: function(*inputs), input_signature=specs)
 
 
 class _Texts(_Task):
     """Outputs for each text or pair of texts, or for several of each item."""
 
-    def __init__(self, model: Any, target: str, limits: RequestLimits):
-        super().__init__(model, target, limits)
-        self._pack = GraphInputs(model.tokenizer, self.data.max_length, limits)
+    def __init__(self, model: Any, *options: Any):
+        super().__init__(model, *options)
+        self._pack = GraphInputs(model.tokenizer, self.max_length, self.limits)
         self.module.inputs = self._pack
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
@@ -81,33 +105,26 @@ class _Texts(_Task):
         return {**self.model.text_outputs(outputs), "pieces_cut": by_item(cut_R)}
 
     def expected(self, rows: Sequence[Any]) -> Response:
-        texts, by_item = self._rows([*map(tf.constant, self.request(rows).values())])
-        examples = self.model.row_examples(rows)
-        stack = lambda *arrays: np.stack(arrays)  # noqa: E731
-        outputs = tf.nest.map_structure(stack, *self.model.outputs_of(examples))
-        # A row has its texts' wordpieces, [CLS], and a [SEP] after each text.
-        used_R = examples.lengths - 1 - len(texts)
-        pairs = zip(*(text_R.numpy() for text_R in texts), strict=True)
-        pieces = [self.num_pieces(*map(bytes.decode, pair)) for pair in pairs]
-        named = self.model.text_outputs(by_item(outputs))
-        return {**arrays(named), "pieces_cut": by_item(pieces - used_R).numpy()}
+        outputs = self.keras(self.ids(rows))
+        if 2 in self.inputs.values():
+            outputs = tf.reshape(outputs, [len(rows), -1, outputs.shape[-1]])
+        return arrays(self.model.text_outputs(outputs))
 
     def _rows(self, texts: Sequence[tf.Tensor]) -> tuple[Sequence[tf.Tensor], Callable]:
         """Return the texts of each row, and a function from rows to items.
 
         Strings [B, N] are B * N rows, for each of which the strings [B] are repeated.
-        The function returns tensors [R, ...] as [B, ...], or as [B, N, ...].
+        The function returns a tensor [R, ...] as [B, ...], or as [B, N, ...].
         """
         widest = max(texts, key=lambda text: text.shape.rank)
         if widest.shape.rank == 1:
-            as_they_are = functools.partial(tf.nest.map_structure, tf.convert_to_tensor)
-            return self.model.row_texts(*texts), as_they_are
+            return self.model.row_texts(*texts), tf.identity
         items, count = tf.unstack(tf.shape(widest))
         some = tf.debugging.Assert(
             (count > 0) | (items == 0),
             ["An item must have one or more of each input. Received: none"],
         )
-        with tf.control_dependencies([some] if some is not None else []):
+        with tf.control_dependencies([some]):
             least = tf.maximum(count, 1)  # a request of no items has outputs, too
 
         def by_row(text: tf.Tensor) -> tf.Tensor:
@@ -118,20 +135,21 @@ class _Texts(_Task):
             axes = tf.concat([[items, least], tf.shape(tensor_R)[1:]], 0)
             return tf.reshape(tensor_R, axes)
 
-        texts_R = self.model.row_texts(*map(by_row, texts))
-        return texts_R, functools.partial(tf.nest.map_structure, by_item)
+        return self.model.row_texts(*map(by_row, texts)), by_item
 
 
 class _Words(_Task):
     """Labels of the words of a text, and its entities."""
 
-    def __init__(self, model: Any, target: str, limits: RequestLimits):
-        super().__init__(model, target, limits)
+    def __init__(self, model: Any, *options: Any):
+        super().__init__(model, *options)
+        segment = self.data.tagging_segment
         self.module.words = self._words = GraphWords(
-            model.tokenizer, self.data.max_length, self.data.tagging_segment, limits
+            model.tokenizer, self.max_length, segment, self.limits
         )
         self._spans = model.graph_spans()
         self.compute = chunked(self.outputs)
+        self.text["entities"] = self.of_texts(self._entities)
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         """Return `words`, and `labels` and `probabilities` of each, [B, W]."""
@@ -142,23 +160,10 @@ class _Words(_Task):
             "probabilities": words.with_values(tags.probability_W).to_tensor(),
         }
 
-    def texts(self) -> dict[str, Signature]:
-        entities = self.text(self._entities, self._expected_entities)
-        return {**super().texts(), "entities": entities}
-
     def _entities(self, text_B: tf.Tensor) -> Outputs:
         offsets = self._words.split(text_B)
         words = substrings(offsets.codes, offsets.starts, offsets.ends)
         return self._spans.entities(self._tags(words)[0], offsets)
-
-    def _expected_entities(self, rows: Sequence[str]) -> Response:
-        found = self.model.entities(rows)
-        padding = {"type": b"", "start": -1, "end": -1, "text": b"", "score": 0.0}
-        columns = {
-            f"{name}s": _padded([[getattr(e, name) for e in row] for row in found], end)
-            for name, end in padding.items()
-        }
-        return {**columns, "count": np.array(list(map(len, found)), np.int32)}
 
     def _tags(self, words: tf.RaggedTensor) -> tuple[WordTags, tf.RaggedTensor]:
         """Return the tags of words, and the words after the check of their limit."""
@@ -169,28 +174,17 @@ class _Words(_Task):
         return self.model.examples([text.split() for text in rows])
 
     def expected(self, rows: Sequence[str]) -> Response:
-        words = [text.split() for text in rows]
-        found = self.model.predict_details(words)
-        scores = [one.probabilities.max(-1).tolist() for one in found]
-        return {
-            "words": _padded(words, b""),
-            "labels": _padded([one.tags for one in found], b""),
-            "probabilities": _padded(scores, 0.0),
-        }
-
-
-def _padded(rows: Sequence[Sequence[Any]], padding: Any) -> np.ndarray:
-    """Return values of each row's words or entities, padded, [B, W] or [B, E]."""
-    dtype = tf.constant(padding).dtype
-    return tf.ragged.constant(rows, dtype, ragged_rank=1).to_tensor(padding).numpy()
+        details = self.model.predict_details([text.split() for text in rows])
+        labels = tf.ragged.constant([one.tags for one in details], tf.string)
+        return {"labels": labels.to_tensor().numpy()}
 
 
 class _Windows(_Task):
     """Answers to questions, extracted from contexts."""
 
-    def __init__(self, model: Any, target: str, limits: RequestLimits):
-        super().__init__(model, target, limits)
-        self._windows = GraphWindows(model.tokenizer, self.data, limits)
+    def __init__(self, model: Any, *options: Any):
+        super().__init__(model, *options)
+        self._windows = GraphWindows(model.tokenizer, self.data, self.limits)
         self.module.windows = self._windows
         self.compute = chunked(self.outputs)
 
@@ -203,20 +197,10 @@ class _Windows(_Task):
         return {**answers, "pieces_cut": windows.num_truncated_B}
 
     def expected(self, rows: Sequence[Any]) -> Response:
-        predictions = self.model.predict_nbest(rows)
-        threshold = self.model.null_threshold
-        best = [next((c for c in qa.nbest if c.text), None) for qa in predictions]
-        scores = [c.start_logit + c.end_logit if c else NO_SPAN for c in best]
-        lengths_B = np.array([self.num_pieces(question) for question, _ in rows])
-        return {
-            "answer": encode_texts([qa.answer_text(threshold) for qa in predictions]),
-            "null_odds": np.array([qa.null_odds for qa in predictions], np.float32),
-            "score": np.array(scores, np.float32),
-            "pieces_cut": np.maximum(0, lengths_B - self.data.query_limit),
-        }
+        threshold, details = self.model.null_threshold, self.model.predict_details(rows)
+        return {"answer": encode_texts([qa.answer_text(threshold) for qa in details])}
 
 
-_IDENTIFIER = re.compile("[A-Za-z][A-Za-z0-9_]*")
 _FORMS = {"texts": _Texts, "words": _Words, "windows": _Windows}
 
 
@@ -225,7 +209,7 @@ def task_export(
     target: str = TARGETS[0],
     limits: RequestLimits = LIMITS,
     columns: DataConfig | None = None,
-) -> ExportSpec:
+) -> ServedModel:
     """Return the functions of a fine-tuned model, in float32, the type of its weights.
 
     Few CPUs and neither LiteRT nor ONNX compute in bfloat16. `columns`: settings
@@ -233,31 +217,8 @@ def task_export(
     """
     if not model.kind:
         raise InputError(f"a {type(model).__name__} has no kind, so it has no export")
-    served = _FORMS[model.input_form](to_float32(model), target, limits)
-    metadata = limits.metadata(served.data.max_length) | model.served_metadata()
-    texts, constants = served.texts(), {}
-    if by_input := model.served_columns(columns or served.data):
-        metadata["columns"] = by_input
-        texts |= _with_columns(texts["serving_default"], by_input)
-    if model.output_names:
-        constants["class_names"] = constant("class_names", model.output_names)
-    ids = {"tokens": served.tokens()}
-    rest = model.tokenizer, metadata, constants
-    return ExportSpec(model.kind, served.module, texts, ids, *rest)
-
-
-def _with_columns(
-    default: Signature, columns: Mapping[str, Sequence[str]]
-) -> dict[str, Signature]:
-    """Return the signature `columns`, if each input is a column whose name is an
-    identifier, as SavedModels require, and another one than the input's."""
-    names = {key: own[0] for key, own in columns.items() if len(own) == 1}
-    is_one_each = len({*names.values()}) == len(columns)
-    if not is_one_each or not all(map(_IDENTIFIER.fullmatch, names.values())):
-        return {}
-    if all(key == name for key, name in names.items()):
-        return {}
-    return {"columns": renamed(default, names)}
+    form = _FORMS[model.input_form]
+    return form(to_float32(model), target, limits, columns)
 
 
 def to_float32(model: Any) -> Any:

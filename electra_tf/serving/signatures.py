@@ -5,7 +5,7 @@ They have limits, and requests with the outputs that they must have.
 
 import abc
 import dataclasses
-import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.config.model import EncoderConfig
-from electra_tf.serving.export_options import IDS, LIMITS, RequestLimits
+from electra_tf.serving.export_options import IDS, LIMITS, SIGNATURES, RequestLimits
 from electra_tf.serving.inference_encoder import (
     IdTensors,
     InferenceEncoder,
@@ -25,64 +25,6 @@ Outputs = dict[str, tf.Tensor]
 Request = Mapping[str, np.ndarray]
 Response = dict[str, np.ndarray]
 Runtime = Callable[[Request], Response]
-
-
-@dataclasses.dataclass(frozen=True)
-class Signature:
-    """Function that is served."""
-
-    function: Any  # `tf.function` with a signature; returns tensors by name
-    case: Callable[..., tuple[Request, Response]]
-    """Function of rows, by default two, that returns them as a request, and all or some
-    of Keras's outputs for it."""
-    unchunked: Any = None  # for ids: all rows at once, without strings or loops
-
-
-@dataclasses.dataclass(frozen=True)
-class ExportSpec:
-    """Functions of a model, with the files that belong to them."""
-
-    kind: str  # kind of model, such as `classifier` or `encoder`
-    module: tf.Module  # every variable and table of the functions, once
-    text: Mapping[str, Signature]  # functions of strings by name
-    tokens: Mapping[str, Signature]  # functions of ids by name
-    tokenizer: WordPieceTokenizer
-    metadata: Mapping[str, Any]  # facts for clients: labels, columns, lengths
-    constants: Mapping[str, Signature] = dataclasses.field(default_factory=dict)
-    """Functions without inputs by name."""
-
-
-def select_signatures(spec: ExportSpec, kinds: Sequence[str]) -> dict[str, Signature]:
-    """Return the signatures of a SavedModel by name; one is the default."""
-    by_kind = {"text": spec.text, "tokens": spec.tokens}
-    signatures = {name: of for kind in kinds for name, of in by_kind[kind].items()}
-    signatures.setdefault("serving_default", next(iter(signatures.values())))
-    return {**signatures, **spec.constants}
-
-
-def renamed(signature: Signature, names: Mapping[str, str]) -> Signature:
-    """Return a signature with other names of its inputs, which calls the first."""
-    own = signature.function.input_signature
-    specs = [tf.TensorSpec(s.shape, s.dtype, names[s.name]) for s in own]
-
-    def call(*inputs: tf.Tensor) -> Outputs:
-        return signature.function(*inputs)
-
-    def case(*rows: Any) -> tuple[Request, Response]:
-        request, response = signature.case(*rows)
-        return {names[key]: array for key, array in request.items()}, response
-
-    return Signature(tf.function(call, input_signature=specs), case)
-
-
-def constant(name: str, texts: Sequence[str]) -> Signature:
-    """Return a signature without inputs, whose output has some texts."""
-
-    def call() -> Outputs:
-        return {name: tf.constant(texts)}
-
-    case = {}, {name: encode_texts(texts)}
-    return Signature(tf.function(call, input_signature=[]), lambda: case)
 
 
 def encode_texts(texts: Sequence[Any], axes: int = 1) -> np.ndarray:
@@ -232,27 +174,42 @@ EXAMPLES = (
 
 
 class ServedModel(abc.ABC):
-    """Functions of texts and of ids, and Keras's outputs to compare them with."""
+    """Functions of texts and of ids that a model serves, with facts for clients."""
 
+    kind: str  # kind of model, such as `classifier` or `encoder`
     inputs: Mapping[str, int] = {"text": 1}  # strings by name, with their axes
 
     def __init__(
-        self, network: InferenceEncoder, shape: EncoderConfig, limits: RequestLimits
+        self,
+        network: InferenceEncoder,
+        tokenizer: WordPieceTokenizer,
+        shape: EncoderConfig,
+        max_length: int,
+        limits: RequestLimits,
     ):
-        self._network, self._shape, self.limits = network, shape, limits
+        self.tokenizer, self._network, self._shape = tokenizer, network, shape
+        self.limits, self.max_length = limits, max_length
         self._encode = chunked_encoder(network)
         self.compute: Callable[[IdTensors], Any] = self.outputs
         """`outputs`, or the same in chunks of rows for a large head."""
+        limits_by_name = dataclasses.asdict(limits)
+        self.metadata = {"max_length": max_length, "limits": limits_by_name}
         self.module = tf.Module()
         """Module with the variables and tables of the functions."""
         self.module.network = network
+        self.text = {"serving_default": self.of_texts(self.from_texts)}
+        """Functions of strings by name of the signature."""
+        self.tokens = self._of_ids(lambda ids: self.named(self.compute(ids)))
+        """Function of ids."""
+        self.unchunked = self._of_ids(self._all_rows)
+        """Function of ids without strings or loops, for other formats."""
 
     @abc.abstractmethod
     def head(self, hidden_BLD: tf.Tensor, inputs: IdTensors) -> Any:
         """Return the head's outputs for the encoder's hidden states."""
 
     @abc.abstractmethod
-    def keras_head(self, ids: Request) -> Any:
+    def keras(self, ids: Request) -> Any:
         """Return the same outputs for ids, computed by the Keras layers."""
 
     @abc.abstractmethod
@@ -263,13 +220,36 @@ class ServedModel(abc.ABC):
     def ids(self, rows: Sequence[Any]) -> Request:
         """Encode texts, or tuples of them, without a graph, as one padded batch."""
 
-    @abc.abstractmethod
     def expected(self, rows: Sequence[Any]) -> Response:
         """Return all or some outputs of `from_texts`, computed by Keras."""
+        return arrays(self.named(self.keras(self.ids(rows))))
 
     def named(self, outputs: Any) -> Outputs:
         """Return the outputs for ids by name, from those of the head."""
         return outputs
+
+    def outputs(self, inputs: IdTensors) -> Any:
+        """Return the head's outputs on the encoder, which is computed in chunks."""
+        return self.head(self._encode(**inputs), inputs)
+
+    def of_texts(self, function: Callable[..., Outputs]) -> Any:
+        """Return a function of the inputs that checks them first."""
+        return text_signature(function, self.inputs, self.limits)
+
+    def _of_ids(self, function: Callable[[IdTensors], Outputs]) -> Any:
+        return token_signature(function, self._shape, self.limits)
+
+    def _all_rows(self, ids: IdTensors) -> Outputs:
+        outputs = self.named(self.head(self._network(**ids), ids)).items()
+        return {name: array for name, array in outputs if array.dtype != tf.string}
+
+    def signatures(self, kinds: Sequence[str] = SIGNATURES) -> dict[str, Any]:
+        """Return the functions of a SavedModel by name; one is the default."""
+        signatures = {**self.text} if "text" in kinds else {}
+        if "tokens" in kinds:
+            signatures["tokens"] = self.tokens
+        signatures.setdefault("serving_default", self.tokens)
+        return signatures
 
     def examples_of_inputs(self) -> list[Any]:
         """Return two rows of texts, or of tuples of them."""
@@ -290,41 +270,30 @@ class ServedModel(abc.ABC):
             for (name, axes), column in zip(self.inputs.items(), columns, strict=True)
         }
 
-    def outputs(self, inputs: IdTensors) -> Any:
-        """Return the head's outputs on the encoder, which is computed in chunks."""
-        return self.head(self._encode(**inputs), inputs)
+    def case(self, function: Any, rows: Sequence[Any] = ()) -> tuple[Request, Response]:
+        """Return a request of rows to a function, and outputs that it must have.
 
-    def text(
-        self, function: Callable | None = None, expected: Callable | None = None
-    ) -> Signature:
-        """Return a signature of strings, of `from_texts` and `expected` by default."""
-        checked = text_signature(function or self.from_texts, self.inputs, self.limits)
-        case = functools.partial(self._text_case, expected or self.expected)
-        return Signature(checked, case)
-
-    def tokens(self) -> Signature:
-        """Return the signature of ids."""
-        function, unchunked = (
-            token_signature(call, self._shape, self.limits)
-            for call in (lambda ids: self.named(self.compute(ids)), self._unchunked)
-        )
-        return Signature(function, self._token_case, unchunked)
-
-    def _unchunked(self, inputs: IdTensors) -> Outputs:
-        outputs = self.named(self.head(self._network(**inputs), inputs)).items()
-        return {name: array for name, array in outputs if array.dtype != tf.string}
-
-    def _text_case(
-        self, expected: Callable, rows: Sequence[Any] = ()
-    ) -> tuple[Request, Response]:
-        rows = rows or self.examples_of_inputs()
-        return self.request(rows), expected(rows)
-
-    def _token_case(self, rows: Sequence[Any] = ()) -> tuple[Request, Response]:
-        ids = self.ids(rows or self.examples_of_inputs())
-        return ids, arrays(self.named(self.keras_head(ids)))
+        A function of other outputs than `from_texts` and of ids has no expected ones.
+        """
+        names = [spec.name for spec in function.input_signature]
+        rows = rows or self.examples_of_inputs()[: self.limits.rows]
+        if not names:
+            return {}, {}
+        if names == [*IDS]:
+            ids = self.ids(rows)
+            return ids, arrays(self.named(self.keras(ids)))
+        request = zip(names, self.request(rows).values(), strict=True)
+        return dict(request), self.expected(rows)
 
 
 def arrays(outputs: Outputs) -> Response:
     """Return tensors as arrays."""
     return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+
+def error_message(error: tf.errors.OpError) -> str:
+    """Return the message of an error without lines of the code and paths."""
+    text = error.message.split("[[{{node")[0].strip().split("\n\n")[-1]
+    _, failed, parts = text.partition("assertion failed: ")
+    # Values of tensors keep their brackets.
+    return re.sub(r"\[([A-Z][^]]*)\]", r"\1", parts) if failed else text

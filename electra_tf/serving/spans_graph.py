@@ -33,14 +33,6 @@ class WindowAlignment(NamedTuple):
     num_truncated_B: tf.Tensor  # int32: wordpieces dropped from each question
 
 
-class _WindowRanges(NamedTuple):
-    """Range of context wordpieces of each window, numbered from 0."""
-
-    row_P: tf.Tensor
-    first_P: tf.Tensor
-    length_P: tf.Tensor
-
-
 class GraphWindows(GraphEncoder):
     """Split contexts into overlapping windows, each with its question."""
 
@@ -69,18 +61,18 @@ class GraphWindows(GraphEncoder):
         # `tasks.windows` tokenizes the context word by word. Its word boundaries are
         # also boundaries of the tokenizer, so the wordpieces are the same.
         document = self._tokenize.encode_with_offsets(context_B)
-        ranges = self._window_ranges(kept_B, document.ids)
-        kept_P = tf.gather(kept_B, ranges.row_P)
+        row_P, first_P, length_P = self._window_ranges(kept_B, document.ids)
+        kept_P = tf.gather(kept_B, row_P)
         inputs = self._packed(
-            (query.values, tf.gather(query.row_starts(), ranges.row_P), kept_P),
-            (document.ids.values, ranges.first_P, ranges.length_P),
+            (query.values, tf.gather(query.row_starts(), row_P), kept_P),
+            (document.ids.values, first_P, length_P),
         )
         count = tf.size(document.ids.values)
-        longest = tf.shape(inputs["token_ids"])[1]
-        piece_PL, max_context_PL = _align(ranges, kept_P + 2, longest, count)
+        index_PL = tf.range(tf.shape(inputs["token_ids"])[1]) - (kept_P[:, None] + 2)
+        piece_PL, max_context_PL = _align(index_PL, first_P, length_P, count)
         return inputs, WindowAlignment(
             context_B=graph_tokenizer.drop_invalid_utf8(context_B),
-            row_P=ranges.row_P,
+            row_P=row_P,
             piece_PL=piece_PL,
             max_context_PL=max_context_PL,
             start_T=tf.concat([[-1], document.starts.values], 0),
@@ -90,8 +82,8 @@ class GraphWindows(GraphEncoder):
 
     def _window_ranges(
         self, query_length_B: tf.Tensor, ids: tf.RaggedTensor
-    ) -> _WindowRanges:
-        """Split the wordpieces of each context into windows."""
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return question, first wordpiece of all, and wordpieces of each window."""
         room_B = self._settings.max_length - _SPECIALS - query_length_B
         pieces_B = tf.cast(ids.row_lengths(), tf.int32)
         step_B = tf.minimum(room_B, self._settings.doc_stride)
@@ -103,20 +95,21 @@ class GraphWindows(GraphEncoder):
         remaining_P = tf.gather(pieces_B, row_P) - first_P
         length_P = tf.minimum(remaining_P, tf.gather(room_B, row_P))
         base_B = tf.cast(ids.row_starts(), tf.int32)
-        return _WindowRanges(row_P, tf.gather(base_B, row_P) + first_P, length_P)
+        return row_P, tf.gather(base_B, row_P) + first_P, length_P
 
 
 def _align(
-    ranges: _WindowRanges, offset_P: tf.Tensor, longest: tf.Tensor, count: tf.Tensor
+    index_PL: tf.Tensor, first_P: tf.Tensor, length_P: tf.Tensor, count: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return `piece_PL` and `max_context_PL`, given the number of all wordpieces."""
-    index_PL = tf.range(longest)[None, :] - offset_P[:, None]
-    length_P1 = ranges.length_P[:, None]
+    """Return `piece_PL` and `max_context_PL`.
+
+    `index_PL` are the indices of positions in the window's part of the context, `count`
+    is the number of all wordpieces.
+    """
+    length_P1 = length_P[:, None]
     is_piece_PL = (index_PL >= 0) & (index_PL < length_P1)
-    piece_PL = tf.where(is_piece_PL, ranges.first_P[:, None] + index_PL + 1, 0)
-    window_PL = tf.broadcast_to(
-        tf.range(tf.size(offset_P))[:, None], tf.shape(piece_PL)
-    )
+    piece_PL = tf.where(is_piece_PL, first_P[:, None] + index_PL + 1, 0)
+    window_PL = tf.zeros_like(piece_PL) + tf.range(tf.size(first_P))[:, None]
     # The score of `windows._max_context_windows`, in float64 as in Python.
     sides_PL = tf.minimum(index_PL, length_P1 - 1 - index_PL)
     scores_PL = tf.cast(sides_PL, tf.float64) + 0.01 * tf.cast(length_P1, tf.float64)
@@ -126,23 +119,6 @@ def _align(
     best_window_T = tf.math.unsorted_segment_min(candidates_PL, piece_PL, count + 1)
     is_best_PL = tf.gather(best_window_T, piece_PL) == window_PL
     return piece_PL, is_piece_PL & is_best_PL
-
-
-class _Pairs(NamedTuple):
-    """Starts, ends and scores of candidate spans; all are [P, N]."""
-
-    start: tf.Tensor
-    end: tf.Tensor
-    score: tf.Tensor
-
-
-class _Best(NamedTuple):
-    """Best span of each question; all are [B]."""
-
-    is_valid: tf.Tensor  # bool: the question has a valid span
-    score: tf.Tensor
-    start: tf.Tensor  # first character in the context
-    end: tf.Tensor  # index after the last character
 
 
 def graph_answers(
@@ -160,20 +136,21 @@ def graph_answers(
         character (code point) of the answer in the context without its invalid bytes
         and the index after its last; -1 for no answer.
     """
-    pairs = _pairs(outputs, settings.n_best)
-    valid_PN = tf.gather(alignment.max_context_PL, pairs.start, batch_dims=1)
-    valid_PN &= tf.gather(alignment.piece_PL, pairs.end, batch_dims=1) > 0
-    length_PN = pairs.end - pairs.start
+    start_PN, end_PN, score_PN = _pairs(outputs, settings.n_best)
+    valid_PN = tf.gather(alignment.max_context_PL, start_PN, batch_dims=1)
+    valid_PN &= tf.gather(alignment.piece_PL, end_PN, batch_dims=1) > 0
+    length_PN = end_PN - start_PN
     valid_PN &= (length_PN >= 0) & (length_PN < settings.max_answer_length)
-    pairs = pairs._replace(score=tf.where(valid_PN, pairs.score, _LOWEST))
-    best = _best(pairs, alignment)
-    odds_B = _null_odds(outputs, alignment, best)
-    has_answer_B = best.is_valid
+    score_PN = tf.where(valid_PN, score_PN, _LOWEST)
+    score_B, start_B, end_B = _best(start_PN, end_PN, score_PN, alignment)
+    has_answer_B = score_B > _LOWEST
+    odds_B = _null_odds(outputs, alignment, tf.where(has_answer_B, score_B, 0))
+    score_B = tf.where(has_answer_B, score_B, NO_SPAN)
     if threshold is not None:
         # A tuned threshold equals one of the odds, so float64 decides the tie.
         has_answer_B &= ~(odds_B > tf.cast(threshold, tf.float64))
     start_B, end_B = (
-        tf.where(has_answer_B, index_B, 0) for index_B in (best.start, best.end)
+        tf.where(has_answer_B, index_B, 0) for index_B in (start_B, end_B)
     )
     answer_B = tf.strings.substr(
         alignment.context_B, start_B, end_B - start_B, unit="UTF8_CHAR"
@@ -181,14 +158,14 @@ def graph_answers(
     return {
         "answer": tf.strings.regex_replace(answer_B, r"[ \t\r\n\x{202f}]+", " "),
         "null_odds": tf.cast(odds_B, tf.float32),
-        "score": best.score,
+        "score": score_B,
         "start": tf.where(has_answer_B, start_B, -1),
         "end": tf.where(has_answer_B, end_B, -1),
     }
 
 
-def _pairs(outputs: Mapping[str, tf.Tensor], n_best: int) -> _Pairs:
-    """Return the candidate spans in the order of `tasks.spans`."""
+def _pairs(outputs: Mapping[str, tf.Tensor], n_best: int) -> list[tf.Tensor]:
+    """Return starts, ends and scores of candidates in the order of `tasks.spans`."""
     if "end_logits_BL" in outputs:
         count = tf.minimum(n_best, tf.shape(outputs["start_logits_BL"])[1])
         start_PS, start_index_PS = tf.math.top_k(outputs["start_logits_BL"], count)
@@ -204,53 +181,52 @@ def _pairs(outputs: Mapping[str, tf.Tensor], n_best: int) -> _Pairs:
     start_index_PSK = tf.broadcast_to(start_index_PS[:, :, None], shape)
     end_index_PSK = tf.broadcast_to(end_index_PSK, shape)
     flat = tf.stack([shape[0], shape[1] * shape[2]])
-    return _Pairs(
-        *(tf.reshape(x, flat) for x in (start_index_PSK, end_index_PSK, score_PSK))
-    )
+    return [tf.reshape(x, flat) for x in (start_index_PSK, end_index_PSK, score_PSK)]
 
 
-def _best(pairs: _Pairs, alignment: WindowAlignment) -> _Best:
-    """Return the best span; among equal scores the first pair of the first window."""
+def _best(
+    start_PN: tf.Tensor,
+    end_PN: tf.Tensor,
+    score_PN: tf.Tensor,
+    alignment: WindowAlignment,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the score of each question's best span, and its range of characters.
+
+    Among equal scores it is the first pair of the first window.
+    """
     rows, row_P = tf.size(alignment.context_B), alignment.row_P
-    score_P = tf.reduce_max(pairs.score, 1)
-    pair_P = tf.argmax(pairs.score, 1, tf.int32)
+    score_P = tf.reduce_max(score_PN, 1)
+    pair_P = tf.argmax(score_PN, 1, tf.int32)
     score_B = tf.math.unsorted_segment_max(score_P, row_P, rows)
     windows = tf.size(score_P)
     is_best_P = score_P == tf.gather(score_B, row_P)
     window_P = tf.where(is_best_P, tf.range(windows), windows - 1)
     window_B = tf.math.unsorted_segment_min(window_P, row_P, rows)
-    is_valid_B = score_B > _LOWEST
 
     def character(of_T: tf.Tensor, position_PN: tf.Tensor) -> tf.Tensor:
         position_P = tf.gather(position_PN, pair_P, batch_dims=1)
         piece_P = tf.gather(alignment.piece_PL, position_P, batch_dims=1)
         return tf.gather(of_T, tf.gather(piece_P, window_B))
 
-    return _Best(
-        is_valid_B,
-        tf.where(is_valid_B, score_B, NO_SPAN),
-        character(alignment.start_T, pairs.start),
-        character(alignment.end_T, pairs.end),
-    )
+    start_B = character(alignment.start_T, start_PN)
+    return score_B, start_B, character(alignment.end_T, end_PN)
 
 
 def _null_odds(
-    outputs: Mapping[str, tf.Tensor], alignment: WindowAlignment, best: _Best
+    outputs: Mapping[str, tf.Tensor], alignment: WindowAlignment, score_B: tf.Tensor
 ) -> tf.Tensor:
-    """Return the smallest score of no answer over the windows, float64 [B]."""
-    answerable = "answerable_logit_B" in outputs
-    if answerable:
+    """Return the smallest score of no answer over the windows, float64 [B].
+
+    `score_B` is that of the best span, 0 without a valid one.
+    """
+    rows, row_P = tf.size(alignment.context_B), alignment.row_P
+    if "answerable_logit_B" in outputs:
         odds_P = tf.cast(outputs["answerable_logit_B"], tf.float64)
+        return tf.math.unsorted_segment_min(odds_P, row_P, rows)
+    start_PL = tf.cast(outputs["start_logits_BL"], tf.float64)
+    if "end_logits_BL" in outputs:
+        odds_P = start_PL[:, 0] + tf.cast(outputs["end_logits_BL"], tf.float64)[:, 0]
     else:
-        start_PL = tf.cast(outputs["start_logits_BL"], tf.float64)
-        if "end_logits_BL" in outputs:
-            end_PL = tf.cast(outputs["end_logits_BL"], tf.float64)
-            odds_P = start_PL[:, 0] + end_PL[:, 0]
-        else:
-            odds_P = tf.nn.log_softmax(start_PL)[:, 0]
-    rows = tf.size(alignment.context_B)
-    odds_B = tf.math.unsorted_segment_min(odds_P, alignment.row_P, rows)
-    if answerable:
-        return odds_B
-    score_B = tf.cast(best.score, tf.float64)
-    return odds_B - tf.where(best.is_valid, score_B, tf.zeros_like(score_B))
+        odds_P = tf.nn.log_softmax(start_PL)[:, 0]
+    odds_B = tf.math.unsorted_segment_min(odds_P, row_P, rows)
+    return odds_B - tf.cast(score_B, tf.float64)

@@ -12,7 +12,7 @@ from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.signatures import assert_max_positions
 from electra_tf.text.graph_tokenizer import WordOffsets, drop_invalid_utf8, repeat_rows
 from electra_tf.text.tokenizer import WordPieceTokenizer
-from electra_tf.text.vocab import CLS, MASK, SEP, UNKNOWN
+from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 
 _FILLER = 0
 _SPECIAL = 2  # [CLS] and [SEP]
@@ -33,8 +33,8 @@ class GraphEncoder(tf.Module):
         super().__init__()
         self._limits = limits
         self._tokenize = tokenizer.graph()
-        self._cls, self._sep, self._mask, self._unknown = (
-            tokenizer.vocabulary.ids[name] for name in (CLS, SEP, MASK, UNKNOWN)
+        self._cls, self._sep, self._unknown = (
+            tokenizer.vocabulary.ids[name] for name in (CLS, SEP, UNKNOWN)
         )
 
     def _packed(self, *parts: Part) -> dict[str, tf.Tensor]:
@@ -106,26 +106,6 @@ class GraphInputs(GraphEncoder):
             (second.values, second.row_starts(), kept_b_B),
         )
         return inputs, cut_B
-
-
-class GraphMasks(GraphInputs):
-    """Encode texts in which `[MASK]`, in capitals, is the special token.
-
-    The tokenizer itself never converts text to special tokens.
-    """
-
-    def __call__(self, text_B: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Encode texts, as `GraphInputs` does."""
-        segments = tf.strings.split(text_B, MASK)
-        pieces = self._tokenize(segments.values)
-        masks = tf.fill([tf.size(segments.values), 1], self._mask)
-        pieces = tf.concat([pieces, tf.RaggedTensor.from_tensor(masks)], axis=1)
-        pieces = segments.with_values(pieces).merge_dims(1, 2)
-        # Each segment got a mask, but no mask follows the last segment of a text.
-        length_B = _lengths(pieces) - 1
-        kept_B = tf.minimum(length_B, self._max_length - 2)
-        inputs = self._packed((pieces.values, pieces.row_starts(), kept_B))
-        return inputs, length_B - kept_B
 
 
 def truncated_lengths(

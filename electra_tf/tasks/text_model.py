@@ -480,7 +480,7 @@ class TextModel(keras.Model, abc.ABC):
         Returns:
             The folder.
         """
-        path = check_export(filepath, format)
+        path = check_export(filepath, format, argument="filepath")
         export(self, path, format, log=print if verbose else _logger.info)
         return path
 

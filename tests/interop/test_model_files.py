@@ -19,7 +19,7 @@ from electra_tf.interop.tensors import WEIGHTS
 from electra_tf.runs import evaluation
 from electra_tf.runs.conversion import convert_checkpoint
 from electra_tf.runs.evaluation import evaluate_checkpoint
-from electra_tf.runs.exporting import load_exportable
+from electra_tf.runs.exporting import load_exportable, open_servable
 from electra_tf.runs.scoring import TextScorer
 from electra_tf.training.checkpoint import CHECKPOINT_FILES
 from tests import tiny
@@ -142,7 +142,7 @@ def test_texts_of_exported_models_take_the_positions_of_a_flag(foreign):
     text = " ".join("abcdefgh")
     for length, cut in ((None, 0), (4, 6)):
         spec = load_exportable(foreign, max_length=length)
-        outputs = spec.text["serving_default"].function(tf.constant([text]))
+        outputs = spec.text["serving_default"](tf.constant([text]))
         assert outputs["pieces_cut"].numpy().tolist() == [cut]
         assert outputs["tokens"].shape[1] == 10 - cut
         if length:
@@ -232,7 +232,7 @@ def test_an_encoder_without_a_head_is_named(tmp_path):
     for call in (
         lambda: evaluate_checkpoint(name, RECORDS, 2, devices),
         lambda: TextScorer.from_preset(name),
-        lambda: load_exportable(name, "electra"),
+        lambda: open_servable(name),
     ):
         with pytest.raises(InputError, match=r"without (a|the) head") as error:
             call()

@@ -13,7 +13,7 @@ import electra_tf
 from electra_tf.errors import InputError
 from electra_tf.serving import export
 from electra_tf.serving.export import ASSETS_EXTRA, max_difference
-from electra_tf.serving.export_options import FORMATS_OF_IDS, IDS, check_arguments
+from electra_tf.serving.export_options import FORMATS_OF_IDS, IDS, check_export
 from electra_tf.serving.formats import litert, onnx
 from tests.serving.exports import exported, model
 
@@ -30,11 +30,11 @@ def ids_of(rows, length):
     return {name: ids.astype(np.int32) for name, ids in zip(IDS, arrays, strict=True)}
 
 
-def outputs_of(ids, name="function"):
+def outputs_of(ids, name="tokens"):
     """Return the outputs of all heads, with names that begin with the head's."""
     outputs = {}
     for head in HEADS:
-        function = getattr(exported(head).tokens["tokens"], name)
+        function = getattr(exported(head), name)
         tensors = function(*(ids[key] for key in IDS)).items()
         outputs |= {f"{head}_{key}": tensor for key, tensor in tensors}
     return outputs
@@ -174,7 +174,7 @@ def test_missing_extra(export_format, monkeypatch):
     with pytest.raises(
         InputError, match=rf"pip install 'electra_tf\[{export_format}\]'"
     ):
-        check_arguments("out", 1, ("tokens",), export_format)
+        check_export("out", export_format)
 
 
 def write(function, folder):
@@ -207,4 +207,4 @@ def test_a_toy_format_is_a_module_and_a_line_of_the_registry(tmp_path, monkeypat
     assert (tmp_path / "1" / "toy" / "saved_model.pb").exists()
     monkeypatch.setitem(FORMATS_OF_IDS, "toy", ("no_such_package",))
     with pytest.raises(InputError, match=r"electra_tf\[toy\]"):
-        check_arguments(str(tmp_path), 2, ("tokens",), "toy")
+        check_export(tmp_path / "2", "toy")

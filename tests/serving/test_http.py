@@ -42,7 +42,7 @@ def classifier(export):
 
 @pytest.fixture(scope="module")
 def expected():
-    function = exported("classifier").text["serving_default"].function
+    function = exported("classifier").text["serving_default"]
     return as_json(function(tf.constant(TEXTS)))
 
 
@@ -206,7 +206,7 @@ def test_other_kinds_are_answered_by_name():
 
 def test_ids_are_answered_as_by_the_graph(classifier):
     arrays = {name: np.ones([2, 4], np.int32) for name in IDS}
-    outputs = exported("classifier").tokens["tokens"].function(*arrays.values())
+    outputs = exported("classifier").tokens(*arrays.values())
     columns = {name: array.tolist() for name, array in arrays.items()}
     rows = [{name: values[0] for name, values in columns.items()}] * 2
     for values in ({"inputs": columns}, {"instances": rows}):

@@ -153,7 +153,7 @@ def test_saved_and_converted_models_keep_their_classes(model, probabilities, tmp
 def test_exports_name_the_classes_that_apply(model, probabilities, tmp_path):
     model.save(tmp_path / "model.keras")
     spec = load_exportable(str(tmp_path / "model.keras"))
-    outputs = spec.text["serving_default"].function(tf.constant(TEXTS))
+    outputs = spec.text["serving_default"](tf.constant(TEXTS))
     np.testing.assert_allclose(outputs["probabilities"], probabilities, atol=1e-6)
     served = [[label.decode() for label in row if label] for row in
               outputs["labels"].numpy()]  # fmt: skip

@@ -34,11 +34,11 @@ def write(function: Any, folder: str) -> list[str]:
     return paths
 
 
-def load(path: str, threads: int = 1) -> Runtime:
+def load(path: str) -> Runtime:
     """Open a file that `write` wrote. The result is not thread-safe."""
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(model_path=path, num_threads=threads)
+    interpreter = Interpreter(model_path=path, num_threads=1)
     runner = interpreter.get_signature_runner()
 
     def run(inputs: Request) -> Response:

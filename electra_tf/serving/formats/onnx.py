@@ -47,12 +47,12 @@ def write(function: Any, folder: str) -> list[str]:
     return [path, int8]
 
 
-def load(path: str, threads: int = 1) -> Runtime:
+def load(path: str) -> Runtime:
     """Open a file that `write` wrote, to run on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = 1
     options.log_severity_level = 4  # fatal: errors are raised, too
     session = onnxruntime.InferenceSession(
         path, options, providers=["CPUExecutionProvider"]

@@ -106,27 +106,25 @@ function showTags({ words, labels, probabilities }) {
 }
 
 function showReplaced({ tokens, replaced_probability }) {
-  const nodes = tokens.flatMap((token, index) => {
-    if (!token || token === "[CLS]" || token === "[SEP]") return []; // or padding
+  const nodes = tokens.map((token, index) => {
     const probability = replaced_probability[index];
     const node = element("span", token, "token");
     node.title = `replaced: ${percent(probability)}`;
     node.style.backgroundColor = `rgb(230 60 40 / ${0.75 * probability})`;
-    return [node];
+    return node;
   });
   const legend = "The redder, the more probably the token was replaced.";
   return element("div", [element("p", nodes, "text"), element("p", legend)]);
 }
 
-function showProposals({ proposals, probabilities, positions }) {
-  const rows = proposals.flatMap((tokens, index) => {
-    if (positions[index] < 0) return []; // fewer masks than in other texts
+function showProposals({ proposals, probabilities }) {
+  const rows = proposals.map((tokens, index) => {
     const cells = tokens.map((token, rank) =>
       element("td", `${token} ${percent(probabilities[index][rank])}`),
     );
-    return [element("tr", [element("th", `[MASK] ${index + 1}`), ...cells.slice(0, 5)])];
+    return element("tr", [element("th", `[MASK] ${index + 1}`), ...cells.slice(0, 5)]);
   });
-  return rows.length ? element("table", rows) : element("p", "The text has no [MASK].");
+  return element("table", rows);
 }
 
 function showVectors(outputs) {
@@ -145,7 +143,7 @@ const VIEWS = [
   [["types", "starts", "ends"], showEntities],
   [["words", "labels"], showTags],
   [["tokens", "replaced_probability"], showReplaced],
-  [["proposals", "positions"], showProposals],
+  [["proposals"], showProposals],
   [["probabilities"], showClasses],
   [["score"], showScore],
   [["sentence_vector"], showVectors],
