@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from electra_tf.tasks.token_classifier import TokenClassifier
     from electra_tf.tasks.tokenizer import Tokenizer
     from electra_tf.text.pipeline import training_batches
-    from electra_tf.text.records import open_records
+    from electra_tf.text.record_set import open_records
     from electra_tf.text.vocab import Vocabulary
     from electra_tf.training.optimizer import create_optimizer
     from electra_tf.training.schedule import WarmupPolynomialDecay
@@ -69,7 +69,7 @@ _NO_KERAS = {
     "Tokenizer": "tasks.tokenizer",
     "Vocabulary": "text.vocab",
     "load_config": "config.loader",
-    "open_records": "text.records",
+    "open_records": "text.record_set",
     "training_batches": "text.pipeline",
 }
 _KERAS = {

@@ -26,7 +26,7 @@ from electra_tf.errors import InputError
 from electra_tf.storage.mirror import staged
 from electra_tf.storage.objects import is_url
 from electra_tf.text.checks import entry_warnings
-from electra_tf.text.records import local_records, resolve_config
+from electra_tf.text.record_set import local_records, resolve_config
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import local_vocabulary
 

@@ -15,7 +15,7 @@ import pytest
 import electra_tf.text
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.tasks.tokenizer import Tokenizer
-from electra_tf.text.records import open_records
+from electra_tf.text.record_set import open_records
 from tests.conftest import GOLDEN, failure, flags, full_disk
 from tests.pretrain_commands import start, wait_for
 

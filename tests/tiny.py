@@ -34,7 +34,7 @@ from electra_tf.tasks import registry
 from electra_tf.tasks.load import load as load_task_model
 from electra_tf.tasks.task_data import Reading
 from electra_tf.text.builder import build
-from electra_tf.text.records import resolve_config
+from electra_tf.text.record_set import resolve_config
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import CONFIG, CheckpointManager

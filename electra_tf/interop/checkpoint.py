@@ -16,8 +16,8 @@ from electra_tf.errors import InputError
 from electra_tf.interop.model import Network, PretrainedModel, Role
 from electra_tf.interop.names import Prefixes
 from electra_tf.model.transformer import DELTA
-from electra_tf.text.records import VOCABULARY
 from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
+from electra_tf.text.tokenizer_files import VOCABULARY
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
     CONFIG,

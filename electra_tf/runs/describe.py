@@ -11,7 +11,7 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.pipeline import training_batches
-from electra_tf.text.records import RecordSet
+from electra_tf.text.record_set import RecordSet
 from electra_tf.training.bfloat16 import precision_hints
 from electra_tf.training.checkpoint import steps_at_shares
 from electra_tf.training.loop import train_runner

@@ -14,7 +14,7 @@ from electra_tf.pretraining import metrics
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.checks import UnknownCounter
-from electra_tf.text.records import record_length, reraise_bad_records
+from electra_tf.text.record_set import record_length, reraise_bad_records
 from electra_tf.training.checkpoint import assign
 
 

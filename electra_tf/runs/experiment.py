@@ -17,15 +17,15 @@ from electra_tf.errors import InputError
 from electra_tf.model import cost
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
-from electra_tf.text import records
 from electra_tf.text.pipeline import count_tokens, evaluation_batches
-from electra_tf.text.records import (
+from electra_tf.text.record_set import (
     RecordSet,
     identity_of_files,
     open_records,
     reraise_bad_records,
 )
 from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
+from electra_tf.text.tokenizer_files import VOCABULARY
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
     CONFIG,
@@ -55,7 +55,7 @@ class Experiment:
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "Experiment":
         """Load config and tokenizer of a checkpoint."""
         config = checkpoint.config()
-        vocabulary = Vocabulary.read(os.path.join(checkpoint.path, records.VOCABULARY))
+        vocabulary = Vocabulary.read(os.path.join(checkpoint.path, VOCABULARY))
         counts = None
         if config.objective.unigram_generator:
             counts = np.load(os.path.join(checkpoint.path, _COUNTS), allow_pickle=False)
@@ -72,10 +72,8 @@ class Experiment:
         """Return the config and vocabulary files of a checkpoint."""
         files = {
             CONFIG: config_lib.dump_config(self.config).encode(),
-            records.VOCABULARY: self.tokenizer.vocabulary.text.encode(),
-            settings_path(
-                records.VOCABULARY
-            ).name: self.tokenizer.identity_text.encode(),
+            VOCABULARY: self.tokenizer.vocabulary.text.encode(),
+            settings_path(VOCABULARY).name: self.tokenizer.identity_text.encode(),
         }
         if self.token_counts is not None:
             counts = io.BytesIO()

@@ -18,7 +18,8 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.describe import checkpoint_bytes, describe
 from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.text.pipeline import training_batches
-from electra_tf.text.records import RecordSet, records_lock, reraise_bad_records
+from electra_tf.text.record_set import RecordSet, reraise_bad_records
+from electra_tf.text.records import records_lock
 from electra_tf.training.backup import Backup
 from electra_tf.training.bfloat16 import precision_hints
 from electra_tf.training.checkpoint import (

@@ -12,7 +12,7 @@ from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.runs.html_report import Lines, charts, table, write_page
 from electra_tf.text.pipeline import evaluation_batches
-from electra_tf.text.records import RecordSet, reraise_bad_records
+from electra_tf.text.record_set import RecordSet, reraise_bad_records
 from electra_tf.training.checkpoint import assign, open_checkpoint
 from electra_tf.training.metric_logger import EVALUATION as HELD_OUT
 from electra_tf.training.metric_logger import TRAIN, read_metrics

@@ -15,7 +15,7 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.text.pipeline import evaluation_batches
-from electra_tf.text.records import RecordSet
+from electra_tf.text.record_set import RecordSet
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import PAD, SPECIAL_TOKENS
 from electra_tf.training.checkpoint import assign, training_state

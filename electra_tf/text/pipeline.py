@@ -14,7 +14,8 @@ import tensorflow as tf
 from electra_tf.batch import Batch
 from electra_tf.config.data import InputConfig
 from electra_tf.errors import InputError
-from electra_tf.text.records import FEATURES, RecordSet
+from electra_tf.text.record_set import RecordSet
+from electra_tf.text.records import FEATURES
 
 _SHARD_ORDER, _WINDOW_ORDER = 0, 1  # purposes that the seed is folded with
 _PREFETCH = 4  # parsed batches

@@ -9,7 +9,8 @@ import tensorflow as tf
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
 from electra_tf.text import builder
-from electra_tf.text.records import Manifest, open_records, shard_names
+from electra_tf.text.record_set import open_records
+from electra_tf.text.records import Manifest, shard_names
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
 from tests.conftest import GOLDEN

@@ -7,7 +7,7 @@ import tensorflow as tf
 from electra_tf.config.data import InputConfig
 from electra_tf.errors import InputError
 from electra_tf.text.pipeline import count_tokens, evaluation_batches, training_batches
-from electra_tf.text.records import RecordSet, open_records
+from electra_tf.text.record_set import RecordSet, open_records
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,8 @@ from electra_tf.config.data import InputConfig, TokenizationConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
 from electra_tf.text.pipeline import evaluation_batches, training_batches
-from electra_tf.text.records import (
-    FEATURES,
-    open_records,
-    records_lock,
-    reraise_bad_records,
-)
+from electra_tf.text.record_set import open_records, reraise_bad_records
+from electra_tf.text.records import FEATURES, records_lock
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import Vocabulary
 

@@ -34,7 +34,7 @@ from electra_tf.errors import InputError
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.text import pipeline
-from electra_tf.text.records import RecordSet, resolve_config
+from electra_tf.text.record_set import RecordSet, resolve_config
 from electra_tf.training import checkpoint as checkpoints
 from electra_tf.training.run_directory import permanent_steps, run_lock
 

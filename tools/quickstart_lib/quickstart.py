@@ -230,7 +230,7 @@ def show(options: argparse.Namespace, folder: pathlib.Path) -> None:
     """Write the page, and print a summary."""
     from electra_tf.runs.html_report import table
     from electra_tf.runs.pretraining_report import write_pretraining_report
-    from electra_tf.text.records import open_records, record_length
+    from electra_tf.text.record_set import open_records, record_length
 
     def read(name: str) -> Any:
         return json.loads((folder / name).read_text())
