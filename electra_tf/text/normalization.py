@@ -221,3 +221,21 @@ def split_units(text: str, settings: TokenizationConfig) -> list[str]:
         if text.isascii() or len(text) < 16 * len(units):
             return units
     return UNIT.findall(text)
+
+
+class Normalizer:
+    """Split texts into normalized words."""
+
+    def __init__(self, settings: TokenizationConfig):
+        self._whole = WholeEntries(settings)
+        self._characters = CharacterTable(settings)
+
+    def words(self, text: str) -> list[str]:
+        """Return the words of a text, with the entries that are kept whole."""
+        words: list[str] = []
+        for part in self._whole.split(text):
+            if part.is_entry:
+                words.append(part.text)
+            else:
+                words += self._characters.words(part.text)
+        return words

@@ -7,7 +7,7 @@ import numpy as np
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.tasks.data.splits import texts_of
-from electra_tf.text.checks import first_equals
+from electra_tf.text.normalization import Normalizer
 
 if TYPE_CHECKING:
     from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -18,12 +18,11 @@ def first_equal_items(
 ) -> np.ndarray:
     """Return the index of the first item with the texts of each item, int64 [N].
 
-    Texts are equal if they are so after the tokenizer's normalization; None: BERT's.
+    Texts are equal if they have the same words after the tokenizer's normalization;
+    None: BERT's.
     """
-    if len(items) and not isinstance(items[0], str):
-        items = list(map(texts_of, items))
-    return first_equals(items, _settings(tokenizer))
-
-
-def _settings(tokenizer: "WordPieceTokenizer | None") -> TokenizationConfig:
-    return tokenizer.settings if tokenizer else TokenizationConfig()
+    settings = tokenizer.settings if tokenizer else TokenizationConfig()
+    words, first = Normalizer(settings).words, {}
+    texts = ("\0".join(" ".join(words(text)) for text in texts_of(i)) for i in items)
+    indices = (first.setdefault(text, index) for index, text in enumerate(texts))
+    return np.fromiter(indices, np.int64, len(items))
