@@ -14,7 +14,7 @@ from electra_tf.text import checks, vocab_training
 from electra_tf.text.builder import first_chunks
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.tokenizer import settings_path
+from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
 
 FLAGS = cli.Flags()
 cli.define_input_flags(
@@ -58,21 +58,23 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
         chunks = first_chunks(FLAGS.input, settings.corpus)
         texts = [text for chunk in chunks for text in chunk.documents]
         checks.check_accents(texts, settings.tokenization)
-    counts = vocab_training.count_words(FLAGS.input, settings, log)
-    words, dropped = counts
+    words, dropped = vocab_training.count_words(FLAGS.input, settings, log)
     seconds = time.perf_counter() - start
     print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")
     if dropped:
         print(f"{dropped:,} rare words were dropped to bound the memory")
-    tokenizer = vocab_training.train_vocabulary(counts, settings)
+    options, requested = settings.tokenization, settings.vocabulary
+    whole = options.keep_whole
+    vocabulary = vocab_training.train_wordpieces(words, requested, whole)
+    tokenizer = WordPieceTokenizer(vocabulary, options)
     tokenizer.save(output)  # an error in the held-out text does not lose it
-    stats = vocab_training.VocabStats()
+    stats = vocab_training.VocabStats(tokenizer)
     for document in heldout or ():
-        stats.add(tokenizer, document.lines)
+        stats.add(document.lines)
     log.close()
     if not log.counts:
         error_file.unlink(missing_ok=True)  # of the replaced vocabulary
-    size, requested = len(tokenizer.vocabulary), settings.vocabulary
+    size = len(vocabulary)
     reason = (
         f"; no other pair occurs {requested.min_frequency} times"
         if size < requested.size

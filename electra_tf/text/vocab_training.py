@@ -8,7 +8,6 @@ import collections
 import itertools
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 import tokenizers
@@ -19,7 +18,12 @@ from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.normalization import CharacterTable, WholeEntries, split_units
+from electra_tf.text.normalization import (
+    CharacterTable,
+    Normalizer,
+    WholeEntries,
+    split_units,
+)
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 
@@ -27,15 +31,6 @@ MAX_UNITS = 4_000_000
 """Different units in memory, at most, of about 150 bytes each."""
 _LONG_UNIT = 64  # longer units rarely repeat; their words are counted as units
 _REPEATS = 1000
-
-
-class WordCounts(NamedTuple):
-    """Counts of the words of a corpus."""
-
-    words: collections.Counter[str]
-    """Count of each word, without over-long words."""
-    dropped: int
-    """Number of rare units and words that were dropped to bound the memory."""
 
 
 class WordCounter:
@@ -47,15 +42,17 @@ class WordCounter:
         self._whole = WholeEntries(settings)
         self._units: collections.Counter[str] = collections.Counter()
         self.dropped = 0
-        """That of `WordCounts`."""
+        """Number of rare units and words that were dropped to bound the memory."""
 
     def add(self, lines: Iterable[str]) -> None:
         """Count the words of lines."""
-        for line in lines:
-            units = _split_text(line, self._settings, self._whole)
-            if max(map(len, units), default=0) > _LONG_UNIT:
-                units = [part for unit in units for part in self._parts(unit)]
-            self._units.update(units)
+        parts = (part for line in lines for part in self._whole.split(line))
+        for part in parts:
+            if not part.is_entry:
+                units = split_units(part.text, self._settings)
+                if max(map(len, units), default=0) > _LONG_UNIT:
+                    units = itertools.chain.from_iterable(map(self._split_long, units))
+                self._units.update(units)
         self.dropped += drop_rare(self._units, self._most)
 
     def words(self) -> collections.Counter[str]:
@@ -66,7 +63,7 @@ class WordCounter:
                 words[word] += count
         return words
 
-    def _parts(self, unit: str) -> list[str]:
+    def _split_long(self, unit: str) -> list[str]:
         return self._words(unit) if len(unit) > _LONG_UNIT else [unit]
 
     def _words(self, unit: str) -> list[str]:
@@ -79,8 +76,8 @@ def count_words(
     settings: PretrainingConfig,
     error_log: DataErrorLog,
     most: int = MAX_UNITS,
-) -> WordCounts:
-    """Count the words of a corpus, with a progress bar.
+) -> tuple[collections.Counter[str], int]:
+    """Return the count of each word of a corpus, and the number of dropped ones.
 
     Memory is bounded by the `most` different units that are counted.
     """
@@ -90,17 +87,7 @@ def count_words(
         for document in reader:
             counter.add(document.lines)
             bar.update(reader.position_bytes - bar.n)
-    return WordCounts(counter.words(), counter.dropped)
-
-
-def _split_text(
-    text: str, settings: TokenizationConfig, whole: WholeEntries
-) -> list[str]:
-    """Split a text into units, without the entries that are kept whole."""
-    if not whole:
-        return split_units(text, settings)
-    parts = (part.text for part in whole.split(text) if not part.is_entry)
-    return [unit for part in parts for unit in split_units(part, settings)]
+    return counter.words(), counter.dropped
 
 
 def drop_rare(counts: collections.Counter[str], most: int = MAX_UNITS) -> int:
@@ -126,18 +113,6 @@ def _hash(text: str) -> int:
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
 
-def train_vocabulary(
-    counts: WordCounts, settings: PretrainingConfig
-) -> WordPieceTokenizer:
-    """Train a vocabulary on the words of a corpus; return its tokenizer."""
-    if not counts.words:
-        raise InputError("--input must contain text with letters or digits")
-    options = settings.tokenization
-    whole = options.keep_whole
-    vocabulary = train_wordpieces(counts.words, settings.vocabulary, whole)
-    return WordPieceTokenizer(vocabulary, options)
-
-
 def train_wordpieces(
     words: collections.Counter[str],
     settings: VocabularyConfig,
@@ -148,6 +123,8 @@ def train_wordpieces(
     The order is BERT's special tokens, entries kept whole, characters, and wordpieces
     in the order of training.
     """
+    if not words:
+        raise InputError("--input must contain text with letters or digits")
     alphabet = _covering_characters(words, settings.character_coverage)
     usable = {w: n for w, n in words.items() if not set(w).difference(alphabet)}
     continuing = {character for word in usable for character in word[1:]}
@@ -205,21 +182,20 @@ def _repeat_words(words: dict[str, int]) -> Iterator[str]:
 
 
 class VocabStats:
-    """Numbers of words, wordpieces and [UNK] of a tokenized text."""
+    """Numbers of words, wordpieces and [UNK] of texts of a tokenizer."""
 
-    def __init__(self) -> None:
+    def __init__(self, tokenizer: WordPieceTokenizer) -> None:
+        self._tokenizer, self._normalizer = tokenizer, Normalizer(tokenizer.settings)
+        self._unknown = tokenizer.vocabulary.ids[UNKNOWN]
         self.words = self.wordpieces = self.unknown = 0
 
-    def add(self, tokenizer: WordPieceTokenizer, lines: Iterable[str]) -> None:
+    def add(self, lines: Iterable[str]) -> None:
         """Count the words, wordpieces and [UNK] of lines."""
-        characters = CharacterTable(tokenizer.settings)
-        unknown = tokenizer.vocabulary.ids[UNKNOWN]
         for line in lines:
-            ids = tokenizer.encode(line)
-            units = _split_text(line, tokenizer.settings, tokenizer.whole)
-            self.words += sum(len(characters.words(unit)) for unit in units)
+            ids = self._tokenizer.encode(line)
+            self.words += len(self._normalizer.text(line).split())
             self.wordpieces += len(ids)
-            self.unknown += ids.count(unknown)
+            self.unknown += ids.count(self._unknown)
 
     @property
     def unknown_share(self) -> float:
