@@ -38,7 +38,8 @@ from electra_tf.tasks.token_classifier import (
 )
 from electra_tf.text.data_errors import data_error
 from electra_tf.text.files import inner_suffix, is_tfds
-from electra_tf.text.rows import READERS, TEXT, Lines
+from electra_tf.text.lines import Lines
+from electra_tf.text.rows import READERS, TEXT
 
 _ENDINGS = (".txt", *conll.COLUMN_SUFFIXES, "", *READERS)
 _HEAD_LINES = 100  # by which columns of words are recognised

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from tqdm import tqdm
 
@@ -15,15 +15,8 @@ from electra_tf.config.data import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.text import files
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.rows import (
-    READERS,
-    RECORDS_REMEDY,
-    Batch,
-    Source,
-    invalid_bytes,
-    read_lines,
-    tfds_batches,
-)
+from electra_tf.text.lines import Source, invalid_bytes, read_lines
+from electra_tf.text.rows import READERS, RECORDS_REMEDY, Batch, tfds_batches
 
 MAX_LINE_CHARACTERS = 1_000_000
 _MAX_DOCUMENT_CHARACTERS = 16_000_000
@@ -59,16 +52,15 @@ class CorpusReader:
         fetch: bool = True,
     ):
         self.sources = files.expand(patterns, fetch)
-        self._settings = settings
-        self._log = error_log
-        self._finished_bytes = 0
-        self._position: Callable[[], int] = int
+        self._settings, self._log = settings, error_log
         # Opened here, so that a missing data set is an error before any text is read.
         self._tfds = {s: files.TfdsSource(s) for s in self.sources if files.is_tfds(s)}
         self._sizes = {
             s: self._tfds[s].bytes if s in self._tfds else files.source_size(s)
             for s in self.sources
         }
+        self._finished_bytes = 0
+        self._current: BinaryIO | files.TfdsSource | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -78,7 +70,7 @@ class CorpusReader:
     @property
     def position_bytes(self) -> int:
         """Number of `total_bytes` read so far."""
-        return self._finished_bytes + self._position()
+        return self._finished_bytes + (self._current.tell() if self._current else 0)
 
     @property
     def estimated_text_bytes(self) -> int:
@@ -96,43 +88,26 @@ class CorpusReader:
             if empty and self._log.counts.total() == errors:
                 self._log.add(source, 0, "empty file", "no text in it")
             self._finished_bytes += self._sizes[source]
-            self._position = int  # 0 bytes of the next source
+            self._current = None
 
     def _file(self, path: str) -> Iterator[Document]:
+        """Yield the documents of a file: a table, JSON or plain text."""
         report = functools.partial(self._log.add, path)
-        with files.open_source(path) as raw:
-            self._position, kind = raw.tell, files.inner_suffix(path)
-            source = Source(path, raw, report, functools.partial(self._choose, path))
-            if kind != ".parquet":
-                source, is_json = self._open_text(source)
-                kind = ".json" if is_json and kind not in READERS else kind
-            if source and kind in READERS:
-                yield from self._rows(path, READERS[kind](source))
-            elif source:
+        with files.open_source(path) as file:
+            self._current = file
+            suffix = files.inner_suffix(path)
+            if suffix != ".parquet":
+                file = _open_text(path, file, report)
+            if file is None:
+                return
+            if suffix not in READERS and _JSON.match(_head(file)):
+                suffix = ".json"
+            source = Source(path, file, report, functools.partial(self._choose, path))
+            if suffix in READERS:
+                yield from self._rows(path, READERS[suffix](source))
+            else:
                 lines = self._lines(source)
                 yield from _documents(path, lines, self._settings.documents)
-
-    def _open_text(self, source: Source) -> tuple[Source | None, bool]:
-        """Return a decompressed text, and whether it begins as JSON; report another."""
-        try:
-            file = files.open_compressed(source.path, source.file)
-            sample = file.peek(_SAMPLE_BYTES)[:_SAMPLE_BYTES]
-            head = sample.removeprefix(codecs.BOM_UTF8).lstrip()
-            files.check_markup(source.path, files.inner_suffix(source.path), head)
-        except files.BROKEN as error:
-            source.report_broken(error)
-            return None, False
-        except files.FileFormatError as error:
-            source.report(0, "another format", f"{error.name}; file not read")
-            return None, False
-        controls = len(sample) - len(sample.translate(None, _CONTROL_BYTES))
-        bad = controls + sample[:-3].decode("utf-8", "replace").count("\ufffd")
-        if bad > 8 and bad > 0.1 * len(sample):
-            share = f"{bad / len(sample):.0%} of its first bytes"
-            detail = f"{share} are control or invalid bytes; file not read"
-            source.report(0, "binary file", detail)
-            return None, False
-        return source._replace(file=file), bool(_JSON.match(head))
 
     def _choose(self, source: str, fields: Iterable[str]) -> list[str]:
         """Return the field of the texts, which a table must have."""
@@ -178,12 +153,10 @@ class CorpusReader:
         return text
 
     def _data_set(self, source: str) -> Iterator[Document]:
-        rows, size = self._tfds[source], self._sizes[source]
+        self._current = rows = self._tfds[source]
         for batch in tfds_batches(rows):
             self._choose(source, batch[1])
             yield from self._rows(source, [batch])
-            share = min(batch[0][-1] / max(1, rows.count), 1.0)
-            self._position = functools.partial(int, share * size)
 
     def _rows(self, source: str, batches: Iterable[Batch]) -> Iterator[Document]:
         """Yield the documents of rows."""
@@ -207,6 +180,36 @@ class CorpusReader:
         self._check_nul(source, number, text)
         lines = ((number, line) for line in text.split("\n"))
         yield from _documents(source, lines, "file")
+
+
+def _open_text(
+    path: str, stored: BinaryIO, report: Callable[..., None]
+) -> BinaryIO | None:
+    """Return a file, decompressed; report one that is no text, and return None."""
+    try:
+        file = files.open_compressed(path, stored)
+        files.check_markup(path, files.inner_suffix(path), _head(file))
+    except files.BROKEN as error:
+        report(0, "broken archive", f"{error}; file not read")
+        return None
+    except files.FileFormatError as error:
+        report(0, "another format", f"{error.name}; file not read")
+        return None
+    sample = file.peek(_SAMPLE_BYTES)[:_SAMPLE_BYTES]
+    controls = len(sample) - len(sample.translate(None, _CONTROL_BYTES))
+    bad = controls + sample[:-3].decode("utf-8", "replace").count("\ufffd")
+    if bad > 8 and bad > 0.1 * len(sample):
+        share = f"{bad / len(sample):.0%} of its first bytes"
+        detail = f"{share} are control or invalid bytes; file not read"
+        report(0, "binary file", detail)
+        return None
+    return file
+
+
+def _head(file: BinaryIO) -> bytes:
+    """Return the first bytes of a file, without white space before them."""
+    sample = file.peek(_SAMPLE_BYTES)[:_SAMPLE_BYTES]
+    return sample.removeprefix(codecs.BOM_UTF8).lstrip()
 
 
 def _documents(

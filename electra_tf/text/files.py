@@ -159,15 +159,20 @@ class TfdsSource:
         name, _, split = source.removeprefix(TFDS_PREFIX).partition("@")
         self._dataset, info = load_tfds(name, split or "train")
         self._features = info.features
-        self.count = info.splits[split or "train"].num_examples
-        """Number of rows."""
+        self._read, count = 0, info.splits[split or "train"].num_examples
         examples = sum(part.num_examples for part in info.splits.values())
-        self.bytes = int(info.dataset_size * self.count / max(1, examples))
+        self._bytes_per_row = info.dataset_size / max(1, examples)
+        self.bytes = int(self._bytes_per_row * count)
         """Estimated bytes of the split."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for row in self._dataset.as_numpy_iterator():
+            self._read += 1
             yield _plain(row, self._features)
+
+    def tell(self) -> int:
+        """Return the estimated bytes of the rows that were read."""
+        return int(self._bytes_per_row * self._read)
 
 
 def _plain(value: Any, feature: Any) -> Any:

@@ -12,31 +12,35 @@ import codecs
 import collections
 import contextlib
 import csv
-import functools
-import io
 import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from electra_tf.errors import InputError, format_list
 from electra_tf.text.files import BROKEN, ENCODING_REMEDY, inner_suffix
+from electra_tf.text.lines import (
+    BLOCK,
+    MAX_ROW_SIZE,
+    Lines,
+    Source,
+    decoded,
+    invalid_bytes,
+    numbered_lines,
+)
 
 if TYPE_CHECKING:  # pyarrow takes a third of a second
     import pyarrow
 
 TEXT = "text"
 """Column of texts that are no objects: lines, and strings of JSON."""
-MAX_ROW_SIZE = 64_000_000
-"""Bytes of a line or characters of a row, at most; a row holds a whole document."""
 RECORDS_REMEDY = (
     "write an object for each row, with pandas to_json(FILE, orient='records')"
 )
-_BATCH_SIZE = 1 << 20  # characters of a batch, but for its last row
-_BLOCK = 1 << 16  # characters
+_BATCH_SIZE = 1 << 20  # characters of a batch, but for its last rows
+_ROWS = 32  # that are read at once
 _MOST_ROWS = 10_000  # of a batch of Parquet
-_FEW_ROWS = 256  # of a batch; equal long texts of a page then take memory once
 _UNDECODED = re.compile("[\udc80-\udcff]")  # surrogates that stand for invalid bytes
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _BETWEEN = re.compile(r"[\s,]*")
@@ -44,93 +48,6 @@ _DECODER = json.JSONDecoder(strict=False)  # strings may have control characters
 
 Batch = tuple[Sequence[int], Mapping[str, Iterable[Any]]]
 """Numbers of rows and their values by column."""
-
-
-class Source(NamedTuple):
-    """An open file."""
-
-    path: str
-    """Its suffix determines the format."""
-    file: BinaryIO
-    report: Callable[..., None]
-    """Function of number, kind, detail and optionally remedy of a bad row; 0: of the
-    whole file."""
-    choose: Callable[[list[str]], Sequence[str]] = list
-    """Function of the columns of a file that returns those to read.
-
-    It is not called for JSON, whose rows may have other keys than the first one."""
-    names: Sequence[str] | None = None
-    """Columns of a .csv or .tsv without header."""
-
-    def report_broken(self, error: Exception) -> None:
-        """Report that a compressed file cannot be read to its end."""
-        self.report(0, "broken archive", f"{error}; the text before it was read")
-
-
-def read_lines(source: Source, limit: int) -> Iterator[str]:
-    """Yield lines with their ends; a line over the limit is several.
-
-    Bytes that are not UTF-8 become surrogates, which `invalid_bytes` describes.
-    """
-    with _decoded(source.file) as text:
-        try:
-            yield from iter(functools.partial(text.readline, limit), "")
-        except BROKEN as error:
-            source.report_broken(error)
-
-
-@contextlib.contextmanager
-def _decoded(file: BinaryIO) -> Iterator[io.TextIOWrapper]:
-    text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="\n")
-    try:
-        yield text
-    finally:
-        if not file.closed:
-            text.detach()  # the file stays open
-
-
-class Lines:
-    """Lines with their ends, and surrogates for bytes that are not UTF-8.
-
-    A line over `MAX_ROW_SIZE` is reported, and empty.
-    """
-
-    def __init__(self, source: Source):
-        self._source = source
-        self.size = 0
-        """Bytes read; the user sets it back."""
-        self.is_bad = False
-        """Whether a line that was read had invalid bytes."""
-
-    def __iter__(self) -> Iterator[str]:
-        readline = functools.partial(self._source.file.readline, MAX_ROW_SIZE)
-        try:
-            for number, line in enumerate(iter(readline, b""), 1):
-                size = len(line)
-                if size == MAX_ROW_SIZE and line[-1:] != b"\n":
-                    detail = f"over {MAX_ROW_SIZE:,} bytes; not read"
-                    self._source.report(number, "long line", detail)
-                    while len(line) == MAX_ROW_SIZE and line[-1:] != b"\n":
-                        line = readline()
-                    line = b"\n"
-                self.size += size
-                try:
-                    text = line.decode()
-                except UnicodeDecodeError:
-                    text = line.decode("utf-8", "surrogateescape")
-                    self.is_bad = True
-                yield text.removeprefix("\ufeff") if number == 1 else text
-        except BROKEN as error:
-            self._source.report_broken(error)
-
-
-def invalid_bytes(text: str) -> str:
-    """Describe the first byte of a text that is not UTF-8; empty: there is none."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return f"byte 0x{ord(text[error.start]) - 0xDC00:02X}"
-    return ""
 
 
 # .csv and .tsv.
@@ -141,7 +58,8 @@ def _delimited(source: Source) -> Iterator[Batch]:
     rows = _csv_rows(lines) if is_csv else map(_split, lines)
     number, is_first, names = 1, True, source.names
     if names is None:
-        number, names = 2, _header(source.path, *_next_rows(rows, lines, 1))
+        header, error = _next_rows(itertools.islice(rows, 1), lines)
+        number, names = 2, _header(source.path, header, error)
     places = {name: names.index(name) for name in source.choose(list(names))}
     while True:
         batch, error = _next_rows(rows, lines)
@@ -176,17 +94,15 @@ def _split(line: str) -> list[str]:
     return line.removesuffix("\n").removesuffix("\r").split("\t")
 
 
-def _next_rows(
-    rows: Iterator[list[str]], lines: Lines, count: int | None = None
-) -> tuple[list[list[str]], str]:
-    """Return rows up to a number, or the size of a batch, and an error's text."""
-    batch, lines.size, error = [], 0, ""
+def _next_rows(rows: Iterator[list[str]], lines: Lines) -> tuple[list[list[str]], str]:
+    """Return the next rows, which have the size of a batch, and an error's text."""
+    batch, lines.size, count, error = [], 0, -1, ""
     before = csv.field_size_limit(MAX_ROW_SIZE)  # of all readers of the process
     try:
-        for row in rows:
-            batch.append(row)
-            if lines.size > _BATCH_SIZE or len(batch) == count:
-                break
+        while lines.size <= _BATCH_SIZE and count < len(batch):
+            count = len(batch)
+            # The list keeps the rows before an error.
+            batch.extend(itertools.islice(rows, _ROWS))
     except csv.Error as caught:
         error = str(caught)
     finally:
@@ -243,7 +159,7 @@ def _refuse_quotes(path: str, rows: Sequence[list[str]]) -> None:
 
 
 def _json(source: Source) -> Iterator[Batch]:
-    head = source.file.peek(_BLOCK).removeprefix(codecs.BOM_UTF8).lstrip()
+    head = source.file.peek(BLOCK).removeprefix(codecs.BOM_UTF8).lstrip()
     values = _document if _is_document(head.decode(errors="replace")) else _json_lines
     return _batches(_objects(source, values(source)))
 
@@ -265,7 +181,7 @@ def _objects(
             source.report(number, "invalid UTF-8", detail, ENCODING_REMEDY)
             value = _DECODER.decode(_UNDECODED.sub("", text))
         value = {TEXT: value} if isinstance(value, str) else value
-        if is_by_columns(value):
+        if _is_by_columns(value):
             detail = f"{describe_json(value)}, not a row"
             source.report(number, "a table by columns", detail, RECORDS_REMEDY)
         elif isinstance(value, dict):
@@ -276,14 +192,11 @@ def _objects(
 
 
 def _document(source: Source) -> Iterator[tuple[int, str, Any]]:
-    with _decoded(source.file) as text:
+    with decoded(source.file) as text:
         try:
-            yield from json_values(text.read)
+            yield from json_values(text.read, source.report)
         except BROKEN as error:
             source.report_broken(error)
-        except JsonError as error:
-            detail = f"{error}; the rows before it were read"
-            source.report(error.line, "invalid JSON", detail)
 
 
 def _json_lines(source: Source) -> Iterator[tuple[int, str, Any]]:
@@ -295,21 +208,15 @@ def _json_lines(source: Source) -> Iterator[tuple[int, str, Any]]:
                 source.report(number, "invalid JSON", f"{error}; row not read")
 
 
-class JsonError(ValueError):
-    """Error of a text that is not JSON from some line on."""
-
-    def __init__(self, reason: str, line: int):
-        super().__init__(reason)
-        self.line = line
-
-
-def json_values(read: Callable[[int], str]) -> Iterator[tuple[int, str, Any]]:
+def json_values(
+    read: Callable[[int], str], report: Callable[..., None]
+) -> Iterator[tuple[int, str, Any]]:
     """Yield line, text and value of the items of a list, or of values in sequence.
 
-    A JsonError has the line of a value that is not JSON; the values before it have been
-    yielded. `read` returns at most the given number of characters.
+    It ends at a value that is not JSON, which is reported. `read` returns at most the
+    given number of characters.
     """
-    text, start, line = read(_BLOCK), 0, 1
+    text, start, line = read(BLOCK), 0, 1
     first = _BETWEEN.match(text).end()
     is_list = text[first : first + 1] == "["
     if is_list:
@@ -321,25 +228,28 @@ def json_values(read: Callable[[int], str]) -> Iterator[tuple[int, str, Any]]:
             rest = text[begin + 1 :]
             while rest:
                 if rest.strip():
-                    raise JsonError("text after the list", line)
-                rest = read(_BLOCK)
+                    report(line, "invalid JSON", "text after the list")
+                    return
+                rest = read(BLOCK)
             return
         try:
             value, start = _DECODER.raw_decode(text, begin)
         except (ValueError, RecursionError) as error:
             rest = text[begin:]
-            more = read(max(_BLOCK, len(rest))) if len(rest) < MAX_ROW_SIZE else ""
+            more = read(max(BLOCK, len(rest))) if len(rest) < MAX_ROW_SIZE else ""
             if more:
                 text, start = rest + more, 0
                 continue
-            if not rest and not is_list:
-                return
-            raise JsonError(getattr(error, "msg", None) or str(error), line) from error
+            if rest or is_list:
+                reason = getattr(error, "msg", None) or str(error)
+                detail = f"{reason}; the rows before it were read"
+                report(line, "invalid JSON", detail)
+            return
         yield line, text[begin:start], value
         line += text.count("\n", begin, start)
 
 
-def is_by_columns(value: Any) -> bool:
+def _is_by_columns(value: Any) -> bool:
     """Return whether a value is a whole table, in a layout of pandas's `to_json`."""
     if not isinstance(value, dict) or not value:
         return False
@@ -395,15 +305,7 @@ def _by_columns(rows: Sequence[tuple[int, dict[str, Any]]]) -> Batch:
     return [number for number, _ in rows], columns
 
 
-# Lines of text, and TFDS.
-
-
-def numbered_lines(source: Source) -> Iterator[tuple[int, str]]:
-    """Yield numbers and texts of lines without their ends; report invalid bytes."""
-    for number, line in enumerate(Lines(source), 1):
-        if invalid := invalid_bytes(line):
-            source.report(number, "invalid UTF-8", invalid, ENCODING_REMEDY)
-        yield number, line.rstrip("\r\n")
+# Texts on lines, and TFDS.
 
 
 def _text_rows(source: Source) -> Iterator[Batch]:
@@ -448,10 +350,7 @@ def _parquet(source: Source) -> Iterator[Batch]:
         places = {name: place for place, name in enumerate(_distinct(names))}
         places = {name: places[name] for name in source.choose(list(places))}
         stored = list(dict.fromkeys(names[place] for place in places.values()))
-        if (count := _rows_of_batch(file.metadata)) < _FEW_ROWS:
-            schema = file.schema_arrow
-            texts = [one.name for one in schema if pyarrow.types.is_string(one.type)]
-            file = pyarrow.parquet.ParquetFile(source.file, read_dictionary=texts)
+        count = _rows_of_batch(file.metadata)
         for batch in file.iter_batches(count, columns=stored):
             values = {
                 name: _values(_column(batch, names, place), name)
@@ -483,14 +382,12 @@ def _column(
     )
 
 
-def _values(values: "pyarrow.Array", name: str) -> Iterable[Any]:
+def _values(values: "pyarrow.Array", name: str) -> list[Any]:
     """Return a column's values; bytes of UTF-8 and what Python cannot hold as texts."""
     import pyarrow
     from pyarrow import types
 
     kind = values.type
-    if types.is_dictionary(kind):  # one text at a time in memory
-        return (value.as_py() for value in values)
     inner = kind.value_type if types.is_list(kind) else kind
     if types.is_binary(inner) or types.is_large_binary(inner):
         text = pyarrow.large_string()

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_tf.text.files import open_compressed
-from electra_tf.text.rows import MAX_ROW_SIZE, Source, read_rows
+from electra_tf.text.lines import MAX_ROW_SIZE, Source
+from electra_tf.text.rows import read_rows
 
 CSV = 'label,text\n1,"a, b"\n0,"say ""yes""\nor no"\n1,c\n'
 CSV_VALUES = [("1", "a, b"), ("0", 'say "yes"\nor no'), ("1", "c")]

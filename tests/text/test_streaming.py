@@ -21,17 +21,3 @@ def test_corpora_are_streamed(tmp_path):
     assert size > 250_000_000
     assert memory.taken < GIGABYTE
     assert set(errors.counts) == {"long line"}
-
-
-def test_texts_of_a_parquet_file_are_read_one_at_a_time(tmp_path):
-    import pyarrow.parquet
-
-    path = tmp_path / "a.parquet"
-    text = "The cat sat . " * 150_000
-    pyarrow.parquet.write_table(
-        pyarrow.table({"text": pyarrow.array([text] * 40)}), path, compression="none"
-    )
-    memory = PeakMemory()
-    reader = CorpusReader([str(path)], CorpusConfig(), DataErrorLog("stop", ""))
-    assert sum(len(document.lines) for document in reader) == 40
-    assert memory.taken < 60_000_000

@@ -13,7 +13,8 @@ from electra_tf.tasks.data.schemes import is_span_scheme, to_bioes
 from electra_tf.tasks.data.span_records import SpanForm
 from electra_tf.text.data_errors import data_error
 from electra_tf.text.files import inner_suffix
-from electra_tf.text.rows import begins_json, numbered_lines
+from electra_tf.text.lines import numbered_lines
+from electra_tf.text.rows import begins_json
 
 COLUMN_SUFFIXES = (".conll", ".conllu", ".bio", ".iob", ".iob2")
 """Suffixes that only column files have."""

@@ -10,7 +10,7 @@ from electra_tf.errors import InputError
 from electra_tf.text import files
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import TFDS_PREFIX
-from electra_tf.text.rows import Source
+from electra_tf.text.lines import Source
 
 Notify = Callable[[str], None]  # function that gets a line for the user
 STANDARD_INPUT = "standard input"
