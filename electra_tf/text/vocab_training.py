@@ -193,7 +193,7 @@ class VocabStats:
         """Count the words, wordpieces and [UNK] of lines."""
         for line in lines:
             ids = self._tokenizer.encode(line)
-            self.words += len(self._normalizer.text(line).split())
+            self.words += len(self._normalizer.words(line))
             self.wordpieces += len(ids)
             self.unknown += ids.count(self._unknown)
 

@@ -24,5 +24,7 @@ def first_equal_items(
     settings = tokenizer.settings if tokenizer else TokenizationConfig()
     words, first = Normalizer(settings).words, {}
     texts = ("\0".join(" ".join(words(text)) for text in texts_of(i)) for i in items)
-    indices = (first.setdefault(text, index) for index, text in enumerate(texts))
+    # Hashes of 64 bits, as the texts would take the memory of the items again.
+    hashes = enumerate(map(hash, texts))
+    indices = (first.setdefault(key, index) for index, key in hashes)
     return np.fromiter(indices, np.int64, len(items))
