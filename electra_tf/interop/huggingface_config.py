@@ -12,7 +12,7 @@ from typing import Any
 
 from electra_tf.config.model import EncoderConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.model import read_shape
+from electra_tf.interop.model import shape_of_config
 from electra_tf.interop.names import Activation
 from electra_tf.text.vocab import PAD
 
@@ -35,15 +35,6 @@ SIZES = {
     "layer_norm_epsilon": "layer_norm_eps",
 }
 """Keys of an encoder's shape."""
-# Of keys that published configs leave out.
-_DEFAULTS = {
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "initializer_range": 0.02,
-    "layer_norm_eps": 1e-12,
-}
 _EXACT = ("gelu", "gelu_python")
 _TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
 # The only values that this network has beside null, and what others mean.
@@ -83,14 +74,15 @@ def read_sizes(
     config: Mapping[str, Any], words: tuple[int, ...], folder: str
 ) -> EncoderConfig:
     """Return the shape of the encoder whose token table has the shape `words`."""
-    path, known = os.path.join(folder, CONFIG), {**_DEFAULTS, **config}
-    values = {ours: known.get(theirs) for ours, theirs in SIZES.items()}
-    values["vocabulary_size"] = words[0]
-    if "embedding_size" not in config:
-        values["embedding"] = words[1]
-    if missing := [SIZES[name] for name in values if values[name] is None]:
-        raise InputError(f"{path} has no {missing[0]}")
-    return read_shape(path, **values)
+    path = os.path.join(folder, CONFIG)
+    return shape_of_config(
+        path,
+        {**config, "vocab_size": words[0]},
+        SIZES,
+        embedding=words[1],
+        max_positions=512,
+        segments=2,
+    )
 
 
 def read_activation(config: Mapping[str, Any], folder: str) -> Activation:

@@ -14,14 +14,14 @@ import h5py
 import numpy as np
 
 from electra_tf.config.model import EncoderConfig
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError
 from electra_tf.interop.hdf5_file import read_hdf5_file
 from electra_tf.interop.model import (
     Network,
     PretrainedModel,
     choose_tokenizer,
     explain_left_out,
-    read_shape,
+    shape_of_config,
 )
 from electra_tf.interop.names import LAYOUTS
 from electra_tf.text.tokenizer import WordPieceTokenizer
@@ -41,6 +41,8 @@ _SIZES = {
     "feed_forward": "intermediate_dim",
     "vocabulary_size": "vocab_size",
     "max_positions": "max_sequence_length",
+    "segments": "num_segments",
+    "dropout": "dropout",
 }
 _FILES = (WEIGHTS, CONFIG, _METADATA)  # that stand for the folder as a path
 
@@ -58,7 +60,18 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     if config.get("registered_name") not in (_BACKBONE, _KERAS_NLP):
         name = config.get("registered_name")
         raise InputError(f"{path!r} is a preset of {name!r}, not of ElectraBackbone")
-    shape, tensors = _shape(config.get("config"), config_file), read_hdf5_file(file)
+    sizes = config.get("config")
+    if not isinstance(sizes, dict):
+        raise InputError(f"{config_file} has no `config` of a backbone")
+    shape = shape_of_config(
+        config_file,
+        sizes,
+        _SIZES,
+        segments=2,
+        attention_dropout=sizes.get("dropout", 0.1),
+        layer_norm_epsilon=LAYOUTS["keras_hub"].epsilon,
+    )
+    tensors = read_hdf5_file(file)
     network = Network.read(
         "encoder", shape, tensors, "keras_hub", file, activation="gelu_tanh"
     )
@@ -69,24 +82,6 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     )
     tokenizer = choose_tokenizer(vocab, path)
     return PretrainedModel.of_networks([network], tokenizer, path, left_out=left_out)
-
-
-def _shape(values: Any, path: str) -> EncoderConfig:
-    """Return the shape that a backbone's config describes."""
-    missing = [
-        n for n in _SIZES.values() if not isinstance(values, dict) or n not in values
-    ]
-    if missing:
-        raise InputError(f"{path} has no sizes {format_list(missing)} of a backbone")
-    dropout = values.get("dropout", 0.1)
-    return read_shape(
-        path,
-        **{ours: values[theirs] for ours, theirs in _SIZES.items()},
-        segments=values.get("num_segments", 2),
-        dropout=dropout,
-        attention_dropout=dropout,
-        layer_norm_epsilon=LAYOUTS["keras_hub"].epsilon,
-    )
 
 
 def write(model: PretrainedModel, path: str) -> None:
@@ -126,7 +121,6 @@ def _pooler(network: Network) -> str:
 
 def _config(shape: EncoderConfig) -> dict[str, Any]:
     sizes = {theirs: getattr(shape, ours) for ours, theirs in _SIZES.items()}
-    sizes |= {"dropout": shape.dropout, "num_segments": shape.segments}
     return _serialized("backbone", "float32", sizes)
 
 

@@ -387,8 +387,19 @@ def shape_of(
     )
 
 
+def shape_of_config(
+    source: str, config: Mapping[str, Any], keys: Mapping[str, str], **defaults: Any
+) -> EncoderConfig:
+    """Return the shape in a library's config, by its keys of our sizes."""
+    stored = {ours: config.get(theirs) for ours, theirs in keys.items()}
+    values = defaults | {n: value for n, value in stored.items() if value is not None}
+    if missing := [keys[name] for name in COUNTS if name not in values]:
+        raise InputError(f"{source} has no {format_list(missing)}")
+    return read_shape(source, **values)
+
+
 def read_shape(source: str, **values: Any) -> EncoderConfig:
-    """Return the shape that a library's config describes, with BERT's rates."""
+    """Return the shape of these sizes, with BERT's rates of dropout."""
     try:
         shape = EncoderConfig(**{"dropout": 0.1, "attention_dropout": 0.1} | values)
         problems = [
