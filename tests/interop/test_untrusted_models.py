@@ -23,6 +23,7 @@ from electra_tf.errors import InputError
 from electra_tf.interop import keras_file, tensor_bundle, tf1
 from electra_tf.interop.hdf5_file import read_hdf5_file
 from electra_tf.interop.tensor_bundle import read_bundle
+from electra_tf.interop.torch_file import read_torch_file
 from electra_tf.text.tokenizer_files import find_tokenizer, open_tokenizer
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.untrusted_files import read_json
@@ -402,6 +403,34 @@ def test_changed_indexes(tmp_path):
             # An empty table of 13 bytes and its handle in the footer are not used.
             assert arrays.keys() == {"w0"}
             assert place >= len(data) - 48 - 13
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("zip.bin", read_torch_file),
+        ("legacy.bin", read_torch_file),
+        ("keras_hub/model.weights.h5", read_hdf5_file),
+    ],
+)
+def test_changed_files_are_read_or_refused_in_little_memory(name, read, tmp_path):
+    data, path = (GOLDEN / name).read_bytes(), tmp_path / "weights"
+    rng, refusals = np.random.default_rng(0), 0
+    tracemalloc.start()
+    for count in range(150):
+        # Headers, at both ends, matter more than the middle.
+        place = rng.choice([rng.integers(600), -rng.integers(600), 0]) % len(data)
+        number = struct.pack("<Q", rng.choice([0, 1, 2**31, 2**63 - 1, place]))
+        changed = data[:place] + number[: rng.integers(9)] + data[place + 8 :]
+        path.write_bytes(data[:place] if count % 5 == 0 else changed)
+        try:
+            read(str(path))
+        except InputError:
+            refusals += 1
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert refusals > 30
+    assert peak < MEMORY
 
 
 @pytest.mark.parametrize("kind", ["empty", "pickle", "text", "object", "numbers"])
