@@ -58,6 +58,7 @@ def new_folder(path: Path, overwrite: bool = False) -> Iterator[str]:
     path = os.path.realpath(path)
     partial, old = f"{path}{PARTIAL}", f"{path}.replaced{PARTIAL}"
     created = [p for p in pathlib.Path(path).parents if not p.exists()]
+    _restore(old, path)
     for folder in filter(os.path.isdir, (partial, old)):  # of a killed process
         shutil.rmtree(folder)
     os.makedirs(partial)
@@ -70,11 +71,18 @@ def new_folder(path: Path, overwrite: bool = False) -> Iterator[str]:
         if is_replaced:
             shutil.rmtree(old)
     except BaseException:
+        _restore(old, path)
         shutil.rmtree(partial, ignore_errors=True)
         with contextlib.suppress(OSError):  # one has other files by now
             for folder in created:
                 os.rmdir(folder)
         raise
+
+
+def _restore(old: str, path: str) -> None:
+    """Undo a replacement that ended between its two renames."""
+    if os.path.isdir(old) and not os.path.exists(path):
+        os.rename(old, path)
 
 
 @contextlib.contextmanager

@@ -109,3 +109,26 @@ def test_a_new_folder_appears_when_it_is_complete(tmp_path):
         pass
     assert [file.name for file in path.iterdir()] == ["second"]
     assert [folder.name for folder in path.parent.iterdir()] == ["b"]
+
+
+def test_a_replacement_that_ends_between_its_renames_leaves_the_old_folder(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "folder"
+    (path / "old").mkdir(parents=True)
+
+    def fail(*_):
+        raise OSError("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        with pytest.raises(OSError, match="full"):  # noqa: SIM117
+            with durable_files.new_folder(path, overwrite=True):
+                pass
+    assert [file.name for file in path.iterdir()] == ["old"]
+    os.rename(path, f"{path}.replaced.partial")  # as a kill leaves it
+    with pytest.raises(ValueError, match="x"):  # noqa: SIM117
+        with durable_files.new_folder(path, overwrite=True):
+            raise ValueError("x")
+    assert [file.name for file in path.iterdir()] == ["old"]
+    assert [file.name for file in tmp_path.iterdir()] == ["folder"]
