@@ -60,16 +60,4 @@ def _check_pattern(pattern: str) -> str:
     return pattern
 
 
-def _check_shares(points: tuple[tuple[float, float], ...]) -> Any:
-    shares = [share for share, _ in points]
-    if shares != sorted(set(shares)):
-        raise ValueError(f"the shares of training must rise, not {shares}")
-    return points
-
-
-Schedule = Annotated[
-    tuple[tuple[Annotated[float, Field(ge=0, le=1)], Weight], ...],
-    pydantic.AfterValidator(_check_shares),
-]
-"""Points (completed share of training, factor), with straight lines between them."""
 Pattern = Annotated[str, pydantic.AfterValidator(_check_pattern)]

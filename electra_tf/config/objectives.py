@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 import pydantic
 from pydantic import Field
 
-from electra_tf.config.fields import Schedule, Weight, section
+from electra_tf.config.fields import Weight, section
 
 Head = Literal["replaced_token", "masked_lm"]
 Scoring = Literal[
@@ -21,11 +21,29 @@ Scoring = Literal[
 Sharing = Literal["none", "embeddings", "all", "gdes"]
 
 
-class ObjectiveFacts:
-    """Facts on an objective, and the values of settings that it does not have.
+def _check_shares(points: tuple[tuple[float, float], ...]) -> Any:
+    shares = [share for share, _ in points]
+    if shares != sorted(set(shares)):
+        raise ValueError(f"the shares of training must rise, not {shares}")
+    return points
+
+
+Point = tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(gt=0)]]
+"""Completed share of training, and a factor."""
+
+
+@section()
+class Objective:
+    """Settings of every objective, facts on it, and values of settings it lacks.
 
     The main network is the full-size one, whose encoder fine-tuning uses.
     """
+
+    name: str = "electra"
+    """The objective."""
+    generator_weight: Weight = 1.0
+    """Weight of the masked-LM loss of the generator or, with `mlm`, of the encoder;
+    with `adversarial` that of the policy."""
 
     head = "replaced_token"
     """Head of the main network. `replaced_token` has a logit at each position,
@@ -79,23 +97,6 @@ class ObjectiveFacts:
         if self.head == "replaced_token":
             return "discriminator"
         return "main network" if self.generator else "encoder"
-
-
-def _check_factors(points: tuple[tuple[float, float], ...]) -> Any:
-    if not all(factor for _, factor in points):
-        raise ValueError("the factors of `temperature_schedule` must be above 0")
-    return points
-
-
-@section()
-class Objective(ObjectiveFacts):
-    """Settings of every objective."""
-
-    name: str = "electra"
-    """The objective."""
-    generator_weight: Weight = 1.0
-    """Weight of the masked-LM loss of the generator or, with `mlm`, of the encoder;
-    with `adversarial` that of the policy."""
 
     def _conflicts(self) -> Iterator[tuple[str, str, str]]:
         """Yield settings that must keep their defaults, with cause and reason."""
@@ -151,7 +152,7 @@ class Sampling(Objective):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divisor of the generator's logits before sampling."""
     temperature_schedule: Annotated[
-        Schedule, pydantic.AfterValidator(_check_factors)
+        tuple[Point, ...], pydantic.AfterValidator(_check_shares)
     ] = ()
     """Factors of `temperature` at shares of training, linear in between. Fast-ELECTRA
     lowers it, for example `[[0.0, 2.0], [0.5, 1.0]]`."""

@@ -106,7 +106,7 @@ masking.scheme=original masking.replacement=bert | replacement must be `mask` wi
 optimizer.no_decay=[bias,"(a"] | '\\(a' must be a regular expression
 optimizer.no_decay=[LONG] | 200 characters
 objective.temperature_schedule=[[0.5,1.0],[0.1,2.0]] | must rise
-objective.temperature_schedule=[[0.0,0.0],[0.1,2.0]] | must be above 0
+objective.temperature_schedule=[[0.0,0.0],[0.1,2.0]] | greater than 0
 objective.temperature_schedule=[[0.0,1.0],[1.1,2.0]] | less than or equal
 UNIFORM objective.temperature_schedule=[[0.0,2.0]] | temperature_schedule
 UNIFORM objective.temperature=2.0 | `temperature` must.*`uniform_generator: true`
