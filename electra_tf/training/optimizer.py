@@ -280,11 +280,7 @@ class Optimizer(keras.optimizers.Optimizer):
         rounding = math.sqrt((1 - beta) / float(np.float32(1) - np.float32(beta)))
         k, epsilon = tf.sqrt(c2) / c1, settings.epsilon * tf.sqrt(c2)
         decay, adam_rate = rate * settings.weight_decay, rate * k / rounding
-        betas = tf.constant(settings.beta_1), tf.constant(settings.beta_2)
-        zero, adam_epsilon = tf.zeros([]), epsilon / rounding
-        return _Scalars(
-            rate, k, epsilon, clip, decay, adam_rate, adam_epsilon, *betas, zero
-        )
+        return _Scalars(rate, k, epsilon, clip, decay, adam_rate, epsilon / rounding)
 
     def _update_all(
         self,
@@ -370,11 +366,11 @@ class Optimizer(keras.optimizers.Optimizer):
             var=variable.handle,
             m=mean.handle,
             v=square.handle,
-            beta1_power=scalars.zero,  # adam_rate and adam_epsilon are corrected
-            beta2_power=scalars.zero,
+            beta1_power=0.0,  # adam_rate and adam_epsilon are corrected
+            beta2_power=0.0,
             lr=_scaled(scalars.adam_rate, factor),
-            beta1=scalars.beta_1,
-            beta2=scalars.beta_2,
+            beta1=settings.beta_1,
+            beta2=settings.beta_2,
             epsilon=scalars.adam_epsilon,
             grad=gradient,
         )
@@ -404,9 +400,6 @@ class _Scalars(NamedTuple):
     decay: tf.Tensor
     adam_rate: tf.Tensor
     adam_epsilon: tf.Tensor
-    beta_1: tf.Tensor
-    beta_2: tf.Tensor
-    zero: tf.Tensor
 
 
 class _Update(NamedTuple):
