@@ -8,7 +8,9 @@ import pytest
 import yaml
 from scipy import stats
 
+from electra_tf.config.loader import load_config
 from electra_tf.errors import InputError
+from electra_tf.model.cost import step_flops
 from tests.conftest import ROOT, python
 
 PROGRAM = ROOT / "tools" / "reproduce_lib" / "reproduce.py"
@@ -57,6 +59,20 @@ def test_all_systems_of_the_paper_have_the_same_flops(tool):
     assert steps["all_tokens_mlm"] < 0.9 * steps["electra"] < steps["mlm"]
     for run in runs:
         assert run.flops == pytest.approx(reference.flops, rel=1e-3)
+
+
+def test_logits_that_are_computed_twice_by_hand(tool):
+    size = 2 * 3 * 100  # FLOPs of a position's logits of width 1
+    for name, factor in {
+        **{"electra": 0, "replace_mlm": 0, "all_tokens_mlm": 16 * size * 32},
+        "electric": 8 * size * (32 + 5),  # 15% of 32 positions
+    }.items():
+        settings = {"objective.name": name, "model.vocabulary_size": 100}
+        sizes = {"training.steps": 2, "input.batch_size": 3, "records.max_length": 32}
+        tables = {"model.sharing": "none", "model.generator_embedding": 8}
+        widths = {"model.width": 64, "model.embedding": 16}
+        config = load_config(overrides={**settings, **sizes, **tables, **widths})
+        assert tool["training_flops"](config) == 2 * (step_flops(config) + factor)
 
 
 @pytest.mark.parametrize(

@@ -29,13 +29,10 @@ def discriminator_flops(shape: EncoderConfig, length: int) -> int:
     return 2 * (shape.width**2 + shape.width) * length
 
 
-def step_flops(config: PretrainingConfig, rows: int | None = None) -> int:
-    """Return the FLOPs of a training step, forward and backward.
-
-    `rows` are those of the batch; None: `input.batch_size`.
-    """
-    rows = config.input.batch_size if rows is None else rows
-    length, masked = config.records.max_length, config.max_predictions_per_seq
+def step_flops(config: PretrainingConfig) -> int:
+    """Return the FLOPs of a training step, forward and backward."""
+    rows, length = config.input.batch_size, config.records.max_length
+    masked = config.max_predictions_per_seq
     main, objective = config.model.encoder, config.objective
     forward = encoder_flops(main, length)
     if objective.head == "masked_lm":
@@ -57,26 +54,3 @@ def step_flops(config: PretrainingConfig, rows: int | None = None) -> int:
     both = 3 * forward + (predict if is_frozen else 3 * predict)
     share = config.generator_share
     return round(share * 3 * predict + (1 - share) * both)
-
-
-def training_flops(config: PretrainingConfig) -> int:
-    """Return the FLOPs that a whole training executes, recomputed logits included."""
-    rows = config.training.steps * config.input.batch_size
-    return recomputed_flops(config, rows) + step_flops(config, rows)
-
-
-def recomputed_flops(config: PretrainingConfig, rows: int) -> int:
-    """Return the FLOPs of logits that are computed a second time.
-
-    A softmax at all positions computes its logits again in the backward pass. Electric
-    also computes those at the drawn positions once more, to sample from them.
-    """
-    objective, positions = config.objective, config.records.max_length
-    if objective.towers == 2:
-        shape = config.model.generator
-        positions += config.max_predictions_per_seq
-    elif objective.softmax == "all":
-        shape = config.model.encoder
-    else:
-        return 0
-    return 2 * shape.embedding * shape.vocabulary_size * positions * rows

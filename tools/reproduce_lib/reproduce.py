@@ -50,6 +50,24 @@ _KEYS = {
 _DONE = "run.json"
 
 
+def training_flops(config: PretrainingConfig) -> int:
+    """Return the FLOPs that a training executes, with logits that it computes twice.
+
+    A softmax at all positions computes its logits again in the backward pass. Electric
+    also computes those at the drawn positions once more, to sample from them.
+    """
+    objective, positions = config.objective, config.records.max_length
+    shape = config.model.encoder
+    if objective.towers == 2:
+        shape = config.model.generator
+        positions += config.max_predictions_per_seq
+    elif objective.softmax != "all":
+        positions = 0
+    again = 2 * shape.embedding * shape.vocabulary_size * positions
+    step = cost.step_flops(config) + again * config.input.batch_size
+    return step * config.training.steps
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """Pre-training of a system with one seed."""
@@ -67,7 +85,7 @@ class Run:
 
     @property
     def flops(self) -> float:
-        return cost.training_flops(self.config)
+        return training_flops(self.config)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -99,7 +117,7 @@ def read_comparison(path: pathlib.Path) -> Comparison:
     _check_keys(path, content)
     systems, common = content["systems"], content.get("set", ())
     reference = systems[content["reference"]]
-    budget = cost.training_flops(_config(reference, common, content["steps"])[1])
+    budget = training_flops(_config(reference, common, content["steps"])[1])
     seeds = content.get("pretraining_seeds", 1)
     runs = [
         _run(name, system, common, seed, budget)
@@ -138,7 +156,7 @@ def _run(
     name: str, system: Mapping[str, Any], common: Sequence[str], seed: int, budget: int
 ) -> Run:
     trial_steps = 10_000
-    flops = cost.training_flops(_config(system, common, trial_steps)[1])
+    flops = training_flops(_config(system, common, trial_steps)[1])
     # Even, because `two_stage` gives each network half of the steps.
     steps = max(2, 2 * round(budget * trial_steps / flops / 2))
     seeds = f"training.seed={seed}", f"input.seed={seed}"
