@@ -84,6 +84,7 @@ def _pretrain() -> None:
         from electra_tf.runs.pretraining import Run
         from electra_tf.runs.pretraining_report import write_pretraining_report
         from electra_tf.training import strategy
+        from electra_tf.training.workers import is_chief
     devices = strategy.choose(FLAGS.strategy, FLAGS.tpu, FLAGS.cpu_replicas)
     data, config, tokenizer = resolved or _resolve()
     experiment = Experiment(config, tokenizer)
@@ -91,9 +92,14 @@ def _pretrain() -> None:
     experiment = experiment.with_counts(record_set)
     if FLAGS.evaluation_data:
         evaluation_records = experiment.open(FLAGS.evaluation_data)
-    given = FLAGS.init_checkpoint, FLAGS.backup
     run = Run(
-        experiment, devices, record_set, FLAGS.model_dir, evaluation_records, *given
+        experiment,
+        devices,
+        record_set,
+        FLAGS.model_dir or os.devnull,
+        evaluation_records,
+        FLAGS.init_checkpoint,
+        FLAGS.backup,
     )
     if FLAGS.dry_run:
         for line in run.describe():
@@ -102,7 +108,7 @@ def _pretrain() -> None:
     stop_signal, checkpoint = run.train()
     if not stop_signal:
         print(f"training completed; checkpoint: {checkpoint}", flush=True)
-    if FLAGS.report and strategy.is_chief(devices):
+    if FLAGS.report and is_chief(devices):
         with staged(FLAGS.report) as path:
             shown = evaluation_records or record_set
             write_pretraining_report(path, FLAGS.model_dir, shown)

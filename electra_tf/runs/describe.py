@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.model.cost import step_flops
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
 from electra_tf.text.pipeline import training_batches
@@ -22,7 +23,7 @@ def describe(
     experiment: Experiment,
     strategy: tf.distribute.Strategy,
     record_set: RecordSet,
-    load_weights: Callable[[Pretrainer], str | None],
+    load_weights: Callable[[Pretrainer], str] | None = None,
 ) -> Iterator[str]:
     """Yield lines on shapes, cost and epochs, then on sizes, time and memory.
 
@@ -30,7 +31,7 @@ def describe(
     """
     config, steps = experiment.config, experiment.config.training.steps
     yield from _describe_shapes(config)
-    flops, rows = experiment.step_flops, steps * config.input.batch_size
+    flops, rows = step_flops(config), steps * config.input.batch_size
     yield f"{flops:.4g} FLOPs per step, {flops * steps:.4g} in {steps:,} steps"
     yield (
         f"epochs over the records: {rows / record_set.total:,.1f} ({steps:,} steps "
@@ -51,8 +52,8 @@ def describe(
             f"checkpoint: {size / 1e6:,.0f} MB; at most {kept} are kept, "
             f"{kept * size / 1e6:,.0f} MB"
         )
-        if summary := load_weights(pretrainer):
-            yield summary
+        if load_weights is not None:
+            yield load_weights(pretrainer)
         seconds, memory = measure_steps(pretrainer, strategy, record_set)
     except tf.errors.ResourceExhaustedError:
         yield "memory and time: not measured, as a step needs more memory than is free"

@@ -14,7 +14,6 @@ import tensorflow as tf
 from electra_tf.config import loader as config_lib
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.model import cost
 from electra_tf.pretraining.masking import SpecialTokens
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.text.pipeline import count_tokens, evaluation_batches
@@ -148,11 +147,6 @@ class Experiment:
         batches = evaluation_batches(record_set, self.config.input.batch_size)
         for _ in batches.take(max_batches or -1):
             pass
-
-    @property
-    def step_flops(self) -> int:
-        """Return the FLOPs of a step's matmuls."""
-        return cost.step_flops(self.config)
 
     @property
     def special_tokens(self) -> SpecialTokens:

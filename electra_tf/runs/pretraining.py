@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ import tensorflow as tf
 from electra_tf import sources
 from electra_tf.errors import InputError
 from electra_tf.interop import warm_start
-from electra_tf.pretraining import metrics
+from electra_tf.model.cost import step_flops
 from electra_tf.pretraining.health import HealthCheck
+from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.describe import checkpoint_bytes, describe
 from electra_tf.runs.experiment import Experiment, data_fingerprint
@@ -26,10 +28,10 @@ from electra_tf.training.checkpoint import (
     CHECKPOINTS,
     Checkpoint,
     CheckpointManager,
+    delete_unfinished,
     newest_path,
-    open_checkpoint,
+    open_newest,
     restore,
-    steps_at_shares,
 )
 from electra_tf.training.evaluation import Evaluation
 from electra_tf.training.loop import TrainingLoop
@@ -38,13 +40,12 @@ from electra_tf.training.optimizer import create_optimizer
 from electra_tf.training.outputs import ChiefOutputs, Outputs
 from electra_tf.training.run_directory import (
     check_resumable,
+    is_milestone,
     lock_token,
-    permanent_steps,
     run_lock,
 )
-from electra_tf.training.strategy import is_chief
 from electra_tf.training.watchdog import Watchdog
-from electra_tf.training.workers import WorkerSync, reraise_worker_errors
+from electra_tf.training.workers import WorkerSync, is_chief, reraise_worker_errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +55,8 @@ class Run:
     experiment: Experiment
     devices: tf.distribute.Strategy
     record_set: RecordSet
-    model_dir: str | None
-    """Folder; None: a run that is only described."""
+    model_dir: str
+    """Folder; `os.devnull` without one, of a run that is only described."""
     evaluation_records: RecordSet | None = None
     init_checkpoint: str | None = None
     backup: str | None = None
@@ -74,23 +75,21 @@ class Run:
 
     def describe(self) -> Iterator[str]:
         """Yield lines on sizes, cost, epochs, time and memory; write nothing."""
+        run, verify, load_weights = self, True, None
         with contextlib.ExitStack() as stack:
-            run, verify = self, True
             if self.backup:
-                backup = Backup(self.backup, self.model_dir or os.curdir)
-                if self._newest_path():
+                backup = Backup(self.backup, self.model_dir)
+                if newest_path(self._checkpoints):
                     backup.restore()  # compares
                 else:
                     folder = stack.enter_context(backup.settings_folder())
                     run, verify = dataclasses.replace(self, model_dir=folder), False
-            newest = run._open_newest(verify)
+            newest = open_newest(run._checkpoints, verify)
             _, source = run.check(newest)
-
-            def load_weights(pretrainer: Pretrainer) -> str | None:
-                if source is None:
-                    return None
-                return run._load_weights(pretrainer, None, source, self.record_set)
-
+            if source is not None:
+                load_weights = functools.partial(
+                    run._load_weights, newest=None, source=source
+                )
             yield from run._explain_changed_steps(newest)
             experiment, records = self.experiment, self.record_set
             yield from describe(experiment, self.devices, records, load_weights)
@@ -125,14 +124,9 @@ class Run:
             source = sources.open_source(self.init_checkpoint)
         return {**fingerprint, "init_checkpoint": self.init_checkpoint}, source
 
-    def _open_newest(self, verify: bool = True) -> Checkpoint | None:
-        """Return the checkpoint to resume from, if there is one."""
-        path = self._newest_path()
-        return open_checkpoint(path, verify) if path else None
-
-    def _newest_path(self) -> str | None:
-        folder = self.model_dir
-        return newest_path(os.path.join(folder, CHECKPOINTS)) if folder else None
+    @property
+    def _checkpoints(self) -> str:
+        return os.path.join(self.model_dir, CHECKPOINTS)
 
     def _train(self) -> tuple[int, str]:
         experiment, records = self.experiment, self.record_set
@@ -140,25 +134,27 @@ class Run:
             stack.enter_context(reraise_worker_errors())
             workers = WorkerSync(self.devices)
             checkpoints, backup, notes = self._open_checkpoints(workers)
-            newest = self._open_newest()
+            newest = open_newest(self._checkpoints)
             metadata, source = self.check(newest)
             notes += backup.update() if backup else []
             for parent in sorted({os.path.dirname(path) for path in records.paths}):
                 stack.enter_context(records_lock(parent))
             pretrainer = experiment.pretrainer(self.devices)
-            expect = stack.enter_context(self._watchdog()).expect
+            watchdog = stack.enter_context(self._watchdog())
             first_step = newest.step if newest else 0
-            with expect():
+            with watchdog.expect():
                 workers.check(first_step, lock_token(self.model_dir))
             stack.enter_context(reraise_bad_records(records))
-            notes.append(self._load_weights(pretrainer, newest, source, records))
+            notes.append(self._load_weights(pretrainer, newest, source))
             chief = None
             if is_chief(self.devices):
                 _check_space(pretrainer, self.model_dir)
                 notes += self._explain_changed_steps(newest)
                 notes += experiment.config_warnings()
                 notes += precision_hints(experiment.config.training.precision)
-                logger = stack.enter_context(self._open_logger(first_step, notes))
+                steps = experiment.config.training.steps
+                logger = MetricLogger(self.model_dir, steps, first_step)
+                stack.enter_context(logger).log("\n".join(notes))
                 health, files = self._health_check().check, experiment.files()
                 chief = ChiefOutputs(checkpoints, logger, health, metadata, files)
             stop_signal = TrainingLoop(
@@ -168,11 +164,12 @@ class Run:
                 self._batches,
                 self._evaluation(pretrainer, stack),
                 Outputs(
-                    pretrainer, metrics.compute_metrics, experiment.step_flops, chief
+                    pretrainer, compute_metrics, step_flops(experiment.config), chief
                 ),
-                expect,
+                workers,
+                watchdog,
             ).run()
-        return stop_signal, newest_path(checkpoints.folder)
+        return stop_signal, newest_path(self._checkpoints)
 
     def _batches(self, first: int, host: int, hosts: int) -> tf.data.Dataset:
         """Return this host's rows of the batches from the first one on."""
@@ -191,37 +188,24 @@ class Run:
         self, workers: WorkerSync
     ) -> tuple[CheckpointManager, Backup | None, list[str]]:
         """Fill an empty run directory; return its writer, the backup, and a log."""
-        settings, notes = self.experiment.config.training, []
-        folder = os.path.join(self.model_dir, CHECKPOINTS)
-        backup, permanent = None, steps_at_shares(settings.keep_at, settings.steps)
+        settings = self.experiment.config.training
+        backup, notes = None, []
         if is_chief(self.devices):
-            CheckpointManager(folder).clean()
+            delete_unfinished(self._checkpoints)
             if self.backup:
                 backup = Backup(self.backup, self.model_dir)
                 notes += backup.restore()
-                with backup.settings_folder() as saved:
-                    permanent |= permanent_steps(saved, settings.keep_at)
         if self.backup:
             workers.all_gather(0)  # the chief has restored the run directory
-        # Milestones of an earlier training.steps are kept too.
-        permanent |= permanent_steps(self.model_dir, settings.keep_at)
-        manager = CheckpointManager(folder, settings.keep, permanent, backup=backup)
+        kept = functools.partial(is_milestone, settings)
+        manager = CheckpointManager(self._checkpoints, settings.keep, kept, backup)
         return manager, backup, notes
-
-    def _open_logger(self, first_step: int, lines: list[str]) -> MetricLogger:
-        """Return a logger that has logged some lines."""
-        steps = self.experiment.config.training.steps
-        logger = MetricLogger(self.model_dir, steps=steps, resumed_at=first_step)
-        for line in lines:
-            logger.log(line)
-        return logger
 
     def _load_weights(
         self,
         pretrainer: Pretrainer,
         newest: Checkpoint | None,
         source: sources.Source | None,
-        record_set: RecordSet,
     ) -> str:
         """Load or compute the initial weights; return a summary to log."""
         config, tokenizer = self.experiment.config, self.experiment.tokenizer
@@ -243,7 +227,7 @@ class Run:
             # Only this needs SciPy and scikit-learn.
             from electra_tf.runs.token_embeddings import load_token_embeddings
 
-            added = load_token_embeddings(pretrainer, record_set, tokenizer)
+            added = load_token_embeddings(pretrainer, self.record_set, tokenizer)
             return f"{summary}; {added}"
         return summary
 

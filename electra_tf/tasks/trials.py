@@ -50,7 +50,9 @@ from electra_tf.training.checkpoint import (
     CHECKPOINTS,
     CheckpointManager,
     assign,
+    delete_unfinished,
     open_checkpoint,
+    open_newest,
     restore,
     saved_steps,
     training_state,
@@ -150,9 +152,8 @@ class TrialCheckpoint(keras.callbacks.Callback):
 
     def resume(self, model: keras.Model) -> int:
         """Restore an interrupted trial, and return its number of finished epochs."""
-        manager = CheckpointManager(self._folder)
-        manager.clean()
-        checkpoint = manager.newest()
+        delete_unfinished(self._folder)
+        checkpoint = open_newest(self._folder)
         if checkpoint is None:
             return 0
         restore(model, checkpoint)
@@ -194,7 +195,8 @@ class TrialCheckpoint(keras.callbacks.Callback):
         weights, slots = training_state(self.model)
         self._step = int_value(self.model.optimizer.iterations)
         metadata = _for_json({"history": self.history, "losses": self.losses})
-        manager = CheckpointManager(self._folder, permanent={self._kept_step()})
+        kept = self._kept_step()
+        manager = CheckpointManager(self._folder, 1, lambda step, _: step == kept)
         manager.save(self._step, weights, slots, {}, metadata)
         shown = (f"{name} {logs[name]:.4g}" for name in ("loss", *shown_scores(scores)))
         self._log(f"  epoch {epoch + 1}: {'  '.join(shown)}")

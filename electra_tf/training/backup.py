@@ -10,7 +10,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 
 from electra_tf import durable_files
 from electra_tf.durable_files import PARTIAL
@@ -93,12 +93,9 @@ class Backup:
 
     @contextlib.contextmanager
     def settings_folder(self) -> Iterator[str]:
-        """Yield a run directory with manifests and settings of all checkpoints alone.
-
-        Its checkpoints have no weights, so it is small.
-        """
+        """Yield a run directory with the newest checkpoint, without its weights."""
         with temporary_folder() as folder:
-            for name in self._names()[0]:
+            for name in self._names()[0][-1:]:
                 path = pathlib.Path(folder, CHECKPOINTS, name)
                 path.mkdir(parents=True)
                 for file in (CONFIG, MANIFEST):
@@ -127,10 +124,13 @@ class Backup:
             push(self._store, self._folder, [METRICS])
         push(target, path, files_in(path), last=(MANIFEST,))
 
-    def delete_old(self, keep: int, permanent: Set[int]) -> None:
-        """Delete all checkpoints but the newest `keep`, and those of some steps."""
+    def delete_old(
+        self, keep: int, is_permanent: Callable[[int, bytes | None], bool]
+    ) -> None:
+        """Delete all checkpoints but the newest `keep`, and permanent ones."""
         for name in self._names()[0][:-keep]:
-            if int(name.removeprefix("step_")) not in permanent:
+            config = (self._checkpoints / name).read(CONFIG)
+            if not is_permanent(int(name.removeprefix("step_")), config):
                 self._delete(name)
 
     def _delete(self, name: str) -> None:

@@ -23,7 +23,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Container, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -122,10 +122,30 @@ def saved_steps(folder: str) -> dict[int, str]:
     return paths
 
 
+def open_newest(folder: str, verify: bool = True) -> Checkpoint | None:
+    """Open the newest complete checkpoint in a folder, or return None."""
+    path = newest_path(folder)
+    return open_checkpoint(path, verify) if path else None
+
+
 def newest_path(folder: str) -> str | None:
     """Return the path of the newest complete checkpoint in a folder, or None."""
     paths = saved_steps(folder)
     return paths[max(paths)] if paths else None
+
+
+def delete_unfinished(folder: str) -> None:
+    """Delete unfinished and partly deleted checkpoints of a killed run.
+
+    Raises:
+        InputError: Another folder named as a checkpoint has no manifest; it may hold
+            weights that somebody needs.
+    """
+    for path in sorted(pathlib.Path(folder).glob("step_*")):
+        if path.name.endswith((durable_files.PARTIAL, _DELETED)):
+            _delete(path)
+        elif _NAME.fullmatch(path.name) and not (path / MANIFEST).exists():
+            raise _damaged(path, MANIFEST, "no such file")
 
 
 def steps_at_shares(shares: Sequence[float], steps: int) -> set[int]:
@@ -180,37 +200,20 @@ def _damaged(folder: str | os.PathLike, name: str, reason: Any) -> InputError:
 class CheckpointManager:
     """Writer of checkpoints to a folder, which may be new; it also deletes old ones.
 
-    The newest `keep` stay, and those of `permanent` steps. A `backup` also has every
-    checkpoint: `upload(path)`, `delete_old(keep, permanent)`.
+    The newest `keep` stay, and those for which `is_permanent(step, config)` is true,
+    with the bytes of their config. A `backup` also has every checkpoint:
+    `upload(path)`, `delete_old(keep, is_permanent)`.
     """
 
     def __init__(
         self,
         folder: str,
         keep: int = 1,
-        permanent: Set[int] = frozenset(),
+        is_permanent: Callable[[int, bytes | None], bool] = lambda step, config: False,
         backup: Any = None,
     ):
-        self.folder, self._keep, self._permanent = folder, keep, permanent
+        self.folder, self._keep, self._is_permanent = folder, keep, is_permanent
         self._backup = backup
-
-    def clean(self) -> None:
-        """Delete unfinished and partly deleted checkpoints of a killed run.
-
-        Raises:
-            InputError: Another folder named as a checkpoint has no manifest; it may
-                hold weights that somebody needs.
-        """
-        for path in sorted(pathlib.Path(self.folder).glob("step_*")):
-            if path.name.endswith((durable_files.PARTIAL, _DELETED)):
-                _delete(path)
-            elif _NAME.fullmatch(path.name) and not (path / MANIFEST).exists():
-                raise _damaged(path, MANIFEST, "no such file")
-
-    def newest(self) -> Checkpoint | None:
-        """Return the checkpoint to resume from, or None."""
-        path = newest_path(self.folder)
-        return open_checkpoint(path) if path else None
 
     def save(
         self,
@@ -250,10 +253,12 @@ class CheckpointManager:
 
     def _delete_old(self) -> None:
         if self._backup is not None:
-            self._backup.delete_old(self._keep, self._permanent)
+            self._backup.delete_old(self._keep, self._is_permanent)
         paths = saved_steps(self.folder)
         for step in sorted(paths)[: -self._keep]:
-            if step in self._permanent:
+            config = pathlib.Path(paths[step], CONFIG)
+            config = config.read_bytes() if config.exists() else None
+            if self._is_permanent(step, config):
                 continue
             # Another name first, so that a killed process leaves no damaged checkpoint.
             deleted = pathlib.Path(f"{paths[step]}{_DELETED}")

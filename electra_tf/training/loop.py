@@ -5,7 +5,6 @@ of (total, weight). `stages` are the last steps of its stages; `begin(step)`, ca
 the start and between two, changes `stage`, and with it the train step.
 """
 
-import contextlib
 import dataclasses
 import functools
 import time
@@ -17,10 +16,10 @@ import tensorflow as tf
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.training.checkpoint import steps_at_shares
 from electra_tf.training.outputs import Outputs
-from electra_tf.training.speed import Metrics, MetricWindow, malloc_trim
-from electra_tf.training.strategy import host_of, iterate, timed_batch
-from electra_tf.training.watchdog import StopSignal
-from electra_tf.training.workers import WorkerSync
+from electra_tf.training.speed import Metrics, MetricWindow, malloc_trim, steps_per_call
+from electra_tf.training.strategy import iterate, timed_batch
+from electra_tf.training.watchdog import Watchdog
+from electra_tf.training.workers import WorkerSync, host_of
 
 _COMPILING = "compiling the train step: a minute or more for large models"
 
@@ -39,8 +38,8 @@ class TrainingLoop:
     """Function of the first batch, the host and the number of hosts."""
     evaluate: Callable[[], Metrics] | None
     outputs: Outputs
-    expect: Callable[..., contextlib.AbstractContextManager] = contextlib.nullcontext
-    """Limit of the duration of a block: `Watchdog.expect`."""
+    workers: WorkerSync
+    watchdog: Watchdog
 
     def run(self) -> int:
         """Train until the last step or a signal, then save a checkpoint.
@@ -49,65 +48,66 @@ class TrainingLoop:
         """
         step = int(self.trainer.optimizer.iterations.numpy())
         self.trainer.begin(step)
-        self._workers, self._window = WorkerSync(self.strategy), MetricWindow()
-        with StopSignal() as self._signal:
-            self._train(step)
-            # No worker exits before the chief has written the last checkpoint.
-            with self.expect():
-                self._workers.all_gather(0)
-        return self._stop
+        with self.watchdog.deferring_signals():
+            return self._train(step)
 
-    def _train(self, first: int) -> None:
+    def _train(self, first: int) -> int:
         settings, last = self.config.training, self.config.training.steps
-        kept = steps_at_shares(settings.keep_at, last)
-        for step, count in self._steps(first, last, {*kept, *self.trainer.stages}):
-            is_boundary = step == last or step in self.trainer.stages
+        kept, stages = steps_at_shares(settings.keep_at, last), self.trainer.stages
+        window, stop = MetricWindow(), 0
+        for step, count, stop in self._steps(first, {*kept, *stages}, window):
+            is_boundary = step == last or step in stages
             if step % settings.log_every == 0 or is_boundary:
-                self.outputs.log_training(step, self._window, last - step)
-                self._window = self._window.next_window()
+                self.outputs.log_training(step, window, last - step)
+                window.clear()
             if is_boundary and step != last:
                 self.trainer.begin(step)
-                self._window = MetricWindow()  # the next call compiles
             if self.evaluate and (step % settings.evaluate_every == 0 or step == last):
                 self.outputs.set_status("evaluating on held-out records")
-                with self.expect():
+                with self.watchdog.expect():
                     metrics = self.evaluate()
                 self.outputs.log_evaluation(step, metrics)
             is_save = step % settings.save_every == 0 or step in kept
-            if is_save or is_boundary or self._stop:
+            if is_save or is_boundary or stop:
                 self.outputs.save(step, count)
-                self._window.is_after_save = True
+                with self.watchdog.expect():  # until the chief has saved
+                    self.workers.all_gather(0)
+        return stop
 
-    def _steps(self, first: int, last: int, ends: set[int]) -> Iterator[tuple]:
-        """Run steps in calls; yield the last step of each and the number of its steps.
+    def _steps(self, step: int, ends: set, window: MetricWindow) -> Iterator[tuple]:
+        """Run the steps after `step` in calls; yield the last step of each.
 
         A call ends at the steps in `ends` and where a line, an evaluation or a
-        checkpoint is due. The last call is that in which a worker gets a signal.
+        checkpoint is due. With each come the number of its steps, and the signal after
+        which it is the last one, or 0. Its metrics are added to the window.
         """
-        settings, step, self._stop = self.config.training, first, 0
+        settings, last = self.config.training, self.config.training.steps
         periods = settings.log_every, settings.save_every, settings.evaluate_every
         run_steps = train_runner(self.strategy, self.trainer)
-        iterator = iterate(self.strategy, functools.partial(self.make_batches, first))
-        while step < last and not self._stop:
-            window, is_new = self._window, self._window.is_new
-            if is_new:
+        iterator = iterate(self.strategy, functools.partial(self.make_batches, step))
+        stop, stage, per_step = 0, None, None  # compiled stage, seconds of its steps
+        while step < last and not stop:
+            if is_new := stage != self.trainer.stage:
+                stage, per_step = self.trainer.stage, None
                 self.outputs.set_status(_COMPILING)
             due = [(step // period + 1) * period for period in periods]
             end = min(last, *due, *(end for end in ends if end > step))
-            count = min(window.steps_per_call, end - step)
-            with self.expect(window.usual_seconds(count)):
+            count = min(steps_per_call(per_step), end - step)
+            with self.watchdog.expect(per_step and count * per_step):
                 begin = time.perf_counter()
                 metrics, waited = run_steps(iterator, count)
                 seconds = time.perf_counter() - begin
                 totals = {n: metrics[n][0] for n in ("loss", "gradient_norm")}
                 self.outputs.check_finite(totals, step, step + count)
                 step += count
-                numbers = self._workers.all_gather(self._signal.number, seconds)
-            self._stop, seconds = int(max(numbers[0])), max(numbers[1])
+                numbers = self.workers.all_gather(self.watchdog.stop_signal, seconds)
+            stop, seconds = int(max(numbers[0])), max(numbers[1])
+            window.add(metrics)
             if is_new:
                 self.outputs.set_status("training")
-            window.add(metrics, count, seconds, waited)
-            yield step, count
+            else:
+                per_step = window.add_time(count, seconds, waited)
+            yield step, count, stop
 
 
 class StepRunner:

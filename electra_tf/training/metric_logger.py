@@ -38,7 +38,7 @@ class MetricLogger:
     metrics.jsonl, and TensorBoard drops their points, so each step is logged once.
     """
 
-    def __init__(self, folder: str, *, steps: int, resumed_at: int):
+    def __init__(self, folder: str, steps: int, resumed_at: int):
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         path = pathlib.Path(folder, METRICS)
         lines, removed = list(_lines(path)), 0

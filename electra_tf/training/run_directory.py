@@ -6,19 +6,14 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from electra_tf import durable_files
-from electra_tf.config.loader import flatten
-from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.config.loader import flatten, parse_config
+from electra_tf.config.pretraining import PretrainingConfig, TrainingConfig
 from electra_tf.errors import InputError
-from electra_tf.training.checkpoint import (
-    CHECKPOINTS,
-    Checkpoint,
-    saved_steps,
-    steps_at_shares,
-)
+from electra_tf.training.checkpoint import Checkpoint, steps_at_shares
 
 _LOCK = ".lock"
 _NUM_TOKENS = 2**50
@@ -111,20 +106,20 @@ def check_resumable(
         )
 
 
-def permanent_steps(folder: str, keep_at: Sequence[float]) -> set[int]:
-    """Return the steps of checkpoints that were permanent when they were written.
+def is_milestone(training: TrainingConfig, step: int, config: bytes | None) -> bool:
+    """Return whether a checkpoint is at a share of training that keeps it.
 
-    `training.steps` may change on resume, and with it the steps at given shares.
+    `training.steps` may change on resume, and with it the steps at given shares. So
+    those of the checkpoint's own `config` are milestones too; None: unknown.
     """
-    permanent = set()
-    for step, path in saved_steps(os.path.join(folder, CHECKPOINTS)).items():
-        try:
-            steps = Checkpoint(path, step, {}).config().training.steps
-        except (OSError, ValueError):
-            permanent.add(step)
-        else:
-            permanent |= {step} & steps_at_shares(keep_at, steps)
-    return permanent
+    if config is None:
+        return True
+    try:
+        own = parse_config(config.decode(), f"the config of step {step}").training
+    except ValueError:
+        return True
+    shares = training.keep_at
+    return any(step in steps_at_shares(shares, n.steps) for n in (training, own))
 
 
 def changed_fields(

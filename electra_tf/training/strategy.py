@@ -8,7 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf.errors import InputError
-from electra_tf.training.workers import limited_registration, wait_for_workers
+from electra_tf.training.workers import (
+    host_of,
+    limited_registration,
+    wait_for_workers,
+)
 
 
 def choose(
@@ -65,29 +69,6 @@ def runs_on_cpu(strategy: tf.distribute.Strategy) -> bool:
     return not tf.config.list_logical_devices("GPU") and not isinstance(
         strategy, tf.distribute.TPUStrategy
     )
-
-
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Return whether this process is the chief, the only worker that writes."""
-    resolver = strategy.cluster_resolver
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return True
-    return resolver.task_type in (None, "chief") or (
-        resolver.task_type == "worker"
-        and resolver.task_id == 0
-        and "chief" not in resolver.cluster_spec().jobs
-    )
-
-
-def host_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
-    """Return the number of this process, which reads its rows, and of all such."""
-    resolver = strategy.cluster_resolver
-    is_one = not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-    if is_one or not resolver.task_type:
-        return 0, 1
-    jobs = resolver.cluster_spec().as_dict()
-    workers = [*jobs.get("chief", []), *jobs.get("worker", [])]
-    return workers.index(jobs[resolver.task_type][resolver.task_id]), len(workers)
 
 
 def iterate(

@@ -44,15 +44,18 @@ class Watchdog:
 
     An operation may take `timeout` seconds beyond ten times its usual time, and
     `timeout` seconds after SIGTERM or SIGINT; None: as long as it takes. In an
-    operation the first of these signals is answered by a line, and a second one ends
-    the process. `end` is called with a message and for a signal with the exit status.
+    operation, and where signals are deferred, the first of these signals is answered by
+    a line, and a second one ends the process. `end` is called with a message and for a
+    signal with the exit status.
     """
 
     def __init__(self, timeout: float | None, end: Callable[..., None] = end_process):
         self._timeout = math.inf if timeout is None else timeout
         self._end, self._is_stopping = end, False
         self._deadline: _Deadline | None = None
-        self._is_running = False
+        self._is_running = self._defers = False
+        self.stop_signal = 0
+        """Number of the first deferred signal, 0 without one."""
 
     def __enter__(self) -> "Watchdog":
         self._reader, self._writer = os.pipe()
@@ -86,6 +89,21 @@ class Watchdog:
         finally:
             self._deadline = None
 
+    @contextlib.contextmanager
+    def deferring_signals(self) -> Iterator[None]:
+        """Let SIGTERM and SIGINT set `stop_signal`, instead of ending the block."""
+        old = {number: signal.signal(number, self._store) for number in _STOPPING}
+        self._defers = True
+        try:
+            yield
+        finally:
+            self._defers = False
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+    def _store(self, number: int, _) -> None:
+        self.stop_signal = self.stop_signal or number
+
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.write(self._writer, bytes([_WAKE]))
@@ -100,13 +118,14 @@ class Watchdog:
                 numbers = set(os.read(self._reader, 4096))
                 # The operation may have begun while this thread waited.
                 stopping = numbers.intersection(_STOPPING)
-                if (deadline := self._deadline) and stopping:
+                deadline = self._deadline
+                if stopping and (deadline or self._defers):
                     if self._is_stopping:
                         return self._stop(stopping.pop())
                     self._is_stopping = True
                     _print("stopping after this step; press again to stop now")
                     end = time.monotonic() + self._timeout
-                    if end < deadline.end:
+                    if deadline and end < deadline.end:
                         deadline.seconds, deadline.end = self._timeout, end
             elif deadline is self._deadline and deadline is not None:
                 self._end(
@@ -123,26 +142,3 @@ class Watchdog:
             "resume from the newest checkpoint, if any",
             128 + number,
         )
-
-
-class StopSignal:
-    """Handler of SIGTERM and SIGINT that stores the first one's number, 0 without one.
-
-    At a second one it raises KeyboardInterrupt.
-    """
-
-    def __init__(self):
-        self.number = 0
-
-    def __enter__(self) -> "StopSignal":
-        self._old = {number: signal.signal(number, self._store) for number in _STOPPING}
-        return self
-
-    def __exit__(self, *_) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-
-    def _store(self, number: int, _) -> None:
-        if self.number:
-            raise KeyboardInterrupt
-        self.number = number

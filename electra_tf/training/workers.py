@@ -80,6 +80,22 @@ def _accepts_connections(address: str) -> bool:
     return True
 
 
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Return whether this process is the chief, the only worker that writes."""
+    return host_of(strategy)[0] == 0
+
+
+def host_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
+    """Return the number of this process, which reads its rows, and of all such."""
+    resolver = strategy.cluster_resolver
+    is_one = not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    if is_one or not resolver.task_type:
+        return 0, 1
+    jobs = resolver.cluster_spec().as_dict()
+    workers = [*jobs.get("chief", []), *jobs.get("worker", [])]
+    return workers.index(jobs[resolver.task_type][resolver.task_id]), len(workers)
+
+
 class WorkerSync:
     """All-gather of numbers over workers, or of one process's numbers alone."""
 
@@ -100,7 +116,9 @@ class WorkerSync:
 
     def check(self, step: int, lock_token: int) -> None:
         """Raise an InputError unless all workers share start step and run directory."""
-        steps, tokens = self.all_gather(step, lock_token)
+        hosts = host_of(self._strategy)[1]
+        rows = self.all_gather(step, lock_token)
+        steps, tokens = (row[:: len(row) // hosts] for row in rows)  # one per worker
         shared = "the same --model_dir, on a file system that all workers share"
         if min(steps) != max(steps):
             found = ", ".join(f"worker {i} at {int(s):,}" for i, s in enumerate(steps))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from electra_tf.errors import InputError
-from electra_tf.training.checkpoint import CheckpointManager, open_checkpoint, restore
+from electra_tf.training.checkpoint import open_checkpoint, open_newest, restore
 from tests.pretrain_commands import assert_equal_lines, metric_lines
 from tests.training.toy import Toy, train
 
@@ -20,7 +20,7 @@ def saved_steps(folder):
 
 
 def newest(folder):
-    return CheckpointManager(str(folder / "checkpoints")).newest()
+    return open_newest(str(folder / "checkpoints"))
 
 
 def evaluate():
@@ -138,15 +138,6 @@ def test_a_run_killed_after_a_line_resumes_from_the_checkpoint_before_it(
     assert run_toy(restored_toy(tmp_path)) == 0
     assert final_state(tmp_path) == final_state(uninterrupted)
     assert_equal_lines(tmp_path, uninterrupted, resumed_at=[14])
-
-
-def test_a_second_signal_interrupts_at_once(run_toy):
-    def raise_twice():
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        run_toy(Toy(), ActAt(1, raise_twice))
 
 
 def test_a_finished_run_does_nothing(run_toy, tmp_path, uninterrupted):

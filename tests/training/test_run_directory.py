@@ -7,14 +7,14 @@ import sys
 import pytest
 
 from electra_tf.config import loader as config_lib
-from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.config.pretraining import PretrainingConfig, TrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.training.checkpoint import Checkpoint
 from electra_tf.training.run_directory import (
     RESUME_SAFE_FIELDS,
     check_resumable,
+    is_milestone,
     lock_token,
-    permanent_steps,
     run_lock,
 )
 from tests.conftest import ROOT
@@ -140,16 +140,10 @@ def test_other_settings_must_not_change(checkpoint, sets, metadata, words, loads
     assert ("--init_checkpoint=" in str(error.value)) == loads
 
 
-def test_permanent_steps_of_a_run_with_another_length(tmp_path):
-    length_by_step = {10: 40, 20: 40, 30: 40, 40: 40, 50: 80, 60: 80}
-    for step, steps in length_by_step.items():
-        path = tmp_path / "checkpoints" / f"step_{step:08d}"
-        path.mkdir(parents=True)
-        (path / "checkpoint.json").touch()
-        config = config_lib.load_config(overrides=[f"training.steps={steps}"])
-        (path / "config.yaml").write_text(config_lib.dump_config(config))
-    assert permanent_steps(str(tmp_path), (0.25, 0.5)) == {10, 20}
-    assert permanent_steps(str(tmp_path), (0.75, 1.0)) == {30, 40, 60}
-    (tmp_path / "checkpoints" / "step_00000050" / "config.yaml").unlink()
-    assert permanent_steps(str(tmp_path), ()) == {50}
-    assert permanent_steps(str(tmp_path / "missing"), (0.5,)) == set()
+def test_milestones_of_a_run_with_another_length():
+    then = config_lib.load_config(overrides=["training.steps=40"])
+    config = config_lib.dump_config(then).encode()
+    now = TrainingConfig(steps=60, keep_at=(0.25, 0.5))
+    milestones = {n for n in range(1, 61) if is_milestone(now, n, config)}
+    assert milestones == {10, 20, 15, 30}
+    assert is_milestone(now, 7, None)

@@ -4,21 +4,22 @@ import math
 
 import pytest
 
-from electra_tf.training.speed import MetricWindow
+from electra_tf.training.speed import MetricWindow, steps_per_call
 
 
 def test_calls_take_two_seconds_once_a_step_is_timed():
-    window = MetricWindow()
-    metrics = {"tokens": (5.0, 1.0)}
-    assert window.steps_per_call == 1
-    window.add(metrics, 1, 60.0, 1.0)  # the first call traces and compiles
-    assert window.steps_per_call == 1
-    speeds = window.speed_metrics(5.0, 10, 7)
-    assert all(map(math.isnan, speeds.values()))
-    window.add(metrics, 1, 0.25, 0.05)
-    assert window.steps_per_call == 8
-    window.add(metrics, 3, 1.75, 0.15)
-    assert window.steps_per_call == 4  # 4 steps in 2 seconds
+    steps = [steps_per_call(seconds) for seconds in (None, 0.25, 0.5, 9.0, 1e-9)]
+    assert steps == [1, 8, 4, 1, 1000]
+
+
+def test_speeds_are_means_over_the_timed_steps():
+    window, metrics = MetricWindow(), {"tokens": (5.0, 1.0)}
+    window.add(metrics)  # the first call compiles and is not timed
+    assert all(map(math.isnan, window.speed_metrics(5.0, 10, 7).values()))
+    for call in ((1, 0.25, 0.05), (3, 1.75, 0.15)):
+        window.add(metrics)
+        per_step = window.add_time(*call)
+    assert per_step == 0.5
     assert window.metrics["tokens"] == (15.0, 3.0)
     assert window.speed_metrics(5.0, 10, 7) == pytest.approx(
         {
@@ -28,7 +29,3 @@ def test_calls_take_two_seconds_once_a_step_is_timed():
             "seconds_left": 5.0,
         }
     )
-    next_window = window.next_window()
-    assert (next_window.metrics, next_window.steps_per_call) == ({}, 4)
-    next_window.add(metrics, 1, 1e-9, 0.0)
-    assert next_window.steps_per_call == 1000

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.training import strategy
+from electra_tf.training.workers import is_chief
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +23,7 @@ def test_auto_selects_one_device_on_a_cpu():
         selected = strategy.choose(name)
         assert isinstance(selected, tf.distribute.OneDeviceStrategy)
         assert selected.num_replicas_in_sync == 1
-        assert strategy.is_chief(selected)
+        assert is_chief(selected)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ class Workers(tf.distribute.MultiWorkerMirroredStrategy):
     ],
 )
 def test_one_worker_is_the_chief(cluster, task, chief):
-    assert strategy.is_chief(Workers(cluster, *task)) is chief
+    assert is_chief(Workers(cluster, *task)) is chief
 
 
 class Replicas:

@@ -64,6 +64,17 @@ def test_a_signal_is_answered_at_once_and_a_second_one_ends_the_process(
     assert signal.Signals(number).name in ended.message
 
 
+def test_deferred_signals_end_the_process_only_at_the_second(ended):
+    with Watchdog(None, ended) as watchdog, watchdog.deferring_signals():
+        signal.raise_signal(signal.SIGTERM)
+        assert watchdog.stop_signal == signal.SIGTERM
+        assert not ended.event.wait(0.5)
+        signal.raise_signal(signal.SIGINT)
+        assert watchdog.stop_signal == signal.SIGTERM
+        assert ended.event.wait(10)
+    assert ended.status == 128 + signal.SIGINT
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_leaves_the_grace_period(number, ended):
     handled = []

@@ -19,6 +19,8 @@ from electra_tf.training.loop import TrainingLoop
 from electra_tf.training.metric_logger import MetricLogger
 from electra_tf.training.optimizer import create_optimizer
 from electra_tf.training.outputs import ChiefOutputs, Outputs
+from electra_tf.training.watchdog import Watchdog
+from electra_tf.training.workers import WorkerSync
 
 
 class Toy:
@@ -86,7 +88,7 @@ def train(toy, folder, evaluate, writes=True, **changes):
             checkpoints = CheckpointManager(
                 str(folder / "checkpoints"),
                 settings.keep,
-                steps_at_shares(settings.keep_at, settings.steps),
+                lambda step, _: step in steps_at_shares(settings.keep_at, 20),
             )
             chief = ChiefOutputs(
                 checkpoints,
@@ -102,4 +104,6 @@ def train(toy, folder, evaluate, writes=True, **changes):
             batches,
             evaluate,
             Outputs(toy, scalar_metrics, 100, chief),
+            WorkerSync(one_device()),
+            stack.enter_context(Watchdog(None)),
         ).run()

@@ -36,7 +36,7 @@ from electra_tf.runs.experiment import Experiment, data_fingerprint
 from electra_tf.text import pipeline
 from electra_tf.text.record_set import RecordSet, resolve_config
 from electra_tf.training import checkpoint as checkpoints
-from electra_tf.training.run_directory import permanent_steps, run_lock
+from electra_tf.training.run_directory import is_milestone, run_lock
 
 FILES = "files"  # of a checkpoint, in the folder
 _ROWS = 2**14  # records that are read at a time
@@ -243,10 +243,9 @@ def import_run(run: str, folder: pathlib.Path) -> str:
     for name, variable in _variables(pretrainer).items():
         variable.assign(state[name])
     with run_lock(run):
-        milestones = checkpoints.steps_at_shares(training.keep_at, training.steps)
-        milestones |= permanent_steps(run, training.keep_at)
         target = os.path.join(run, checkpoints.CHECKPOINTS)
-        manager = checkpoints.CheckpointManager(target, training.keep, milestones)
+        kept = functools.partial(is_milestone, training)
+        manager = checkpoints.CheckpointManager(target, training.keep, kept)
         weights, slots = checkpoints.training_state(pretrainer)
         return manager.save(step, weights, slots, experiment.files(), metadata)
 

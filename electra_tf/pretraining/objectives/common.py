@@ -42,7 +42,6 @@ class StepContext:
 
     rng: RngStream
     """Random numbers of the step, for samples and dropout."""
-    training: bool
     progress: Progress
     layer_ops: FusedLayerOps
     """Operations of the layers, with dropout in training."""
@@ -79,7 +78,7 @@ class Objective:
         """Return the context of one forward pass."""
         on_cpu = has_only_cpus() and not uses_jit(self._xla)
         layer_ops = self.make_layer_ops(rng.dropout() if training else None, on_cpu)
-        return StepContext(rng, training, progress, layer_ops)
+        return StepContext(rng, progress, layer_ops)
 
     def tokens(self, name: str, masked: MaskedBatch) -> tf.Tensor:
         """Return 1 at the tokens of a denominator, 0 elsewhere."""
