@@ -50,6 +50,29 @@ def pytest_collection_modifyitems(items):
     gc.set_threshold(100_000, 20, 20)
 
 
+@pytest.fixture
+def transfers(monkeypatch):
+    """Return (kind, URL) of uploads, downloads and deletions of objects, in order."""
+    from electra_tf.storage.objects import ObjectFolder
+
+    done = []
+    for kind in ("upload", "download", "delete"):
+        original = getattr(ObjectFolder, kind)
+
+        def counted(self, *paths, kind=kind, original=original):
+            done.append((kind, self.url_of(paths[kind == "upload"])))
+            return original(self, *paths)
+
+        monkeypatch.setattr(ObjectFolder, kind, counted)
+    return done
+
+
+def contents(folder):
+    """Return the bytes of all files in a folder by path."""
+    files = (path for path in pathlib.Path(folder).rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
 @pytest.fixture(scope="session")
 def vocabulary():
     from electra_tf.text.vocab import Vocabulary

@@ -1,6 +1,5 @@
 """Arguments of small runs of pretrain, and the contents of their run directories."""
 
-import pathlib
 import subprocess
 import sys
 import time
@@ -9,7 +8,7 @@ import pytest
 
 from electra_tf.training.metric_logger import read_metrics
 from tests import conftest, tiny
-from tests.conftest import ROOT
+from tests.conftest import ROOT, contents
 
 SETS = (
     *tiny.SETS,
@@ -41,13 +40,9 @@ def arguments(data, model_dir, *sets, **flags):
 
 def file_contents(folder):
     """Return all files by path, except those that depend on the time."""
-    files = pathlib.Path(folder).rglob("*")
-    excluded = {"metrics.jsonl", ".lock"}
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in files
-        if path.is_file() and path.name not in excluded and "tfevents" not in path.name
-    }
+    excluded = "metrics.jsonl", ".lock", "tfevents"
+    files = contents(folder).items()
+    return {n: data for n, data in files if not any(part in n for part in excluded)}
 
 
 def metric_lines(folder):

@@ -1,10 +1,8 @@
 """Real commands against object stores: build, train, die, resume, export, convert."""
 
 import json
-import os
 import pathlib
 import shutil
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from electra_tf.storage.objects import ObjectFolder
 from tests.conftest import GOLDEN, RUN, failure, flags
 from tests.object_servers import gcs_server, s3_server
 from tests.pretrain_commands import arguments, file_contents, kill, metric_lines, start
-from tests.training.worker_commands import worker_configs
 
 SETS = (
     "objective.name=mlm",
@@ -202,31 +199,6 @@ def test_kills_during_uploads_leave_no_checkpoint_that_is_not_whole(
         if manifests(store):
             assert np.isfinite(sources.open_source(store.url).own_checkpoint.step)
     check_whole(here("pretrain", *given), run, store, whole, tmp_path)
-
-
-@pytest.mark.slow
-def test_workers_resume_from_the_backup_of_the_chief(s3, folder, new_machine, tmp_path):
-    store, directory = ObjectFolder(f"{s3}/workers"), tmp_path / "run"
-    put(folder, f"{s3}/worker_records")
-
-    def run(steps):
-        workers = []
-        for index, config in enumerate(worker_configs(2)):
-            with mock.patch.dict(
-                os.environ, TF_CONFIG=config, XDG_CACHE_HOME=str(tmp_path / str(index))
-            ):
-                sets = (*SETS, f"training.steps={steps}")
-                more = {"strategy": "multi_worker", "backup": store.url}
-                given = arguments(f"{s3}/worker_records", directory, *sets, **more)
-                workers.append(start(*given))
-        return [worker.communicate() for worker in workers], workers
-
-    run(6)
-    shutil.rmtree(directory)
-    (chief, other), workers = run(12)
-    assert [worker.returncode for worker in workers] == [0, 0], (chief, other)
-    assert "resuming after step 6 of 12" in chief[1]
-    assert "checkpoints/step_00000012/checkpoint.json" in store.find()
 
 
 def test_models_are_read_and_written_at_urls(s3, here, new_machine):

@@ -1,6 +1,5 @@
 """Backups of run directories: what is uploaded, in which order; what is restored."""
 
-import pathlib
 import uuid
 
 import numpy as np
@@ -14,6 +13,7 @@ from electra_tf.training.checkpoint import (
     open_checkpoint,
     saved_steps,
 )
+from tests.conftest import contents
 
 CONFIG = b"training:\n  steps: 100\n"
 FILES = {
@@ -60,27 +60,6 @@ def restored(store, folder):
     return sorted(saved_steps(str(folder / "checkpoints"))), lines
 
 
-def contents(folder):
-    files = (path for path in pathlib.Path(folder).rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
-
-
-@pytest.fixture
-def transfers(monkeypatch):
-    """Return the uploads, downloads and deletions, in order."""
-    done = []
-    for name in ("upload", "download", "delete"):
-        original = getattr(ObjectFolder, name)
-
-        def counted(self, *args, name=name, original=original):
-            item = args[0] if name == "download" else args[-1]
-            done.append((name, self.url_of(item).partition("/run/")[2]))
-            return original(self, *args)
-
-        monkeypatch.setattr(ObjectFolder, name, counted)
-    return done
-
-
 def test_the_backup_has_the_checkpoints_that_the_run_keeps(run, store):
     save(run, store, 1, 2, 3, 4, permanent={1})
     assert steps(store) == [1, 3, 4]
@@ -93,9 +72,11 @@ def test_the_backup_has_the_checkpoints_that_the_run_keeps(run, store):
 
 def test_the_manifest_is_uploaded_last_and_deleted_first(run, store, transfers):
     save(run, store, 1, 2, keep=1)
-    first, second = (f"checkpoints/step_0000000{n}/checkpoint.json" for n in (1, 2))
+    first, second = (
+        f"{store.url}/checkpoints/step_0000000{n}/checkpoint.json" for n in (1, 2)
+    )
     uploads = [path for kind, path in transfers if kind == "upload"]
-    assert uploads[0] == "metrics.jsonl"
+    assert uploads[0] == f"{store.url}/metrics.jsonl"
     assert uploads[len(uploads) // 2 - 1] == first
     assert uploads[-1] == second
     deletions = transfers[transfers.index(("upload", second)) + 1 :]
@@ -115,7 +96,8 @@ def test_an_empty_folder_gets_the_newest_checkpoint_alone(
     assert store.url in line
     downloads = {path for kind, path in transfers if kind == "download"}
     assert downloads == {
-        f"checkpoints/step_00000003/{file}" for file in FILES - {"checkpoint.json"}
+        f"{store.url}/checkpoints/step_00000003/{file}"
+        for file in FILES - {"checkpoint.json"}
     }
     ours, theirs = contents(tmp_path / "new"), contents(run)
     assert ours == {name: theirs[name] for name in theirs if "00000002" not in name}
