@@ -517,9 +517,15 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, raised like Ctrl-C so that a command cleans up."""
 
 
-def signal_of(interrupt: KeyboardInterrupt) -> int:
-    """Return the signal that raised an exception: SIGTERM or SIGINT."""
-    return signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT
+@contextlib.contextmanager
+def resumable(advice: str) -> Iterator[None]:
+    """Exit with `advice` when SIGTERM or SIGINT ends a block or function."""
+    try:
+        yield
+    except Terminated:
+        exit_on_signal(signal.SIGTERM, advice)
+    except KeyboardInterrupt:
+        exit_on_signal(signal.SIGINT, advice)
 
 
 def exit_on_signal(number: int, advice: str) -> NoReturn:

@@ -46,16 +46,9 @@ cli.define_device_flags(FLAGS)
 cli.define_config_flags(FLAGS, _SETTINGS, FinetuningConfig)
 
 
+@cli.resumable("after the last completed epoch")
 def main() -> None:
     """Train and evaluate until all trials are done, or until a signal."""
-    try:
-        _finetune()
-    except KeyboardInterrupt as interrupt:
-        number = cli.signal_of(interrupt)
-        cli.exit_on_signal(number, "after the last completed epoch")
-
-
-def _finetune() -> None:
     cli.require(FLAGS, "task", "data", "checkpoint", "output")
     cli.check_paths(FLAGS, "data")
     cli.check_output(FLAGS, "report")

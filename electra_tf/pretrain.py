@@ -54,17 +54,9 @@ cli.define_device_flags(FLAGS)
 cli.define_config_flags(FLAGS, {}, hidden="records")
 
 
+@cli.resumable("from its newest checkpoint, if any")
 def main() -> None:
     """Train until the last step or until a signal."""
-    try:
-        _pretrain()
-    except KeyboardInterrupt as interrupt:
-        cli.exit_on_signal(
-            cli.signal_of(interrupt), "from its newest checkpoint, if any"
-        )
-
-
-def _pretrain() -> None:
     cli.require(FLAGS, "data", *([] if FLAGS.dry_run else ["model_dir"]))
     _check_folders()
     cli.check_paths(FLAGS, "data", "evaluation_data")

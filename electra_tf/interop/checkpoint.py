@@ -16,7 +16,7 @@ from electra_tf.errors import InputError
 from electra_tf.interop.model import Network, PretrainedModel, Role
 from electra_tf.interop.names import Prefixes
 from electra_tf.model.transformer import DELTA
-from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import VOCABULARY
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
@@ -134,14 +134,10 @@ def read(checkpoint: Checkpoint | str, _vocab: str | None = None) -> PretrainedM
 def write(model: PretrainedModel, path: str) -> None:
     """Write a checkpoint that every command of this package takes."""
     run = as_run(model)
-    vocabulary = run.tokenizer.vocabulary
-    files = {
-        CONFIG: loader.dump_config(run.config).encode(),
-        VOCABULARY: vocabulary.text.encode(),
-        settings_path(VOCABULARY).name: run.tokenizer.identity_text.encode(),
-    }
+    texts = {CONFIG: loader.dump_config(run.config), **run.tokenizer.files(VOCABULARY)}
+    files = {name: text.encode() for name, text in texts.items()}
     metadata = {
-        "vocabulary": vocabulary.sha256,
+        "vocabulary": run.tokenizer.vocabulary.sha256,
         "source": {"path": os.path.basename(os.path.normpath(model.path))},
     }
     manager = CheckpointManager(path)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 
 from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.kernels.fused_layer_ops import has_only_cpus
 from electra_tf.model.cost import step_flops
 from electra_tf.pretraining.pretrainer import Pretrainer
 from electra_tf.runs.experiment import Experiment
@@ -16,7 +17,7 @@ from electra_tf.text.record_set import RecordSet
 from electra_tf.training.bfloat16 import precision_hints
 from electra_tf.training.checkpoint import steps_at_shares
 from electra_tf.training.loop import train_runner
-from electra_tf.training.strategy import iterate, runs_on_cpu
+from electra_tf.training.strategy import iterate
 
 
 def describe(
@@ -54,7 +55,7 @@ def describe(
         )
         if load_weights is not None:
             yield load_weights(pretrainer)
-        seconds, memory = measure_steps(pretrainer, strategy, record_set)
+        seconds = measure_steps(pretrainer, strategy, record_set)
     except tf.errors.ResourceExhaustedError:
         yield "memory and time: not measured, as a step needs more memory than is free"
         return
@@ -62,7 +63,7 @@ def describe(
         f"step: about {seconds:.3g} s, {flops / seconds:.3g} FLOP/s; measured on "
         "three steps"
     )
-    owner = "this process" if runs_on_cpu(strategy) else "a GPU"
+    memory, owner = _peak_memory()
     if memory:
         yield f"memory: {memory / 2**30:.2f} GiB of {owner}"
     total = _format_duration(steps * seconds)
@@ -72,12 +73,10 @@ def describe(
 
 def measure_steps(
     pretrainer: Pretrainer, strategy: tf.distribute.Strategy, record_set: RecordSet
-) -> tuple[float, int]:
+) -> float:
     """Run three steps of each stage, which change the weights.
 
-    Returns:
-        Seconds of a step, a mean over the stages' steps, and the peak of memory in
-        bytes: of this process on CPUs, else of the GPU that needs most; 0 on a TPU.
+    Return the seconds of a step, a mean over the stages' steps.
     """
     config, seconds = pretrainer.config, 0.0
     share = config.generator_share  # 0 for a run of one stage
@@ -95,7 +94,7 @@ def measure_steps(
         begin = time.perf_counter()
         runner(batches, 2)
         seconds += share * (time.perf_counter() - begin) / 2
-    return seconds, _peak_memory(strategy)
+    return seconds
 
 
 def checkpoint_bytes(pretrainer: Pretrainer) -> int:
@@ -131,12 +130,16 @@ def _describe_shapes(config: PretrainingConfig) -> Iterator[str]:
         )
 
 
-def _peak_memory(strategy: tf.distribute.Strategy) -> int:
-    if runs_on_cpu(strategy):
-        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def _peak_memory() -> tuple[int, str]:
+    """Return bytes and their owner: this process, or the GPU that needs most, if any.
+
+    Of a TPU there is no number: 0.
+    """
+    if has_only_cpus():
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, "this process"
     names = [device.name[-5:] for device in tf.config.list_logical_devices("GPU")]
     peaks = [tf.config.experimental.get_memory_info(name)["peak"] for name in names]
-    return max(peaks, default=0)
+    return max(peaks, default=0), "a GPU"
 
 
 def _format_duration(seconds: float) -> str:

@@ -23,7 +23,7 @@ from electra_tf.text.record_set import (
     open_records,
     reraise_bad_records,
 )
-from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
+from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import VOCABULARY
 from electra_tf.text.vocab import Vocabulary
 from electra_tf.training.checkpoint import (
@@ -69,11 +69,9 @@ class Experiment:
 
     def files(self) -> dict[str, bytes]:
         """Return the config and vocabulary files of a checkpoint."""
-        files = {
-            CONFIG: config_lib.dump_config(self.config).encode(),
-            VOCABULARY: self.tokenizer.vocabulary.text.encode(),
-            settings_path(VOCABULARY).name: self.tokenizer.identity_text.encode(),
-        }
+        texts = {CONFIG: config_lib.dump_config(self.config)}
+        texts |= self.tokenizer.files(VOCABULARY)
+        files = {name: text.encode() for name, text in texts.items()}
         if self.token_counts is not None:
             counts = io.BytesIO()
             np.save(counts, self.token_counts)

@@ -50,21 +50,16 @@ def pull(source: ObjectFolder, files: Mapping[str, Expected], folder: Path) -> N
         if path.exists():  # of an interrupted download: it was checked
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + PARTIAL)
-        try:
+        with durable_files.unfinished(path) as partial:
             source.download(name, partial)
-            if (size := partial.stat().st_size) != expected.size:
+            size, sha256 = os.path.getsize(partial), expected.sha256
+            if size != expected.size:
                 damage = f"{size:,} bytes in place of {expected.size:,}"
-            elif not expected.sha256 or expected.sha256 == durable_files.sha256(
-                partial
-            ):
-                os.replace(partial, path)
-                continue
-            else:
+            elif sha256 and sha256 != durable_files.sha256(partial):
                 damage = "another checksum than that of its manifest"
+            else:
+                continue
             raise InputError(f"{url} is damaged, or being replaced: {damage}")
-        finally:
-            partial.unlink(missing_ok=True)
 
 
 def push(

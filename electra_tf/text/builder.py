@@ -40,7 +40,7 @@ from electra_tf.text.corpus import CorpusReader, Document, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.examples import ORDERS, Example
 from electra_tf.text.records import Manifest, Shard
-from electra_tf.text.tokenizer import Wordpieces, WordPieceTokenizer, settings_path
+from electra_tf.text.tokenizer import Wordpieces, WordPieceTokenizer
 from electra_tf.text.vocab import UNKNOWN, Vocabulary
 
 CHUNK_CHARACTERS = 2_000_000
@@ -342,8 +342,7 @@ def write_metadata(
 ) -> None:
     """Write vocabulary, config and manifest to a path or a URL."""
     texts = {
-        records.VOCABULARY: tokenizer.vocabulary.text,
-        settings_path(records.VOCABULARY).name: tokenizer.identity_text,
+        **tokenizer.files(records.VOCABULARY),
         records.CONFIG: config_lib.dump_config(config),
         records.MANIFEST: manifest.text,
     }

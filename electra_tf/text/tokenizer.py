@@ -343,10 +343,10 @@ class WordPieceTokenizer:
             **dataclasses.asdict(self.settings),
         }
 
-    @property
-    def identity_text(self) -> str:
-        """Content of the settings file of a vocabulary."""
-        return json.dumps(self.identity(), indent=2) + "\n"
+    def files(self, path: str | pathlib.Path) -> dict[str, str]:
+        """Return the content of a vocabulary file and of its settings file, by path."""
+        identity = json.dumps(self.identity(), indent=2) + "\n"
+        return {str(path): self.vocabulary.text, str(settings_path(path)): identity}
 
     def save(self, path: str | pathlib.Path) -> None:
         """Write the vocabulary and its settings file to the same folder.
@@ -356,11 +356,7 @@ class WordPieceTokenizer:
         Args:
             path: The vocabulary file.
         """
-        contents = {
-            pathlib.Path(path): self.vocabulary.text,
-            settings_path(path): self.identity_text,
-        }
-        for target, text in contents.items():
+        for target, text in self.files(path).items():
             durable_files.write(target, text)
 
     def check_identity(self, stored: Mapping[str, Any], source: str) -> None:

@@ -64,13 +64,6 @@ def check_batch(
         )
 
 
-def runs_on_cpu(strategy: tf.distribute.Strategy) -> bool:
-    """Return whether the replicas run on CPUs."""
-    return not tf.config.list_logical_devices("GPU") and not isinstance(
-        strategy, tf.distribute.TPUStrategy
-    )
-
-
 def iterate(
     strategy: tf.distribute.Strategy,
     make_batches: Callable[[int, int], tf.data.Dataset],

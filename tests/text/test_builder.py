@@ -75,9 +75,7 @@ def test_the_manifest_matches_the_records(folder, corpus_file, vocabulary):
             len(data),
             hashlib.sha256(data).hexdigest(),
         )
-    assert manifest.tokenizer == json.loads(
-        WordPieceTokenizer(vocabulary).identity_text
-    )
+    assert manifest.tokenizer == WordPieceTokenizer(vocabulary).identity()
     assert Vocabulary.read(folder / "vocab.txt") == vocabulary
 
 
