@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import stat
 from typing import Literal
 
 from electra_tf import durable_files, sources
@@ -11,11 +10,11 @@ from electra_tf.interop import formats
 from electra_tf.interop.heads import HeadOptions
 from electra_tf.interop.model import PretrainedModel
 from electra_tf.interop.names import LAYOUTS
+from electra_tf.storage.mirror import check_new_folder
 from electra_tf.tasks import load
 from electra_tf.training.disk_errors import reraise_full_disk
 
 _NO_OPTIONS = HeadOptions()
-_WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _GELU = {"gelu": "exactly", "gelu_tanh": "by tanh"}
 
 
@@ -83,7 +82,11 @@ def convert_checkpoint(
 
         electra_tf.convert_checkpoint("run", "for_transformers", "huggingface")
     """
-    target = _check_target(target, format)
+    if format not in formats.names():
+        known = ", ".join(formats.names())
+        raise InputError(f"format must be one of {known}, not {format!r}")
+    target = os.path.normpath(os.fspath(target))
+    check_new_folder(target, "the target")  # before weights are read
     found = sources.open_source(source, vocab, head)
     model = found.pretrained if drop_head else found.fine_tuned or found.pretrained
     if not drop_head:
@@ -96,28 +99,6 @@ def convert_checkpoint(
     left_out = dict(model.left_out) | _left_out(model, format)
     differences += _other_gelu(model, format)
     return Conversion(model, found.format, format, target, differences, left_out)
-
-
-def _check_target(target: str | os.PathLike, format: str) -> str:
-    """Return the path of a target that can be written, before weights are read."""
-    if format not in formats.names():
-        known = ", ".join(formats.names())
-        raise InputError(f"format must be one of {known}, not {format!r}")
-    target = os.path.normpath(os.fspath(target))
-    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise InputError(
-            f"{target!r} exists and is not an empty folder; name a new one"
-        )
-    folder = target
-    while not os.path.exists(folder):
-        folder = os.path.dirname(folder) or os.curdir
-    # The superuser may write to each folder; a rename would replace a locked one.
-    is_locked = not os.stat(folder).st_mode & _WRITABLE
-    if is_locked or not os.access(folder, os.W_OK) or not os.path.isdir(folder):
-        raise InputError(
-            f"{target!r} must be a folder that can be written, but {folder!r} cannot"
-        )
-    return target
 
 
 def _write(model: PretrainedModel, target: str, format: str) -> None:

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from electra_tf.errors import InputError
+from electra_tf.storage.mirror import check_new_folder
 from electra_tf.storage.objects import is_url
 
 SAVED_MODEL = "saved_model"
@@ -66,14 +67,8 @@ def check_export(
             "tokenizer's files are beside the model's"
         )
     check_path(path, format, argument)
-    parent = os.path.dirname(os.path.abspath(path))
-    if os.path.exists(parent) and not os.path.isdir(parent):
-        raise InputError(f"{argument} must be a folder, but {parent!r} is a file")
-    if os.path.lexists(path):
-        raise InputError(
-            f"{path!r}, which exists, must be a new folder; pass a higher version "
-            "(--version, in Python version=), or delete it"
-        )
+    remedy = "pass a higher version (--version, in Python version=), or delete it"
+    check_new_folder(path, argument, remedy)
     return path
 
 

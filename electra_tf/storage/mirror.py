@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pathlib
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from electra_tf.durable_files import PARTIAL, Path
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder, ObjectInfo, is_url, split_url
 
+_WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _FETCHED, _OUTPUTS, _LOCK = "fetched", "outputs", ".lock"
 
 
@@ -134,6 +136,22 @@ def check_new(output: str | None, flag: str, remedy: str = "pass another") -> No
     is_object = ObjectFolder(parent).info(name) is not None
     if is_object or ObjectFolder(output).find():
         raise InputError(f"{flag} {output} exists; {remedy}")
+
+
+def check_new_folder(path: str, argument: str, remedy: str = "pass another") -> None:
+    """Raise an error unless a folder can be created, or an empty one be written."""
+    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise InputError(f"{argument} {path!r} exists; {remedy}")
+    folder = path
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder) or os.curdir
+    # The superuser may write to each folder; a rename would replace a locked one.
+    is_locked = not os.stat(folder).st_mode & _WRITABLE
+    if is_locked or not os.access(folder, os.W_OK) or not os.path.isdir(folder):
+        raise InputError(
+            f"{argument} must be a folder that can be written, not {path!r}: "
+            f"{folder!r} cannot"
+        )
 
 
 @contextlib.contextmanager

@@ -152,7 +152,7 @@ def test_a_model_writes_its_export(name, files, tmp_path, capfd, caplog):
 @pytest.mark.parametrize(
     ("path", "options", "words"),
     [
-        ("out", {}, "'out', which exists"),
+        ("out", {}, "'out' exists"),
         ("model.onnx", {"format": "onnx"}, "a local folder"),
         ("s3://bucket/out", {}, "a local folder"),
         ("run [1]", {}, r"without \[ \]"),
@@ -162,7 +162,7 @@ def test_a_model_writes_its_export(name, files, tmp_path, capfd, caplog):
 )
 def test_exports_that_are_errors(path, options, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    os.mkdir("out")
+    os.makedirs("out/inner")
     with pytest.raises(InputError, match=words):
         model("pairs").export(path, **options)
     assert os.listdir() == ["out"]
