@@ -8,7 +8,6 @@ from electra_tf.errors import InputError
 from electra_tf.serving.export_options import LIMITS, TARGETS, RequestLimits
 from electra_tf.serving.inference_encoder import IdTensors, InferenceEncoder
 from electra_tf.serving.signatures import Outputs, Request, ServedModel
-from electra_tf.serving.text_graph import GraphInputs
 from electra_tf.sources import Source
 from electra_tf.text.encoding import encode_rows, pad_rows
 
@@ -42,7 +41,6 @@ class ServedEncoder(ServedModel):
         network = InferenceEncoder(self.model, target)
         tokenizer, shape = pretrained.tokenizer, pretrained.shape
         super().__init__(network, tokenizer, shape, length, limits)
-        self._pack = self.module.inputs = GraphInputs(tokenizer, length, limits)
 
     def head(self, hidden_BLD: tf.Tensor, inputs: IdTensors) -> Outputs:
         """Return `token_vectors` [B, L, D], 0 at padding, and two vectors [B, D]:
@@ -63,7 +61,7 @@ class ServedEncoder(ServedModel):
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         """Return the head's outputs, `pieces_cut`, and `tokens` as strings."""
-        inputs, cut_B = self._pack(*texts)
+        inputs, cut_B = self.encoder.texts(self.max_length, *texts)
         entries = tf.constant([*self.tokenizer.vocabulary.tokens, ""])
         is_real_BL = inputs["padding_mask"] > 0
         ids_BL = tf.where(is_real_BL, inputs["token_ids"], tf.size(entries) - 1)

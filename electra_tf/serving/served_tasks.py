@@ -24,8 +24,8 @@ from electra_tf.serving.signatures import (
     arrays,
     encode_texts,
 )
-from electra_tf.serving.spans_graph import GraphWindows, graph_answers
-from electra_tf.serving.text_graph import GraphInputs, GraphWords, WordTags, split_words
+from electra_tf.serving.spans_graph import encode_windows, graph_answers
+from electra_tf.serving.text_graph import WordTags, split_words, word_tags
 from electra_tf.text.graph_tokenizer import substrings
 
 _IDENTIFIER = re.compile("[A-Za-z][A-Za-z0-9_]*")
@@ -92,15 +92,10 @@ def _renamed(function: Any, names: Mapping[str, str]) -> Any:
 class _Texts(_Task):
     """Outputs for each text or pair of texts, or for several of each item."""
 
-    def __init__(self, model: Any, *options: Any):
-        super().__init__(model, *options)
-        self._pack = GraphInputs(model.tokenizer, self.max_length, self.limits)
-        self.module.inputs = self._pack
-
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         """Return the named outputs, and `pieces_cut`."""
         rows, by_item = self._rows(texts)
-        inputs, cut_R = self._pack(*rows)
+        inputs, cut_R = self.encoder.texts(self.max_length, *rows)
         outputs = by_item(self.outputs(inputs))
         return {**self.model.text_outputs(outputs), "pieces_cut": by_item(cut_R)}
 
@@ -143,10 +138,6 @@ class _Words(_Task):
 
     def __init__(self, model: Any, *options: Any):
         super().__init__(model, *options)
-        segment = self.data.tagging_segment
-        self.module.words = self._words = GraphWords(
-            model.tokenizer, self.max_length, segment, self.limits
-        )
         self._spans = model.graph_spans()
         self.compute = chunked(self.outputs)
         self.text["entities"] = self.of_texts(self._entities)
@@ -161,14 +152,15 @@ class _Words(_Task):
         }
 
     def _entities(self, text_B: tf.Tensor) -> Outputs:
-        offsets = self._words.split(text_B)
+        offsets = self.encoder.tokenize.word_offsets(text_B)
         words = substrings(offsets.codes, offsets.starts, offsets.ends)
         return self._spans.entities(self._tags(words)[0], offsets)
 
     def _tags(self, words: tf.RaggedTensor) -> tuple[WordTags, tf.RaggedTensor]:
         """Return the tags of words, and the words after the check of their limit."""
-        inputs, parts = self._words(words)
-        return self._words.tags(self.compute(inputs), parts), parts.words
+        segment = self.data.tagging_segment
+        inputs, parts = self.encoder.words(words, self.max_length, segment)
+        return word_tags(self.compute(inputs), parts), parts.words
 
     def examples(self, rows: Sequence[str]) -> Any:
         return self.model.examples([text.split() for text in rows])
@@ -184,14 +176,12 @@ class _Windows(_Task):
 
     def __init__(self, model: Any, *options: Any):
         super().__init__(model, *options)
-        self._windows = GraphWindows(model.tokenizer, self.data, self.limits)
-        self.module.windows = self._windows
         self.compute = chunked(self.outputs)
 
     def from_texts(self, *texts: tf.Tensor) -> Outputs:
         """Return `answer`, `start`, `end`, `score`, `null_odds`, and the question's
         `pieces_cut`, each [B]."""
-        inputs, windows = self._windows(*texts)
+        inputs, windows = encode_windows(self.encoder, self.data, *texts)
         decoding, threshold = self.model.settings.model, self.model.null_threshold
         answers = graph_answers(self.compute(inputs), windows, decoding, threshold)
         return {**answers, "pieces_cut": windows.num_truncated_B}

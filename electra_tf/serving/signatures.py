@@ -19,6 +19,7 @@ from electra_tf.serving.inference_encoder import (
     InferenceEncoder,
     chunked_encoder,
 )
+from electra_tf.serving.text_graph import GraphEncoder, assert_max_positions
 from electra_tf.text.tokenizer import WordPieceTokenizer
 
 Outputs = dict[str, tf.Tensor]
@@ -52,16 +53,13 @@ def text_signature(
     def checked(*texts: tf.Tensor) -> Outputs:
         # A server does not compare requests with the shapes of the signature.
         texts = list(map(tf.ensure_shape, texts, shapes))
-        sizes = [tf.size(t) if t.shape.rank == 1 else tf.shape(t)[0] for t in texts]
-        same = [
-            tf.debugging.Assert(
-                tf.equal(sizes[0], size),
-                [f"{' and '.join(names)} must have the same number of rows. Received:",
-                 *sizes],
-            )
-            for size in sizes[1:]
-        ]  # fmt: skip
-        with tf.control_dependencies([*same, *_assert_small(texts, limits)]):
+        checks = _assert_small(texts, limits)
+        if len(texts) > 1:
+            rows = tf.stack([tf.shape(text)[0] for text in texts])
+            message = f"{' and '.join(names)} must have the same number of rows."
+            same = tf.reduce_all(rows == rows[0])
+            checks.append(tf.debugging.Assert(same, [f"{message} Received:", rows]))
+        with tf.control_dependencies(checks):
             return function(*map(tf.identity, texts))
 
     return tf.function(checked, input_signature=spec)
@@ -110,32 +108,18 @@ def _assert_sizes(
     inputs: IdTensors, max_positions: int, limits: RequestLimits
 ) -> list[tf.Operation]:
     """Assert that ids have one shape, whose sizes are within the limits."""
-    size = tf.shape(inputs[IDS[0]])
-    same = [
-        tf.debugging.Assert(
-            tf.reduce_all(tf.equal(tf.shape(inputs[name]), size)),
-            [f"{name} must have the shape of token_ids. Received:",
-             tf.shape(inputs[name]), size],
-        )
-        for name in IDS[1:]
-    ]  # fmt: skip
-    positions = tf.debugging.Assert(
-        (size[1] <= max_positions) & ((size[1] > 0) | (size[0] == 0)),
-        [f"A row must have 1 to {max_positions} positions. Received:", size[1]],
+    shapes = tf.stack([tf.shape(inputs[name]) for name in IDS])
+    rows, length = tf.unstack(shapes[0])
+    same = tf.debugging.Assert(
+        tf.reduce_all(shapes == shapes[0]),
+        [f"{', '.join(IDS)} must have the same shape. Received:", shapes],
+        summarize=6,
     )
-    return [assert_max_positions(size[0], size[1], limits), *same, positions]
-
-
-def assert_max_positions(
-    rows: tf.Tensor, longest: tf.Tensor, limits: RequestLimits = LIMITS
-) -> tf.Operation:
-    """Assert in 64 bits that rows times the longest, both int32, are within limits."""
-    positions = tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64)
-    return tf.debugging.Assert(
-        positions <= limits.positions,
-        [f"A request must have at most {limits.positions} positions, rows times the "
-         "longest. Received:", rows, longest, "Send several smaller requests."],
-    )  # fmt: skip
+    positions = tf.debugging.Assert(
+        (length <= max_positions) & ((length > 0) | (rows == 0)),
+        [f"A row must have 1 to {max_positions} positions. Received:", length],
+    )
+    return [assert_max_positions(rows, length, limits), same, positions]
 
 
 def _assert_small(
@@ -197,6 +181,7 @@ class ServedModel(abc.ABC):
         self.module = tf.Module()
         """Module with the variables and tables of the functions."""
         self.module.network = network
+        self.module.encoder = self.encoder = GraphEncoder(tokenizer, limits)
         self.text = {"serving_default": self.of_texts(self.from_texts)}
         """Functions of strings by name of the signature."""
         self.tokens = self._of_ids(lambda ids: self.named(self.compute(ids)))

@@ -11,10 +11,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf.config.finetuning import DataConfig, TaskModelConfig
-from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.serving.text_graph import GraphEncoder
 from electra_tf.text import graph_tokenizer
-from electra_tf.text.tokenizer import WordPieceTokenizer
 
 _SPECIALS = 3  # [CLS], and [SEP] twice
 NO_SPAN = -1e30  # score of a question without a valid span
@@ -33,69 +31,61 @@ class WindowAlignment(NamedTuple):
     num_truncated_B: tf.Tensor  # int32: wordpieces dropped from each question
 
 
-class GraphWindows(GraphEncoder):
-    """Split contexts into overlapping windows, each with its question."""
+def encode_windows(
+    encoder: GraphEncoder,
+    settings: DataConfig,
+    question_B: tf.Tensor,
+    context_B: tf.Tensor,
+) -> tuple[dict[str, tf.Tensor], WindowAlignment]:
+    """Pack all windows of all questions, question by question.
 
-    def __init__(
-        self,
-        tokenizer: WordPieceTokenizer,
-        settings: DataConfig,
-        limits: RequestLimits = LIMITS,
-    ):
-        super().__init__(tokenizer, limits)
-        self._settings = settings
+    Returns:
+        Inputs, each int32 [P, L], with one or more windows of each question, and
+        their alignment. More positions than the limit raise `InvalidArgumentError`
+        at run time, before they are allocated.
+    """
+    query = encoder.tokenize(question_B)
+    length_B = tf.cast(query.row_lengths(), tf.int32)
+    kept_B = tf.minimum(length_B, settings.query_limit)
+    # `tasks.windows` tokenizes the context word by word. Its word boundaries are
+    # also boundaries of the tokenizer, so the wordpieces are the same.
+    document = encoder.tokenize.encode_with_offsets(context_B)
+    row_P, first_P, length_P = _window_ranges(settings, kept_B, document.ids)
+    kept_P = tf.gather(kept_B, row_P)
+    inputs = encoder.packed(
+        (query.values, tf.gather(query.row_starts(), row_P), kept_P),
+        (document.ids.values, first_P, length_P),
+    )
+    count = tf.size(document.ids.values)
+    index_PL = tf.range(tf.shape(inputs["token_ids"])[1]) - (kept_P[:, None] + 2)
+    piece_PL, max_context_PL = _align(index_PL, first_P, length_P, count)
+    return inputs, WindowAlignment(
+        context_B=graph_tokenizer.drop_invalid_utf8(context_B),
+        row_P=row_P,
+        piece_PL=piece_PL,
+        max_context_PL=max_context_PL,
+        start_T=tf.concat([[-1], document.starts.values], 0),
+        end_T=tf.concat([[-1], document.ends.values], 0),
+        num_truncated_B=length_B - kept_B,
+    )
 
-    def __call__(
-        self, question_B: tf.Tensor, context_B: tf.Tensor
-    ) -> tuple[dict[str, tf.Tensor], WindowAlignment]:
-        """Pack all windows of all questions, question by question.
 
-        Returns:
-            Inputs, each int32 [P, L], with one or more windows of each question, and
-            their alignment. More positions than the limit raise `InvalidArgumentError`
-            at run time, before they are allocated.
-        """
-        query = self._tokenize(question_B)
-        length_B = tf.cast(query.row_lengths(), tf.int32)
-        kept_B = tf.minimum(length_B, self._settings.query_limit)
-        # `tasks.windows` tokenizes the context word by word. Its word boundaries are
-        # also boundaries of the tokenizer, so the wordpieces are the same.
-        document = self._tokenize.encode_with_offsets(context_B)
-        row_P, first_P, length_P = self._window_ranges(kept_B, document.ids)
-        kept_P = tf.gather(kept_B, row_P)
-        inputs = self._packed(
-            (query.values, tf.gather(query.row_starts(), row_P), kept_P),
-            (document.ids.values, first_P, length_P),
-        )
-        count = tf.size(document.ids.values)
-        index_PL = tf.range(tf.shape(inputs["token_ids"])[1]) - (kept_P[:, None] + 2)
-        piece_PL, max_context_PL = _align(index_PL, first_P, length_P, count)
-        return inputs, WindowAlignment(
-            context_B=graph_tokenizer.drop_invalid_utf8(context_B),
-            row_P=row_P,
-            piece_PL=piece_PL,
-            max_context_PL=max_context_PL,
-            start_T=tf.concat([[-1], document.starts.values], 0),
-            end_T=tf.concat([[-1], document.ends.values], 0),
-            num_truncated_B=length_B - kept_B,
-        )
-
-    def _window_ranges(
-        self, query_length_B: tf.Tensor, ids: tf.RaggedTensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return question, first wordpiece of all, and wordpieces of each window."""
-        room_B = self._settings.max_length - _SPECIALS - query_length_B
-        pieces_B = tf.cast(ids.row_lengths(), tf.int32)
-        step_B = tf.minimum(room_B, self._settings.doc_stride)
-        excess_B = tf.maximum(pieces_B - room_B, 0)
-        windows_B = 1 + (excess_B + step_B - 1) // step_B
-        row_P = graph_tokenizer.repeat_rows(tf.range(tf.size(windows_B)), windows_B)
-        number_P = tf.ragged.range(windows_B).values
-        first_P = number_P * tf.gather(step_B, row_P)
-        remaining_P = tf.gather(pieces_B, row_P) - first_P
-        length_P = tf.minimum(remaining_P, tf.gather(room_B, row_P))
-        base_B = tf.cast(ids.row_starts(), tf.int32)
-        return row_P, tf.gather(base_B, row_P) + first_P, length_P
+def _window_ranges(
+    settings: DataConfig, query_length_B: tf.Tensor, ids: tf.RaggedTensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return question, first wordpiece of all, and wordpieces of each window."""
+    room_B = settings.max_length - _SPECIALS - query_length_B
+    pieces_B = tf.cast(ids.row_lengths(), tf.int32)
+    step_B = tf.minimum(room_B, settings.doc_stride)
+    excess_B = tf.maximum(pieces_B - room_B, 0)
+    windows_B = 1 + (excess_B + step_B - 1) // step_B
+    row_P = graph_tokenizer.repeat_rows(tf.range(tf.size(windows_B)), windows_B)
+    number_P = tf.ragged.range(windows_B).values
+    first_P = number_P * tf.gather(step_B, row_P)
+    remaining_P = tf.gather(pieces_B, row_P) - first_P
+    length_P = tf.minimum(remaining_P, tf.gather(room_B, row_P))
+    base_B = tf.cast(ids.row_starts(), tf.int32)
+    return row_P, tf.gather(base_B, row_P) + first_P, length_P
 
 
 def _align(

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf.serving.export_options import LIMITS, RequestLimits
-from electra_tf.serving.signatures import assert_max_positions
-from electra_tf.text.graph_tokenizer import WordOffsets, drop_invalid_utf8, repeat_rows
+from electra_tf.text.graph_tokenizer import drop_invalid_utf8, repeat_rows
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.vocab import CLS, SEP, UNKNOWN
 
@@ -26,18 +25,37 @@ Part = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 of those to keep, int32."""
 
 
-class GraphEncoder(tf.Module):
-    """Tokenizer that runs in a graph, and packs its wordpieces."""
+class WordTags(NamedTuple):
+    """Predicted tags of the words of all texts."""
 
-    def __init__(self, tokenizer: WordPieceTokenizer, limits: RequestLimits):
+    tag_W: tf.Tensor  # ids of tags
+    probability_W: tf.Tensor
+    row_lengths_B: tf.Tensor  # words of each text
+
+
+class WordAlignment(NamedTuple):
+    """Position of each word in the parts."""
+
+    words: tf.RaggedTensor  # UTF-8 strings, [B, (words)]
+    part_W: tf.Tensor  # int32: the part of each word of all sentences
+    position_W: tf.Tensor  # int32: the position of its first wordpiece in that part
+
+
+class GraphEncoder(tf.Module):
+    """Tokenizer that runs in a graph, and packs its wordpieces.
+
+    Ids are int32 [B, L]: `token_ids`, `segment_ids` and `padding_mask`. More positions
+    than the limit raise `InvalidArgumentError` at run time, before they are allocated.
+    """
+
+    def __init__(self, tokenizer: WordPieceTokenizer, limits: RequestLimits = LIMITS):
         super().__init__()
-        self._limits = limits
-        self._tokenize = tokenizer.graph()
+        self._limits, self.tokenize = limits, tokenizer.graph()
         self._cls, self._sep, self._unknown = (
             tokenizer.vocabulary.ids[name] for name in (CLS, SEP, UNKNOWN)
         )
 
-    def _packed(self, *parts: Part) -> dict[str, tf.Tensor]:
+    def packed(self, *parts: Part) -> dict[str, tf.Tensor]:
         """Join texts, each given by a part for every row, to a batch.
 
         All positions are looked up in one table of fillers, special tokens and
@@ -67,139 +85,89 @@ class GraphEncoder(tf.Module):
             "padding_mask": tf.cast(mask_BL, tf.int32),
         }
 
-
-class GraphInputs(GraphEncoder):
-    """Encode texts and pairs."""
-
-    def __init__(
-        self,
-        tokenizer: WordPieceTokenizer,
-        max_length: int,
-        limits: RequestLimits = LIMITS,
-    ):
-        super().__init__(tokenizer, limits)
-        self._max_length = max_length
-
-    def __call__(
-        self, text_B: tf.Tensor, text_b_B: tf.Tensor | None = None
+    def texts(
+        self, max_length: int, text_B: tf.Tensor, text_b_B: tf.Tensor | None = None
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Encode texts, or pairs with `text_b_B`, whose invalid bytes are dropped.
 
         Returns:
-            `token_ids`, `segment_ids` and `padding_mask`, each int32 [B, L], and the
-            number of wordpieces cut off, int32 [B]. More positions than the limit raise
-            `InvalidArgumentError` at run time, before they are allocated.
+            The ids, and the number of wordpieces cut off, int32 [B].
         """
-        first = self._tokenize(text_B)
+        first = self.tokenize(text_B)
         length_B = _lengths(first)
         if text_b_B is None:
-            kept_B = tf.minimum(length_B, self._max_length - 2)
-            inputs = self._packed((first.values, first.row_starts(), kept_B))
+            kept_B = tf.minimum(length_B, max_length - 2)
+            inputs = self.packed((first.values, first.row_starts(), kept_B))
             return inputs, length_B - kept_B
-        second = self._tokenize(text_b_B)
-        kept_a_B, kept_b_B = truncated_lengths(
-            length_B, _lengths(second), self._max_length - 3
-        )
-        cut_B = length_B + _lengths(second) - kept_a_B - kept_b_B
-        inputs = self._packed(
+        second = self.tokenize(text_b_B)
+        length_b_B, room = _lengths(second), max_length - 3
+        # As in `encoding.truncate`.
+        kept_a_B = tf.minimum(length_B, tf.maximum(room - length_b_B, (room + 1) // 2))
+        kept_b_B = tf.minimum(length_b_B, room - kept_a_B)
+        inputs = self.packed(
             (first.values, first.row_starts(), kept_a_B),
             (second.values, second.row_starts(), kept_b_B),
         )
-        return inputs, cut_B
+        return inputs, length_B + length_b_B - kept_a_B - kept_b_B
 
-
-def truncated_lengths(
-    a_B: tf.Tensor, b_B: tf.Tensor, max_length: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return both lengths after `encoding.truncate`, int32 [B], without a loop."""
-    surplus_B = tf.maximum(a_B + b_B - max_length, 0)
-    # The longer text is cut to the length of the other, then both in turn.
-    alone_a_B = tf.minimum(surplus_B, tf.maximum(a_B - b_B, 0))
-    alone_b_B = tf.minimum(surplus_B, tf.maximum(b_B - a_B, 0))
-    turns_B = surplus_B - alone_a_B - alone_b_B
-    lost_a_B = alone_a_B + turns_B // 2
-    lost_b_B = alone_b_B + turns_B - turns_B // 2
-    return a_B - lost_a_B, b_B - lost_b_B
-
-
-def _lengths(ids: tf.RaggedTensor) -> tf.Tensor:
-    return tf.cast(ids.row_lengths(), tf.int32)
-
-
-class WordTags(NamedTuple):
-    """Predicted tags of the words of all texts."""
-
-    tag_W: tf.Tensor  # ids of tags
-    probability_W: tf.Tensor
-    row_lengths_B: tf.Tensor  # words of each text
-
-
-class WordAlignment(NamedTuple):
-    """Position of each word in the parts."""
-
-    words: tf.RaggedTensor  # UTF-8 strings, [B, (words)]
-    part_W: tf.Tensor  # int32: the part of each word of all sentences
-    position_W: tf.Tensor  # int32: the position of its first wordpiece in that part
-
-
-class GraphWords(GraphEncoder):
-    """Split texts into words, pack the words, and return their tags."""
-
-    def __init__(
-        self,
-        tokenizer: WordPieceTokenizer,
-        max_length: int,
-        segment: int,
-        limits: RequestLimits = LIMITS,
-    ):
-        super().__init__(tokenizer, limits)
-        self._room, self._segment = max_length - _SPECIAL, segment
-
-    def split(self, text_B: tf.Tensor) -> WordOffsets:
-        """Split texts by the tokenizer's rule, as `Tokenizer.word_offsets` does."""
-        return self._tokenize.word_offsets(text_B)
-
-    def __call__(
-        self, words: tf.RaggedTensor
+    def words(
+        self, words: tf.RaggedTensor, max_length: int, segment: int
     ) -> tuple[dict[str, tf.Tensor], WordAlignment]:
-        """Pack words, [B, (words)], in several parts where a sentence is too long.
+        """Encode words, [B, (words)], in several parts where a sentence is too long.
 
         Returns:
-            Inputs, each int32 [P, L], where a sentence without words has no part, and
-            their alignment. More positions or words than the limits raise
-            `InvalidArgumentError` at run time, before they are allocated.
+            The ids of the parts, of which a sentence without words has none, and their
+            alignment. More words than the limit raise an error, too.
         """
+        room = max_length - _SPECIAL
         with tf.control_dependencies([_assert_max_words(words, self._limits)]):
             # Splits too: what depends on the lengths alone must not run before.
             words = tf.RaggedTensor.from_row_splits(
                 tf.identity(words.values), tf.identity(words.row_splits), validate=False
             )
-        pieces = self._tokenize(words.values)
+        pieces = self.tokenize(words.values)
         # A word without wordpieces is [UNK].
         empty_W = tf.cast(pieces.row_lengths() == 0, tf.int64)
         unknown = tf.fill([tf.reduce_sum(empty_W)], self._unknown)
         replacement = tf.RaggedTensor.from_row_lengths(unknown, empty_W)
         pieces = tf.concat([pieces, replacement], axis=1)
         lengths_W = _lengths(pieces)
-        opens_W = opens_part(lengths_W, words, self._room)
+        opens_W = opens_part(lengths_W, words, room)
         part_W = tf.cumsum(tf.cast(opens_W, tf.int32)) - 1
         before_W = tf.cumsum(lengths_W, exclusive=True)
         first_P = tf.boolean_mask(before_W, opens_W)
         position_W = before_W - tf.gather(first_P, part_W) + 1
         splits = tf.concat([first_P, [tf.size(pieces.values)]], 0)
         # Only a part of a single long word is truncated.
-        kept_P = tf.minimum(splits[1:] - first_P, self._room)
-        inputs = self._packed((pieces.values, first_P, kept_P))
-        inputs["segment_ids"] = inputs["padding_mask"] * self._segment
+        kept_P = tf.minimum(splits[1:] - first_P, room)
+        inputs = self.packed((pieces.values, first_P, kept_P))
+        inputs["segment_ids"] = inputs["padding_mask"] * segment
         return inputs, WordAlignment(words, part_W, position_W)
 
-    def tags(self, logits_PLC: tf.Tensor, parts: WordAlignment) -> WordTags:
-        """Return the tag of each word, from the logits at its first wordpiece."""
-        index_W2 = tf.stack([parts.part_W, parts.position_W], 1)
-        logits_WC = tf.cast(tf.gather_nd(logits_PLC, index_W2), tf.float32)
-        probability_W = tf.reduce_max(tf.nn.softmax(logits_WC), -1)
-        lengths_B = parts.words.row_lengths()
-        return WordTags(tf.argmax(logits_WC, -1), probability_W, lengths_B)
+
+def _lengths(ids: tf.RaggedTensor) -> tf.Tensor:
+    return tf.cast(ids.row_lengths(), tf.int32)
+
+
+def word_tags(logits_PLC: tf.Tensor, parts: WordAlignment) -> WordTags:
+    """Return the tag of each word, from the logits at its first wordpiece."""
+    index_W2 = tf.stack([parts.part_W, parts.position_W], 1)
+    logits_WC = tf.cast(tf.gather_nd(logits_PLC, index_W2), tf.float32)
+    probability_W = tf.reduce_max(tf.nn.softmax(logits_WC), -1)
+    lengths_B = parts.words.row_lengths()
+    return WordTags(tf.argmax(logits_WC, -1), probability_W, lengths_B)
+
+
+def assert_max_positions(
+    rows: tf.Tensor, longest: tf.Tensor, limits: RequestLimits = LIMITS
+) -> tf.Operation:
+    """Assert in 64 bits that rows times the longest, both int32, are within limits."""
+    positions = tf.cast(rows, tf.int64) * tf.cast(longest, tf.int64)
+    return tf.debugging.Assert(
+        positions <= limits.positions,
+        [f"A request must have at most {limits.positions} positions, rows times the "
+         "longest. Received:", rows, longest, "Send several smaller requests."],
+    )  # fmt: skip
 
 
 def _assert_max_words(words: tf.RaggedTensor, limits: RequestLimits) -> tf.Operation:

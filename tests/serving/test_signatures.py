@@ -6,11 +6,8 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.serving.export_options import RequestLimits
-from electra_tf.serving.signatures import (
-    assert_max_positions,
-    text_signature,
-    token_signature,
-)
+from electra_tf.serving.signatures import text_signature, token_signature
+from electra_tf.serving.text_graph import assert_max_positions
 from tests import tiny
 
 LIMITS = RequestLimits(rows=3, bytes=10, positions=640)
@@ -50,8 +47,14 @@ def test_token_signature_accepts_ids(tokens):
         ((100_000 * ids(), ids(), ids()), "token_ids must be from 0 to "),
         ((ids(), 2 * ids(), ids()), "segment_ids must be from 0 to 1"),
         ((ids(), ids(), 2 * ids()), "padding_mask must be from 0 to 1"),
-        ((ids(), ids(3), ids()), "segment_ids must have the shape of token_ids"),
-        ((ids(), ids(), ids(2, 4)), "padding_mask must have the shape of token_ids"),
+        (
+            (ids(), ids(3), ids()),
+            "must have the same shape. Received:] [[2 3][3 3][2 3]]",
+        ),
+        (
+            (ids(), ids(), ids(2, 4)),
+            "must have the same shape. Received:] [[2 3][2 3][2 4]]",
+        ),
         ((ids(1, 65),) * 3, "1 to 64 positions"),
         ((ids(1, 0),) * 3, "1 to 64 positions"),
         ((ids(11, 64),) * 3, "at most 640 positions"),

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer as FastTokenizer
 
 from electra_tf.config.loader import load_config
 from electra_tf.interop import huggingface
-from electra_tf.serving.text_graph import GraphInputs
+from electra_tf.serving.text_graph import GraphEncoder
 from electra_tf.tasks.classifier import encode_texts
 from electra_tf.text.tokenizer import WordPieceTokenizer
 
@@ -37,8 +37,8 @@ def test_pairs_of_all_lengths_in_python_the_graph_and_tokenizer_json(
     theirs = FastTokenizer.from_file(str(tmp_path / huggingface.TOKENIZER))
     lengths = list(itertools.product(range(max_length + 4), repeat=2))
     pairs = [("the " * first, "file " * second) for first, second in lengths]
-    inputs, cut_B = GraphInputs(tokenizer, max_length)(
-        *map(tf.constant, zip(*pairs, strict=True))
+    inputs, cut_B = GraphEncoder(tokenizer).texts(
+        max_length, *map(tf.constant, zip(*pairs, strict=True))
     )
     excess = [max(0, first + second - max_length + 3) for first, second in lengths]
     assert cut_B.numpy().tolist() == excess

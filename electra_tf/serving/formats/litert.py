@@ -6,10 +6,8 @@ One file has float32 weights, the other int8 weights with dynamic-range quantiza
 import os
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from electra_tf.serving.export_options import IDS
 from electra_tf.serving.signatures import Request, Response, Runtime
 
 LITERT_FILES = ("model.float32.tflite", "model.int8.tflite")
@@ -42,11 +40,6 @@ def load(path: str) -> Runtime:
     runner = interpreter.get_signature_runner()
 
     def run(inputs: Request) -> Response:
-        rows, length = inputs[IDS[0]].shape
-        if rows:
-            return dict(runner(**inputs))
-        # LiteRT does not accept empty inputs: run a dummy row and drop its outputs.
-        dummy = dict.fromkeys(IDS, np.zeros([1, max(length, 1)], np.int32))
-        return {name: array[:0] for name, array in runner(**dummy).items()}
+        return dict(runner(**inputs))
 
     return run
