@@ -141,16 +141,16 @@ class TaskHead:
     """Of this package's model: `settings`, `scheme`, `pairs` and others."""
 
     @classmethod
-    def of_model(cls, kind: str, arguments: Mapping[str, Any]) -> "TaskHead":
+    def of_model(cls, role: str, arguments: Mapping[str, Any]) -> "TaskHead":
         """Return the head of a model of this package, by its stored arguments."""
-        facts = TASK_HEADS[kind]
+        kind = TASK_HEADS[role]
         defaults = dataclasses.asdict(finetuning.TaskModelConfig())
         chosen = {**defaults, **arguments["settings"].get("model", {})}
         return cls(
-            kind,
+            role,
             tuple(arguments.get("labels", arguments.get("tags", ()))),
-            **{name: chosen[name] for name in facts.settings},
-            settings=_selected(arguments, facts),
+            **{name: chosen[name] for name in kind.settings},
+            settings=_selected(arguments, kind),
         )
 
     @property
@@ -189,10 +189,10 @@ class TaskHead:
             f"{prefix}{n}={str(value).lower()}" for n, value in self._changes.items()
         ]
 
-    def lacking_in(self, format: str) -> str:
-        """Return what a library lacks for the head."""
-        own = (f"{n}={str(getattr(self, n)).lower()}" for n in self._changes)
-        return ", ".join(own) if format == _LIBRARY else f"any head of a {self.role}"
+    @property
+    def lacking(self) -> str:
+        """What transformers lacks for the head."""
+        return ", ".join(f"{n}={str(getattr(self, n)).lower()}" for n in self._changes)
 
     @property
     def model_settings(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class TaskHead:
         if format == _LIBRARY:
             return (
                 f"note: `convert` cannot write this head to {format}, which lacks "
-                f"{self.lacking_in(format)}; set {sets} to convert the model back"
+                f"{self.lacking}; set {sets} to convert the model back"
             )
         return (
             f"note: `convert` writes no head of a {self.role} to {format}; to "
@@ -224,9 +224,9 @@ class TaskHead:
         )
 
 
-def kind_of(model: str) -> str | None:
-    """Return the kind of a class of this package; None: it is no model of a task."""
-    return next((n for n, kind in TASK_HEADS.items() if kind.model == model), None)
+def role_of(model: str) -> str | None:
+    """Return the role of the head of a class of this package; None: it has none."""
+    return next((role for role, one in TASK_HEADS.items() if one.model == model), None)
 
 
 def _selected(arguments: Mapping[str, Any], kind: HeadKind) -> dict[str, Any]:

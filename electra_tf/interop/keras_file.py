@@ -20,7 +20,7 @@ import numpy as np
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, report_damage
 from electra_tf.interop.hdf5_file import is_stored_in
-from electra_tf.interop.heads import MODEL, TaskHead, kind_of
+from electra_tf.interop.heads import MODEL, TaskHead, role_of
 from electra_tf.interop.model import (
     Network,
     PretrainedModel,
@@ -135,11 +135,13 @@ def _class_name(config: Mapping[str, Any]) -> str:
 
 def _network(config: Mapping[str, Any], path: str) -> Network:
     """Return the network of a saved model's config, without weights."""
-    arguments, kind = config["config"], kind_of(_class_name(config))
-    head = kind and TaskHead.of_model(kind, arguments)
+    arguments, role = config["config"], role_of(_class_name(config))
+    head = role and TaskHead.of_model(role, arguments)
     shape = read_shape(path, **arguments["shape"])
     if shape.depth > _MAX_DEPTH:
-        raise ValueError(f"a config of {shape.depth} layers")
+        raise InputError(
+            f"{path} must have the sizes of an encoder, not depth {shape.depth}"
+        )
     return Network(head.role if head else "encoder", shape, {}, head)
 
 

@@ -147,13 +147,15 @@ def _reject_lost_heads(model: PretrainedModel, format: str) -> None:
         if other := model.other_head:
             raise InputError(f"{model.path!r} has {other}; {drop}, and fine-tune again")
         return
-    if not head.exists_in(format):
-        sets = head.remedies("--set=model.") if format == "huggingface" else ()
-        tune = f"fine-tune with {' '.join(sets)}, or " if sets else ""
-        raise InputError(
-            f"{format} has no head like that of {model.path!r}, a {head.role}: it "
-            f"lacks {head.lacking_in(format)}; {tune}{drop}"
-        )
+    if head.exists_in(format):
+        return
+    if format != "huggingface":
+        raise InputError(f"{format} has no head for a {head.role}; {drop}")
+    raise InputError(
+        f"{format} has no head like that of {model.path!r}, a {head.role}: it lacks "
+        f"{head.lacking}; fine-tune with {' '.join(head.remedies('--set=model.'))}, "
+        f"or {drop}"
+    )
 
 
 def _left_out(model: PretrainedModel, format: str) -> dict[str, str]:

@@ -308,13 +308,18 @@ def test_models_of_this_package_return_with_weights_and_settings(
 @pytest.mark.parametrize(
     ("name", "format", "lacking", "remedy"),
     [
-        ("classifier", "huggingface", "pooler=none", "model.pooler=gelu"),
+        ("classifier", "huggingface", "lacks pooler=none", "model.pooler=gelu"),
         (
-            *("mean", "huggingface", "pooling=mean, pooler=none"),
+            *("mean", "huggingface", "lacks pooling=mean, pooler=none"),
             "model.pooling=cls --set=model.pooler=gelu",
         ),
-        ("spans", "huggingface", "joint_prediction=", "model.joint_prediction=false"),
-        ("regressor", "keras_hub", "any head of a regressor", "--drop_head"),
+        (
+            "spans",
+            "huggingface",
+            "joint_prediction=",
+            "model.joint_prediction=false",
+        ),
+        ("regressor", "keras_hub", "no head for a regressor", "--drop_head"),
     ],
 )
 def test_heads_that_a_library_lacks_are_refused_unless_dropped(
@@ -325,7 +330,7 @@ def test_heads_that_a_library_lacks_are_refused_unless_dropped(
         convert_checkpoint(file, target, format)
     assert not target.exists()
     assert remedy in str(error.value)
-    assert f"it lacks {lacking}" in str(error.value)
+    assert lacking in str(error.value)
     for other in ("model.pooler", "model.joint_prediction"):
         assert (other in str(error.value)) == (other in remedy)
     if format == "huggingface":
