@@ -70,6 +70,16 @@ def check_type(argument: str, value: object, kind: type, remedy: str) -> None:
 
 def format_list(values: Iterable[object], limit: int = 10) -> str:
     """Return the first values in quotes, for a message."""
-    words = [repr(value) for value in values]
+    return join_first(map(repr, values), limit)
+
+
+def join_first(texts: Iterable[str], limit: int = 10, separator: str = ", ") -> str:
+    """Return the first texts and the number of the others, for a message."""
+    words = list(texts)
     more = [f"and {len(words) - limit:,} more"] * (len(words) > limit)
-    return ", ".join(words[:limit] + more)
+    return separator.join(words[:limit] + more)
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the first line of a library's message, or the name of its error."""
+    return str(error).strip().partition("\n")[0][:300] or type(error).__name__

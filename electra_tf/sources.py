@@ -26,6 +26,7 @@ from electra_tf.model_names import check_exists, is_config, no_model_at, split_p
 from electra_tf.preset_files import preset_folder
 from electra_tf.storage.objects import is_url
 from electra_tf.text.checks import entry_warnings
+from electra_tf.text.record_set import resolve_config
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import open_tokenizer
 from electra_tf.training.checkpoint import (
@@ -229,11 +230,9 @@ def _read_config(name: str, vocabulary: str | None) -> PretrainedEncoder:
         raise InputError(
             f"the config {name!r} needs vocabulary=PATH, the vocab.txt of the model"
         )
-    stored = open_tokenizer(vocabulary)
-    config = loader.load_config(name, base=stored.base)
-    stored.check(config.tokenization)
-    model = config.model.of_vocabulary(len(stored.vocabulary), vocabulary)
-    tokenizer = WordPieceTokenizer(stored.vocabulary, config.tokenization)
+    config, tokenizer = resolve_config(
+        "", vocabulary, lambda stored: loader.load_config(name, base=stored)
+    )
     for line in entry_warnings(tokenizer):
         warnings.warn(line, stacklevel=2)
-    return PretrainedEncoder(model.encoder, tokenizer, None, name)
+    return PretrainedEncoder(config.model.encoder, tokenizer, None, name)

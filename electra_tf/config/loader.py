@@ -22,7 +22,7 @@ from electra_tf.config.fields import classes_of, description_of
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.objectives import OBJECTIVES, drop_foreign
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError, format_list, join_first
 
 Root = TypeVar("Root")
 _PATHS = str | os.PathLike
@@ -393,10 +393,9 @@ def _validate(tree: dict[str, Any], source: str, root: type[Root]) -> Root:
         return pydantic.TypeAdapter(root).validate_json(text)
     except pydantic.ValidationError as error:
         items = error.errors(include_url=False)
-        descriptions = [_describe(item, root) for item in items[:_MAX_ERRORS]]
-        if more := len(items) - len(descriptions):
-            descriptions.append(f"and {more:,} more")
-        raise InputError(f"{source}: {'; '.join(descriptions)}") from error
+        descriptions = (_describe(item, root) for item in items)
+        text = join_first(descriptions, _MAX_ERRORS, "; ")
+        raise InputError(f"{source}: {text}") from error
 
 
 def _describe(item: Mapping[str, Any], root: type) -> str:

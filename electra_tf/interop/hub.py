@@ -3,7 +3,7 @@
 import os
 import re
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, cause_of
 from electra_tf.interop.huggingface_config import CONFIG, MODULES, POOLING
 from electra_tf.interop.tensors import SAFETENSORS, TORCH, find_weights
 from electra_tf.text.tokenizer_files import VOCABULARY_FILES
@@ -44,8 +44,8 @@ def local_folder(path: str) -> str:
                 allow_patterns=[*files, *weights],
             )
         except (HfHubHTTPError, OSError, ValueError) as error:
-            cause = str(error).strip().partition("\n")[0]
-            raise _unavailable(path, f"{type(error).__name__}: {cause:.200}") from error
+            cause = f"{type(error).__name__}: {cause_of(error)}"
+            raise _unavailable(path, cause) from error
         if find_weights(folder) is not None:
             return folder
     raise _unavailable(path, f"no weights for PyTorch in {sorted(os.listdir(folder))}")

@@ -16,7 +16,7 @@ import pydantic
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.config.model import EncoderConfig
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError, format_list, join_first
 from electra_tf.interop import names
 from electra_tf.interop.heads import TaskHead
 from electra_tf.interop.names import LAYOUTS, NO_PREFIXES, Activation, Prefixes, Row
@@ -93,10 +93,9 @@ class Network:
                 array = names.from_format(array, row.kind, layout, shapes[ours])
                 weights[ours] = np.asarray(array, np.float32)
         if problems:
-            surplus = f" and {len(problems) - 8} more" if len(problems) > 8 else ""
             raise InputError(
                 f"{source} must have the weights of its config, a {role} of "
-                f"{shape.depth} layers: {'; '.join(problems[:8])}{surplus}"
+                f"{shape.depth} layers: {join_first(problems, 8, '; ')}"
             )
         return dataclasses.replace(network, weights=weights)
 

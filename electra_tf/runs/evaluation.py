@@ -29,10 +29,9 @@ def evaluate_checkpoint(
     experiment = run.experiment
     record_set = experiment.open(data)
     if manifest := record_set.manifest:
-        unknown = UnknownCounter(experiment.tokenizer)
-        unknown.wordpieces = manifest.tokens
-        unknown.unknown = round(manifest.unknown_share * manifest.tokens)
-        for line in unknown.lines(data):
+        unknown = round(manifest.unknown_share * manifest.tokens)
+        counter = UnknownCounter(experiment.tokenizer, manifest.tokens, unknown)
+        for line in counter.lines(data):
             print(line, file=sys.stderr)
     with reraise_bad_records(record_set):
         evaluation = experiment.evaluation(

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (its operations)
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, cause_of
 from electra_tf.serving.export import ABOUT, ASSETS_EXTRA, warmup_requests
 from electra_tf.serving.export_options import SAVED_MODEL, check_path
 from electra_tf.serving.signatures import ServedModel
@@ -88,10 +88,9 @@ def open_export(folder: pathlib.Path, name: str) -> Servable:
         about = dict(json.loads((folder / ASSETS_EXTRA / ABOUT).read_bytes()))
         functions = tf.saved_model.load(str(folder)).signatures
     except (tf.errors.OpError, OSError, ValueError, KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0][:300]
         raise InputError(
             f"the SavedModel {str(folder)!r} is damaged, or was not written by export: "
-            f"{reason}"
+            f"{cause_of(error)}"
         ) from error
     signatures = {key: _signature(function) for key, function in functions.items()}
     number = folder.absolute().name

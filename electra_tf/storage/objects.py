@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from electra_tf import durable_files
 from electra_tf.durable_files import PARTIAL
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, cause_of
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _EXTRAS = {
@@ -173,11 +173,10 @@ class ObjectFolder:
         except Exception as error:
             if isinstance(error, InputError) or not is_url(self.url):
                 raise
-            cause = f"{type(error).__name__}: {str(error).strip():.300}"
             raise InputError(
                 f"The object store does not let this process {action} {url}: "
-                f"{cause.splitlines()[0]}; check the network and the credentials, then "
-                "run the same command again"
+                f"{type(error).__name__}: {cause_of(error)}; check the network and the "
+                "credentials, then run the same command again"
             ) from error
 
 

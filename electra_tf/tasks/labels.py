@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from electra_tf.errors import InputError, format_list
+from electra_tf.errors import InputError, format_list, join_first
 from electra_tf.untrusted_files import parse_json
 
 THRESHOLD = 0.5  # a text has the classes whose probabilities are above it
@@ -81,8 +81,7 @@ def quote_names(names: Sequence[str]) -> list[str]:
 def unknown_name(name: str, known: Sequence[str]) -> str:
     """Describe a name that is not among the known ones."""
     quoted, *names = quote_names([name, *known])
-    more = f", and {len(names) - 10:,} more" * (len(names) > 10)
-    return f"{quoted}; known: {', '.join(names[:10])}{more}"
+    return f"{quoted}; known: {join_first(names)}"
 
 
 def names_of(labels: Any, argument: str) -> tuple[str, ...]:

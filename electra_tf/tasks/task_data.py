@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from electra_tf.config.finetuning import DataConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, join_first
 from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.splits import Split, texts_of
 from electra_tf.tasks.examples import EncodedExamples
@@ -103,6 +103,4 @@ class TaskData(Labelled):
 
 def format_counts(counts: Mapping[str, int]) -> str:
     """Return the number of each class or tag as text, the first ones by name."""
-    words = [f"{number:,} of {name}" for name, number in counts.items()]
-    more = [f"and {len(words) - _SHOWN:,} more"] * (len(words) > _SHOWN)
-    return ", ".join(words[:_SHOWN] + more)
+    return join_first((f"{number:,} of {n}" for n, number in counts.items()), _SHOWN)

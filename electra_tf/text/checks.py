@@ -151,9 +151,11 @@ def unknown_warnings(share: float, tokenizer: WordPieceTokenizer) -> list[str]:
 class UnknownCounter:
     """Count the [UNK] of the texts of a trained model, whose vocabulary is fixed."""
 
-    def __init__(self, tokenizer: WordPieceTokenizer):
+    def __init__(
+        self, tokenizer: WordPieceTokenizer, wordpieces: int = 0, unknown: int = 0
+    ):
         self._tokenizer = tokenizer
-        self.wordpieces = self.unknown = 0
+        self.wordpieces, self.unknown = wordpieces, unknown
 
     def add(self, texts: Sequence[Sequence[int]]) -> None:
         """Count the wordpieces of texts, [CLS] and [SEP] left out."""

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, cause_of
 from electra_tf.storage.mirror import local_glob
 from electra_tf.storage.objects import ObjectFolder, is_url, split_url
 
@@ -141,11 +141,11 @@ def load_tfds(name: str, split: str) -> tuple[Any, Any]:
             with_info=True,
         )
     except (AssertionError, ValueError, ImportError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise InputError(
             f"The split {split!r} of the data set {name!r} must be prepared on this "
-            f"machine ({reason}): run `tfds build {name}` on a machine with a network "
-            "and copy its folder ~/tensorflow_datasets here, or set TFDS_DATA_DIR"
+            f"machine ({cause_of(error)}): run `tfds build {name}` on a machine with a "
+            "network and copy its folder ~/tensorflow_datasets here, or set "
+            "TFDS_DATA_DIR"
         ) from error
 
 

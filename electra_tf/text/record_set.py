@@ -308,7 +308,7 @@ def resolve_config(
     vocab: str | None,
     make_config: Callable[[Mapping | None], PretrainingConfig],
 ) -> tuple[PretrainingConfig, WordPieceTokenizer]:
-    """Load the vocabulary of the records and set the config's vocabulary size."""
+    """Load `vocab`, or that of the records; set the config's vocabulary size."""
     path = vocab or os.path.join(data, VOCABULARY)
     if not vocab and not os.path.exists(path):
         missing = f"{data!r} has no {VOCABULARY}: set --vocab to that of its "
@@ -318,12 +318,11 @@ def resolve_config(
             )
         raise InputError(f"{missing}records")
     stored = open_tokenizer(path)
-    vocabulary = stored.vocabulary
     config = make_config(stored.base)
     stored.check(config.tokenization)
-    model = config.model.of_vocabulary(len(vocabulary), path)
+    model = config.model.of_vocabulary(len(stored.vocabulary), path)
     config = dataclasses.replace(config, model=model)
-    return config, WordPieceTokenizer(vocabulary, config.tokenization)
+    return config, stored.tokenizer(config.tokenization)
 
 
 def half_written(folder: str) -> InputError:

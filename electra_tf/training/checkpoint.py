@@ -32,7 +32,7 @@ import safetensors.numpy
 from electra_tf import durable_files
 from electra_tf.config import loader
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, join_first
 from electra_tf.training.disk_errors import reraise_full_disk
 from electra_tf.untrusted_files import read_safetensors
 
@@ -320,10 +320,9 @@ def assign(variables: Mapping[str, Any], arrays: Arrays, source: str) -> None:
         if name in arrays and tuple(variable.shape) != arrays[name].shape
     ]
     if problems:
-        more = f" and {len(problems) - 8} more" if len(problems) > 8 else ""
         raise InputError(
             f"{source} must have the weights of the configured model: "
-            f"{'; '.join(sorted(problems)[:8])}{more}"
+            f"{join_first(sorted(problems), 8, '; ')}"
         )
     for name, variable in variables.items():
         variable.assign(arrays[name])

@@ -5,7 +5,7 @@ import errno
 import re
 from collections.abc import Iterator
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, cause_of
 
 _ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # TensorFlow's errors have no errno, only the text of the operating system.
@@ -23,7 +23,7 @@ def reraise_full_disk(folder: str, remedy: str) -> Iterator[None]:
         is_full = getattr(error, "errno", None) in _ERRNOS
         if not is_full and not any(text in message for text in _MESSAGES):
             raise
-        cause = _PREFIX.sub("", message.strip().splitlines()[0])[:300]
+        cause = _PREFIX.sub("", cause_of(error))
         raise InputError(
             f"The disk of {folder!r} is full: {cause}; {remedy}"
         ) from error

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf.errors import InputError
+from electra_tf.errors import InputError, cause_of
 from electra_tf.training.workers import (
     host_of,
     limited_registration,
@@ -140,8 +140,7 @@ def _tpu(name: str) -> tf.distribute.Strategy:
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
-        cause = str(error).strip().partition("\n")[0].partition(". ")[0][:200]
-        cause = cause or type(error).__name__
+        cause = cause_of(error).partition(". ")[0]
         raise InputError(
             f"--tpu={name} must be an available TPU, and TensorFlow must support TPUs "
             f"(pip install tensorflow-tpu on a TPU VM): {cause}; without --tpu it "

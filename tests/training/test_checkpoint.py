@@ -230,7 +230,7 @@ def test_assign_lists_all_differences_and_assigns_nothing():
         assert text in str(error.value)
     assert "missing new" in str(error.value)
     assert not any(variable.numpy().any() for variable in variables.values())
-    with pytest.raises(InputError, match=r"missing 17 and 12 more"):
+    with pytest.raises(InputError, match=r"missing 17; and 12 more"):
         assign({str(10 + n): tf.Variable(0.0) for n in range(20)}, {}, "source")
 
 

@@ -28,6 +28,13 @@ def test_a_full_disk_is_an_input_error(error):
         raise error
 
 
+def test_an_error_without_text_is_named():
+    error = OSError()
+    error.errno = errno.ENOSPC
+    with pytest.raises(InputError, match="OSError"), reraise_full_disk("out", "free"):
+        raise error
+
+
 @pytest.mark.parametrize("error", OTHERS)
 def test_other_errors_are_unchanged(error):
     with pytest.raises(type(error)), reraise_full_disk("out", "free it"):
