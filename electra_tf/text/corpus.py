@@ -187,7 +187,7 @@ def _open_text(
 ) -> BinaryIO | None:
     """Return a file, decompressed; report one that is no text, and return None."""
     try:
-        file = files.open_compressed(path, stored)
+        file = files.decompressed(path, stored)
         files.check_markup(path, files.inner_suffix(path), _head(file))
     except files.BROKEN as error:
         report(0, "broken archive", f"{error}; file not read")

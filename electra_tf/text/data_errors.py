@@ -14,9 +14,9 @@ def data_error(
     source: str, line: int, kind: str, detail: str, *remedies: str
 ) -> InputError:
     """Return the error of a line of a file; 0: of the whole file."""
-    remedies = [remedy[:1].lower() + remedy[1:] for remedy in remedies if remedy]
     text = f"{_place(source, line)}: {kind}: {detail}"
-    return InputError("; ".join([text, *[", or ".join(remedies)] * bool(remedies)]))
+    remedy = ", or ".join(r[:1].lower() + r[1:] for r in remedies if r)
+    return InputError(f"{text}; {remedy}" if remedy else text)
 
 
 def _place(source: str, line: int) -> str:

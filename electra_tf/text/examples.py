@@ -51,7 +51,7 @@ def original_order(
 def _split_original(
     sentences: list[Wordpieces], max_length: int, target: int, rng: random.Random
 ) -> Example:
-    first_target = (target - 3) // 2
+    first_target = (target - 3) // 2  # length of A; the others are B
     if rng.random() < SINGLE_SEGMENT_SHARE:
         first_target = _NO_LIMIT
     first = second = ""

@@ -194,24 +194,15 @@ def _plain(value: Any, feature: Any) -> Any:
     return float(str(value)) if isinstance(value, np.floating) else value.item()
 
 
-def open_compressed(path: str | os.PathLike, file: BinaryIO | None = None) -> BinaryIO:
-    """Open a text file, decompressed. Reading may raise one of `BROKEN`."""
+def decompressed(path: str, file: BinaryIO) -> BinaryIO:
+    """Return an open file of text, decompressed. Reading may raise one of `BROKEN`."""
     suffix = os.path.splitext(path)[1].lower()
-    opener = _OPENERS.get(suffix)
-    if opener:
-        with open(path, "rb") if file is None else contextlib.nullcontext(file) as raw:
-            if not (head := raw.peek(HEAD_BYTES)).startswith(_MAGIC[suffix]):
-                check_format(path, head)
-        stream = opener(path if file is None else file, "rb")
-    else:
-        stream = open(path, "rb") if file is None else file  # noqa: SIM115 - returned
-    try:
-        check_format(path, stream.peek(HEAD_BYTES))
-    except BaseException:
-        if file is None:
-            stream.close()
-        raise
-    return stream
+    if opener := _OPENERS.get(suffix):
+        if not (head := file.peek(HEAD_BYTES)).startswith(_MAGIC[suffix]):
+            check_format(path, head)
+        file = opener(file, "rb")
+    check_format(path, file.peek(HEAD_BYTES))
+    return file
 
 
 def inner_suffix(path: str | os.PathLike) -> str:

@@ -29,8 +29,9 @@ _CODES = 0x110000
 _BLOCK = 128
 _SELF = 0  # in a block: the character itself; NUL is always dropped, so 0 is unused
 _SPACE, _LETTER = ord(" "), ord("a")
-# Private characters, which no text keeps, enclose entries that are kept whole.
-_BEGIN, _END, _DROPPED = range(0x10FFF0, 0x10FFF3)
+# Private characters, which are dropped from all texts, enclose entries that are kept
+# whole; the last one replaces those that a text has.
+_BEGIN, _END, _DROPPED = 0x10FFF0, 0x10FFF1, 0x10FFF2
 _MARKS = rf"[\x{{{_BEGIN:x}}}-\x{{{_END:x}}}]"
 
 

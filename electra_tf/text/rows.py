@@ -145,7 +145,7 @@ def _valid_rows(
 
 
 def _refuse_quotes(path: str, rows: Sequence[list[str]]) -> None:
-    """Raise an error if all quotes are those around fields, doubled within."""
+    """Reject a .tsv whose fields are quoted as in a .csv."""
     fields = [f for row in rows for f in row if f[:1] == '"' or f[-1:] == '"']
     doubled = [field for field in fields if '""' in field[1:-1]]
     if doubled and all(map(_QUOTED.fullmatch, fields)):
@@ -167,8 +167,9 @@ def _json(source: Source) -> Iterator[Batch]:
 def _is_document(head: str) -> bool:
     """Return whether JSON is one list, or objects over several lines."""
     first, _, rest = head.partition("\n")
-    is_broken = rest.strip() and not rest.lstrip().startswith("{")
-    return first.startswith("[") or (bool(is_broken) and not is_json(first))
+    next_line = rest.lstrip()
+    is_row = not next_line or next_line.startswith("{") or is_json(first)
+    return first.startswith("[") or not is_row
 
 
 def _objects(

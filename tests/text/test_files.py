@@ -19,7 +19,7 @@ from electra_tf.tasks.data.squad_json import read_squad
 from electra_tf.tasks.data.table import read
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.files import BROKEN, COMPRESSION_SUFFIXES, expand, open_compressed
+from electra_tf.text.files import BROKEN, COMPRESSION_SUFFIXES, decompressed, expand
 from electra_tf.text.vocab import Vocabulary
 
 TEXT = "Größe — café\n\nzweite Zeile\n"
@@ -111,7 +111,6 @@ READERS = {
     "train.txt": lambda path: read_conll(path, 0, -1),
     "lines.txt": lambda path: list(score_lines(mock.Mock(window=9), path)),
     "vocab.txt": Vocabulary.read,
-    "b.bin": open_compressed,
 }
 
 
@@ -146,18 +145,14 @@ def test_the_suffix_determines_the_compression(tmp_path, suffix):
     path = tmp_path / f"a.txt{suffix}"
     parts = b"some words", b"", b"x" * 100_000, b" end"
     path.write_bytes(b"".join(map(PACKERS[suffix], parts)))
-    with open_compressed(path) as file:
-        assert file.read() == b"".join(parts)
-    with open(path, "rb") as raw:
-        assert open_compressed(path, raw).read() == b"".join(parts)
-        assert raw.tell() == path.stat().st_size, "the open file is read"
+    with open(path, "rb") as file:
+        assert decompressed(str(path), file).read() == b"".join(parts)
+        assert file.tell() == path.stat().st_size, "the open file is read"
     if suffix:
-        path.write_bytes(path.read_bytes()[:-9])
-        with pytest.raises(BROKEN), open_compressed(path) as file:
-            file.read()
-        path.write_bytes(b"some words")
-        with pytest.raises(BROKEN), open_compressed(path) as file:
-            file.read()
+        for broken in (path.read_bytes()[:-9], b"some words"):
+            path.write_bytes(broken)
+            with open(path, "rb") as file, pytest.raises(BROKEN):
+                decompressed(str(path), file).read()
 
 
 def test_patterns_are_expanded_in_a_fixed_order(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_tf.text.files import open_compressed
+from electra_tf.text.files import decompressed
 from electra_tf.text.lines import MAX_ROW_SIZE, Source
 from electra_tf.text.rows import read_rows
 
@@ -34,7 +34,8 @@ def read(tmp_path_factory):
         def report(number, kind, detail, remedy=""):
             bad.append((number, kind))
 
-        with open_compressed(path) as file:
+        with open(path, "rb") as stored:
+            file = decompressed(str(path), stored)
             for batch, columns in read_rows(Source(str(path), file, report)):
                 numbers += batch
                 rows += zip(*columns.values(), strict=True)

@@ -51,14 +51,13 @@ def opened(path: str | None, names: Sequence[str] | None = None) -> Iterator[Sou
 
     `names`: columns of a file without header.
     """
-    name, stdin = path or STANDARD_INPUT, None
-    if path is None:
-        if sys.stdin is None:
-            raise InputError("--input must be set, as standard input is closed")
-        stdin = sys.stdin.buffer
+    if path is None and sys.stdin is None:
+        raise InputError("--input must be set, as standard input is closed")
+    name = path or STANDARD_INPUT
+    report = functools.partial(_STOP.add, name)
     try:
-        with files.open_compressed(name, stdin) as file:
-            report = functools.partial(_STOP.add, name)
+        with sys.stdin.buffer if path is None else open(path, "rb") as stored:
+            file = files.decompressed(name, stored)
             yield Source(name, file, report, names=names)
     except (OSError, *files.BROKEN) as error:
         reason = str(error) or type(error).__name__
