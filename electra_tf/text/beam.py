@@ -70,8 +70,10 @@ def build(
     options: str = "",
     overwrite: bool = False,
 ) -> Manifest:
-    """Write shards, vocabulary, config and, last, the manifest."""
-    config, _ = builder.with_order(patterns, vocabulary, config)
+    """Write shards, vocabulary, config and, last, the manifest.
+
+    The config has an order: see `builder.with_order`.
+    """
     settings = config.records
     reader = CorpusReader(patterns, config.corpus, DataErrorLog("stop", ""), False)
     shards = settings.shards or builder.shard_count(reader.estimated_text_bytes)
@@ -322,10 +324,11 @@ def _drop(element: tuple[tuple, dict[str, Iterable]]) -> Iterator[Any]:
 
 
 def _sum(counts: Iterable[dict[str, int]]) -> collections.Counter[str]:
+    """Return the sums by name, in the order of the names, without sums of zero."""
     total: collections.Counter[str] = collections.Counter()
     for one in counts:
         total.update(one)
-    return collections.Counter(dict(sorted((+total).items())))
+    return collections.Counter({name: n for name, n in sorted(total.items()) if n})
 
 
 @contextlib.contextmanager

@@ -246,8 +246,10 @@ def build(
     workers: int = 1,
     overwrite: bool = False,
 ) -> Manifest:
-    """Write shards, vocabulary, config and, last, the manifest."""
-    config, _ = with_order(patterns, vocabulary, config)
+    """Write shards, vocabulary, config and, last, the manifest.
+
+    The config has an order: see `with_order`.
+    """
     if workers < 1:
         raise InputError(f"--workers must be at least 1, not {workers}")
     with contextlib.ExitStack() as stack:

@@ -176,7 +176,8 @@ class UnknownCounter:
         if share <= UNKNOWN_LIMIT:
             return [line]
         long = self._tokenizer.settings.max_word_characters
-        cause = "words or characters of these texts, or their script or case"
-        if 2 * self._tokenizer.too_long > self.unknown:
-            cause = f"words of more than {long} characters: write spaces between parts"
-        return [f"warning: {line}: the vocabulary of the model lacks {cause}"]
+        return [
+            f"warning: {line}: the vocabulary of the model lacks words or characters "
+            "of these texts, or their script or case. Write spaces in words of more "
+            f"than {long} characters"
+        ]

@@ -41,8 +41,6 @@ _FILES = re.compile(
     rf"{re.escape(VOCABULARY)}(\.settings\.json)?|{PROBLEMS}|{DUPLICATES})$"
 )
 _FORMAT = 1
-# Fields that manifests had before.
-_ENDED = ("too_long_words", "too_long_characters", "stripped_share", "stripped_example")
 
 
 class RecordEncoder:
@@ -170,10 +168,9 @@ class Manifest:
             tree = json.loads(text)
             if tree["format"] != _FORMAT:
                 raise ValueError(f"format {tree['format']} instead of {_FORMAT}")
-            for name in _ENDED:
-                tree.pop(name, None)
             shards = [Shard(**shard) for shard in tree.pop("shards")]
-            manifest = cls(**tree, shards=shards)
+            known = cls.__dataclass_fields__.keys() & tree.keys()  # others have ended
+            manifest = cls(**{name: tree[name] for name in known}, shards=shards)
             int(manifest.max_length), int(manifest.tokenizer["vocabulary_size"])
             return manifest
 

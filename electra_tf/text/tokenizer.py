@@ -59,18 +59,16 @@ class Words(dict):
         }
         self._longest = max(map(len, vocabulary.tokens))
         self._unknown = chr(vocabulary.ids[UNKNOWN])
-        self.too_long = 0
 
     def __missing__(self, word: str) -> Wordpieces:
         wordpieces = self.match(word)
-        if len(word) <= min(_MAX_CACHED_UNIT, self._max_characters):
+        if len(word) <= _MAX_CACHED_UNIT:
             self[word] = wordpieces
         return wordpieces
 
     def match(self, word: str, first: bool = True) -> Wordpieces:
         """Match greedily, from the start of a word or (`first` false) within it."""
         if len(word) > self._max_characters:
-            self.too_long += 1
             return self._unknown
         wordpieces, start = "", 0
         entries = self._first if first else self._later
@@ -93,11 +91,9 @@ class Units(dict):
         self._split, self._words, self._size = characters.words, words, 0
 
     def __missing__(self, unit: str) -> Wordpieces:
-        too_long = self._words.too_long
         wordpieces = "".join(map(self._words.__getitem__, self._split(unit)))
         self._size += len(unit)
-        # Over-long words are not cached, so that each occurrence is counted.
-        if len(unit) <= _MAX_CACHED_UNIT and self._words.too_long == too_long:
+        if len(unit) <= _MAX_CACHED_UNIT:
             self[unit] = wordpieces
         if self._size > _CACHED_CHARACTERS:
             self.clear()
@@ -308,11 +304,6 @@ class WordPieceTokenizer:
         """
         continued = entry.removeprefix(CONTINUATION)
         return list(map(ord, self._words.match(continued, first=continued == entry)))
-
-    @property
-    def too_long(self) -> int:
-        """Number of over-long words, which became [UNK]."""
-        return self._words.too_long
 
     def wordpieces(self, text: str) -> Wordpieces:
         """Return the ids of a text as a string, which is faster to process."""

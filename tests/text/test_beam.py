@@ -45,7 +45,7 @@ def corpus(tmp_path, corpus_file, monkeypatch):
 
 def config_of(corpus=None, **records):
     return PretrainingConfig(
-        records=RecordsConfig(max_length=32, **records),
+        records=RecordsConfig(max_length=32, order="original", **records),
         corpus=CorpusConfig(**(corpus or {})),
     )
 
