@@ -76,9 +76,7 @@ def main() -> None:
     settings = cli.resolve(FLAGS, _SETTINGS, stored.base)
     stored.check(settings.tokenization)
     if not cli.is_given(FLAGS, "strip_accents", _SETTINGS, stored.base):
-        chunks = builder.first_chunks(FLAGS.input, settings.corpus)
-        texts = [text for chunk in chunks for text in chunk.documents]
-        checks.check_accents(texts, settings.tokenization)
+        builder.check_accents(FLAGS.input, settings)
     settings, lines = builder.with_order(FLAGS.input, vocabulary, settings)
     for line in lines:
         print(line)

@@ -10,8 +10,7 @@ import time
 from electra_tf import cli
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.storage.mirror import check_new, staged
-from electra_tf.text import checks, vocab_training
-from electra_tf.text.builder import first_chunks
+from electra_tf.text import builder, checks, vocab_training
 from electra_tf.text.corpus import CorpusReader
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.tokenizer import WordPieceTokenizer, settings_path
@@ -55,9 +54,7 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
             pass
     start = time.perf_counter()
     if not cli.is_given(FLAGS, "strip_accents", _SETTINGS):
-        chunks = first_chunks(FLAGS.input, settings.corpus)
-        texts = [text for chunk in chunks for text in chunk.documents]
-        checks.check_accents(texts, settings.tokenization)
+        builder.check_accents(FLAGS.input, settings)
     words, dropped = vocab_training.count_words(FLAGS.input, settings, log)
     seconds = time.perf_counter() - start
     print(f"{words.total():,} words, {len(words):,} different, in {seconds:.1f} s")

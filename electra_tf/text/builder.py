@@ -34,8 +34,7 @@ from electra_tf.config.data import CorpusConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder
-from electra_tf.text import records
-from electra_tf.text.checks import DISCARDED_LIMIT
+from electra_tf.text import checks, records
 from electra_tf.text.corpus import CorpusReader, Document, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.examples import ORDERS, Example
@@ -121,7 +120,14 @@ def group_chunks(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
         yield group
 
 
-def first_chunks(patterns: Iterable[str], settings: CorpusConfig) -> list[Chunk]:
+def check_accents(patterns: Iterable[str], config: PretrainingConfig) -> None:
+    """Reject the stripping of accents that the first chunks of a corpus need."""
+    chunks = _first_chunks(patterns, config.corpus)
+    texts = [text for chunk in chunks for text in chunk.documents]
+    checks.check_accents(texts, config.tokenization)
+
+
+def _first_chunks(patterns: Iterable[str], settings: CorpusConfig) -> list[Chunk]:
     """Return the first chunks of a corpus, without a report of its errors."""
     with contextlib.closing(DataErrorLog("report", os.devnull, prints=False)) as log:
         reader = CorpusReader(patterns, settings, log, fetch=False)
@@ -219,7 +225,7 @@ def with_order(
     """
     if config.records.order is not None:
         return config, []
-    sample = first_chunks(patterns, config.corpus)
+    sample = _first_chunks(patterns, config.corpus)
     builder, settings = ChunkBuilder(vocabulary, config, 1), config.records
     tokenized, lines, discarded = builder.tokenize(sample), [], {}
     for order in ORDERS:
@@ -231,7 +237,7 @@ def with_order(
             f"--order={order}: {discarded[order]:.1%} of the first "
             f"{counts['tokens']:,} tokens discarded, {padding:.1%} padding"
         )
-    order = "document" if discarded["original"] > DISCARDED_LIMIT else "original"
+    order = "document" if discarded["original"] > checks.DISCARDED_LIMIT else "original"
     settings = dataclasses.replace(settings, order=order)
     config = dataclasses.replace(config, records=settings)
     return config, [*lines, f"--order={order} is used"]

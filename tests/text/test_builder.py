@@ -1,6 +1,7 @@
 import hashlib
 import json
-import re
+import random
+import unicodedata
 import uuid
 
 import pytest
@@ -134,20 +135,14 @@ def test_an_output_is_replaced_only_with_overwrite(tmp_path, corpus_file, vocabu
     assert content(output) == before
     build_records(corpus_file, output, vocabulary, seed=1, shards=2, overwrite=True)
     assert len([name for name in content(output) if "tfrecord" in name]) == 2
-    (output / "note.txt").write_text("mine")
-    before = content(output)
-    with pytest.raises(InputError, match=r"note\.txt"):
-        build_records(corpus_file, output, vocabulary, overwrite=True)
-    assert content(output) == before
     assert [path.name for path in tmp_path.iterdir()] == ["o"]
-
-
-def test_a_folder_of_other_files_is_never_changed(tmp_path, corpus_file, vocabulary):
-    (tmp_path / "thesis.txt").write_text("mine")
-    for overwrite in (False, True):
-        with pytest.raises(InputError, match=re.escape(str(tmp_path))):
-            build_records(corpus_file, tmp_path, vocabulary, overwrite=overwrite)
-    assert content(tmp_path) == {"thesis.txt": b"mine"}
+    for folder in (output, tmp_path):  # with records, and without
+        (folder / "note.txt").write_text("mine")
+        before = sorted(folder.rglob("*"))
+        for overwrite in (False, True):
+            with pytest.raises(InputError, match=rf"{folder} contains 'note\.txt'"):
+                build_records(corpus_file, folder, vocabulary, overwrite=overwrite)
+        assert sorted(folder.rglob("*")) == before
 
 
 @pytest.mark.parametrize("before", [None, "empty", "records"])
@@ -194,3 +189,56 @@ def test_an_interrupted_upload_is_half_written(corpus_file, vocabulary, monkeypa
     shards = [name for name in store.find() if "tfrecord" in name]
     assert shards == shard_names(3)
     assert open_records(store.url, max_length=128, tokenizer=None).total
+
+
+WORDS = [f"word{n}" for n in range(2000)]
+
+
+def document(seed, words=200):
+    return " ".join(random.Random(seed).choices(WORDS, k=words))
+
+
+def test_exact_duplicates_have_the_same_words(tmp_path, vocabulary):
+    accented = "caf\u00e9 au lait"
+    texts = [
+        "One  two\nthree.",
+        accented,
+        "one two three.",  # another case
+        "One two three.",
+        unicodedata.normalize("NFD", accented),
+        "One two, three.",
+        "One two\t\nthree.",
+    ]
+    rows = (json.dumps({"text": text}) for text in texts)
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    output = tmp_path / "records"
+    build_records(tmp_path / "a.jsonl", output, vocabulary, deduplicate="exact")
+    lines = map(json.loads, (output / "duplicates.jsonl").read_text().splitlines())
+    assert {x["line"]: x["kept_line"] for x in lines} == {4: 1, 5: 2, 7: 1}
+
+
+def test_the_report_lists_what_was_dropped_for_any_number_of_workers(
+    tmp_path, vocabulary, monkeypatch
+):
+    monkeypatch.setattr(builder, "CHUNK_CHARACTERS", 4000)
+    first = [document(seed) for seed in range(30)]
+    second = [first[3].replace(" ", "\n"), document(100), first[4]]
+    (tmp_path / "a.txt").write_text("\n\n".join(first))
+    (tmp_path / "b.txt").write_text("\n\n".join(second))
+    folders = []
+    for workers in (1, 2):
+        output = tmp_path / str(workers)
+        manifest = build_records(
+            tmp_path / "?.txt", output, vocabulary, workers=workers, deduplicate="exact"
+        )
+        folders.append(content(output))
+    assert folders[0] == folders[1]
+    assert manifest.duplicates == {"exact": 2}
+    assert manifest.documents == 31
+    lines = [json.loads(line) for line in folders[0]["duplicates.jsonl"].splitlines()]
+    a, b = (str(tmp_path / f"{name}.txt") for name in "ab")
+    places = [(x["source"], x["line"], x["kept_source"], x["kept_line"]) for x in lines]
+    assert places == [(b, 1, a, 7), (b, 204, a, 9)]
+    # Without the option nothing is dropped, and the report of the old records goes.
+    build_records(tmp_path / "?.txt", output, vocabulary, overwrite=True)
+    assert not (output / "duplicates.jsonl").exists()
