@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import keras
@@ -34,10 +33,9 @@ from electra_tf.training.optimizer import Optimizer, create_optimizer
 from electra_tf.training.schedule import WarmupPolynomialDecay
 from electra_tf.training.workers import is_chief
 from tests import tiny
-from tests.conftest import ROOT
 from tests.training.toy import one_device
 from tests.training.worker_commands import SETS as SMALL
-from tests.training.worker_commands import worker_configs
+from tests.training.worker_commands import start_workers
 
 pytestmark = pytest.mark.runs
 
@@ -88,52 +86,32 @@ def assert_same_lines(folder, other, tolerance):
         assert ours["disc_auc"] == pytest.approx(theirs["disc_auc"], abs=1e-3)
 
 
-def start(name, data, output, environment):
-    """Start a process with the task `name`; its errors are written to a file."""
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "tests.training.test_replicas",
-            name,
-            str(data),
-            str(output),
-        ],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            **environment,
-        },
-        stdout=subprocess.PIPE,
-        stderr=(output / f"{name}{environment.get('INDEX', '')}.log").open("w"),
-        text=True,
-        cwd=ROOT,
-    )
+def start(name, data, output, count=1):
+    """Start the task `name` in a process, or in workers; return a function of it.
 
+    The function waits and returns the results; it shows the logs of a failure.
+    """
+    logs = output / f"logs_{name}"
+    program = "-m", "tests.training.test_replicas", name, str(data), str(output)
+    processes = start_workers(count, program, logs)
 
-def start_workers(name, data, output):
-    """Start two workers that train together."""
-    configs = worker_configs(2)
-    return [
-        start(name, data, output, {"TF_CONFIG": configs[index], "INDEX": str(index)})
-        for index in range(2)
-    ]
+    def results():
+        try:
+            statuses = [process.wait() for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        texts = {log.name: log.read_text()[-3000:] for log in logs.glob("*.log")}
+        assert not any(statuses), json.dumps(texts, indent=1)
+        results = [output / f"{name}_{index}.json" for index in range(count)]
+        return [json.loads(path.read_text()) for path in results]
 
-
-def results_of(output, *processes):
-    """Wait for processes and return their results; show their errors if they fail."""
-    results = []
-    try:
-        for process in processes:
-            out, _ = process.communicate()
-            errors = {log.name: log.read_text()[-3000:] for log in output.glob("*.log")}
-            assert process.returncode == 0, json.dumps(errors, indent=1)
-            results.append(json.loads(out.splitlines()[-1]))
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
     return results
+
+
+def index_of_worker():
+    """Return the index in TF_CONFIG, 0 without one."""
+    return json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {}).get("index", 0)
 
 
 @pytest.fixture(scope="module")
@@ -144,9 +122,9 @@ def output(tmp_path_factory):
 @pytest.fixture(scope="module")
 def processes(folder, output):
     """Start the processes of the quick tests and return a function of their results."""
-    replicas = start("mirrored", folder, output, {})
-    workers = start_workers("workers", folder, output)
-    return functools.cache(lambda: results_of(output, replicas, *workers))
+    replicas = start("mirrored", folder, output)
+    workers = start("workers", folder, output, 2)
+    return functools.cache(lambda: [*replicas(), *workers()])
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +226,7 @@ def test_an_optimizer_created_outside_the_scope_is_an_error(mirrored):
 def test_other_runs_train_like_the_original_graph_on_one_device(
     folder, on_one_device, output, name, tolerance
 ):
-    results_of(output, start(f"mirrored_{name}", folder, output, {}))
+    start(f"mirrored_{name}", folder, output)()
     others = {on_one_device(name), output / "mirrored" / name} - {
         on_one_device("original")
     }
@@ -259,7 +237,7 @@ def test_other_runs_train_like_the_original_graph_on_one_device(
 
 @pytest.mark.slow
 def test_every_objective_gives_equal_weights_on_two_replicas(folder, output):
-    (differences,) = results_of(output, start("objectives", folder, output, {}))
+    (differences,) = start("objectives", folder, output)()
     assert differences.keys() == OBJECTIVES.keys()
     assert max(differences.values()) < 2e-6, differences
 
@@ -413,10 +391,11 @@ def as_workers(data, output):
     devices = strategy.choose("auto")
     train(devices, data, output / "workers" / "paper", "paper")
     chief = is_chief(devices)
-    apart = output / "workers" / f"apart-{os.environ['INDEX']}"
+    index = index_of_worker()
+    apart = output / "workers" / f"apart-{index}"
     if chief:
         shutil.copytree(output / "workers" / "paper", apart)
-    elsewhere = output / "workers" / f"elsewhere-{os.environ['INDEX']}"
+    elsewhere = output / "workers" / f"elsewhere-{index}"
     return {
         "chief": chief,
         "apart": error_of(lambda: train(devices, data, apart, "paper")),
@@ -441,5 +420,7 @@ TASKS = {
 }
 
 if __name__ == "__main__":
-    task, *places = sys.argv[1:]
-    print(json.dumps(TASKS[task](*map(pathlib.Path, places))))
+    task, data, output = sys.argv[1:]
+    result = TASKS[task](pathlib.Path(data), pathlib.Path(output))
+    path = pathlib.Path(output, f"{task}_{index_of_worker()}.json")
+    path.write_text(json.dumps(result))
