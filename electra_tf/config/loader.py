@@ -22,7 +22,7 @@ from electra_tf.config.fields import classes_of, description_of
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.objectives import OBJECTIVES, drop_foreign
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.errors import InputError, format_list, join_first
+from electra_tf.errors import InputError, join_first
 
 Root = TypeVar("Root")
 _PATHS = str | os.PathLike
@@ -92,15 +92,23 @@ def load_config(
         )
     if not isinstance(overrides, Mapping):
         overrides = parse_sets(overrides)
-    tree = _tree(base or {})
-    if path:
-        file = _read_file(_find(os.fspath(path)), ())
-        _check_kind(file, path, root)
-        tree = _override(tree, file)
-    tree = _override(tree, _tree(flatten(overrides)))
+    file = _read_file(_find(os.fspath(path)), ()) if path else {}
+    tree = _override(_override(_tree(base or {}), file), _tree(flatten(overrides)))
     sources = [str(path)] if path else []
     sources += ["the given settings"] if overrides or not path else []
-    return _validate(tree, " and ".join(sources), root)
+    try:
+        return _validate(tree, " and ".join(sources), root)
+    except InputError as error:
+        if _is_valid(file, root):
+            raise
+        for kind, (purpose, _) in _KINDS.items():
+            if _is_valid(file, kind):
+                wanted, example = _KINDS[root]
+                raise InputError(
+                    f"{path} must be a config of {wanted}, such as {example}, not of "
+                    f"{purpose}: {error}"
+                ) from error
+        raise
 
 
 def parse_sets(sets: Iterable[str]) -> dict[str, Any]:
@@ -144,7 +152,8 @@ def setting_named(name: str, root: type) -> str | None:
     """Return the dotted name of a setting, in `training` if several have its name."""
     sections = root.__dataclass_fields__
     for section in sorted(sections, key=lambda section: section != "training"):
-        if name in _fields_of(sections[section].type):
+        kinds = classes_of(sections[section].type)
+        if any(name in kind.__dataclass_fields__ for kind in kinds):
             return f"{section}.{name}"
     return None
 
@@ -202,36 +211,6 @@ def dump_config(config: Any) -> str:
     """Return all settings as YAML, which `parse_config` reads to an equal config."""
     tree = pydantic.TypeAdapter(type(config)).dump_python(config, mode="json")
     return yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
-
-
-def _unknown_names(tree: Mapping[str, Any], root: type) -> list[str]:
-    """Return the dotted names of the settings in a tree that a class does not have."""
-    fields = root.__dataclass_fields__.items()
-    known = {section: _fields_of(field.type) for section, field in fields}
-    parts = {name: name.partition(".") for name in flatten(tree)}
-    return [
-        name
-        for name, (section, _, key) in parts.items()
-        if key not in known.get(section, ())
-    ]
-
-
-def _fields_of(kind: Any) -> list[str]:
-    """Return the names of the settings of a section, or of a union of sections."""
-    names = (name for one in classes_of(kind) for name in one.__dataclass_fields__)
-    return list(dict.fromkeys(names))
-
-
-def _check_kind(tree: Mapping[str, Any], path: object, root: type) -> None:
-    """Raise an error for a file that has all its settings in another class alone."""
-    unknown = _unknown_names(tree, root)
-    for kind, (purpose, _) in _KINDS.items():
-        if unknown and kind is not root and not _unknown_names(tree, kind):
-            wanted, example = _KINDS[root]
-            raise InputError(
-                f"{path} must be a config of {wanted}, such as {example}, not of "
-                f"{purpose}, with {format_list(unknown, 3)}"
-            )
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -396,6 +375,14 @@ def _validate(tree: dict[str, Any], source: str, root: type[Root]) -> Root:
         descriptions = (_describe(item, root) for item in items)
         text = join_first(descriptions, _MAX_ERRORS, "; ")
         raise InputError(f"{source}: {text}") from error
+
+
+def _is_valid(tree: dict[str, Any], root: type) -> bool:
+    try:
+        _validate(tree, "", root)
+    except InputError:
+        return False
+    return True
 
 
 def _describe(item: Mapping[str, Any], root: type) -> str:

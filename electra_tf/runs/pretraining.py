@@ -212,9 +212,9 @@ class Run:
         steps = config.training.steps
         if newest is not None:
             restore(pretrainer, newest)
-            done = f"all {steps:,} steps are completed; set a greater training.steps to"
             if newest.step == steps:
-                return f"{done} train on"
+                remedy = "set a greater training.steps to train on"
+                return f"all {steps:,} steps are completed; {remedy}"
             unread = "; --init_checkpoint is not read" if self.init_checkpoint else ""
             place = f"step {newest.step:,} of {steps:,}"
             return f"resuming after {place}, from {newest.path}{unread}"
