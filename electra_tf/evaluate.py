@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from electra_tf import cli, model_names
-from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.finetuning import COLUMNS, FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
 
@@ -29,16 +29,7 @@ FLAGS.strings(
 )
 FLAGS.switches(overwrite="Replace --output, --report and --save_predictions.")
 FLAGS.counts(batches="With --checkpoint: batches to evaluate, at most. Default: all.")
-_COLUMNS = (
-    "text_columns",
-    "choice_columns",
-    "label_column",
-    "label_separator",
-    "spans_column",
-    "split_column",
-    "tag_names",
-    "missing_text",
-)
+_COLUMNS = (*(name for name in COLUMNS if name != "score_column"), "missing_text")
 _SETTINGS = {name: f"data.{name}" for name in _COLUMNS}
 cli.define_setting_flags(FLAGS, _SETTINGS, FinetuningConfig, "as --model was trained")
 cli.define_device_flags(FLAGS)

@@ -10,25 +10,15 @@ Run the same command again to resume a run that was stopped or killed.
 """
 
 from electra_tf import cli, model_names
-from electra_tf.config.finetuning import FinetuningConfig
+from electra_tf.config.finetuning import COLUMNS, FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged, synced
 from electra_tf.tasks import registry
 from electra_tf.tasks.data import glue
 
 FLAGS = cli.Flags()
-_COLUMNS = (
-    "text_columns",
-    "choice_columns",
-    "label_column",
-    "label_separator",
-    "score_column",
-    "spans_column",
-    "split_column",
-    "tag_names",
-)
 _SETTINGS = {
-    **{name: f"data.{name}" for name in _COLUMNS},
+    **{name: f"data.{name}" for name in COLUMNS},
     "early_stopping": "training.early_stopping",
     "keep": "training.keep",
 }
@@ -79,16 +69,15 @@ def main() -> None:
 
 def _check_column_flags() -> None:
     """Raise an error for flags of columns that the files of the task do not have."""
-    known = ()
-    if FLAGS.task != glue.ALL:
-        known = registry.named(FLAGS.task).columns_of(FLAGS.task)
-    wrong = [
-        f"--{flag}" for flag in _COLUMNS if FLAGS[flag].present and flag not in known
-    ]
-    if wrong:
+    known = []
+    if FLAGS.task not in (*glue.TASKS, glue.ALL):
+        columns = registry.named(FLAGS.task).columns
+        known = [f"--{name}" for name in COLUMNS if name in columns]
+    given = [f"--{name}" for name in COLUMNS if FLAGS[name].present]
+    if wrong := [flag for flag in given if flag not in known]:
         raise InputError(
             f"--task={FLAGS.task} does not have {', '.join(wrong)}; its flags of "
-            f"columns: {', '.join(f'--{name}' for name in known) or 'none'}"
+            f"columns: {', '.join(known) or 'none'}"
         )
 
 

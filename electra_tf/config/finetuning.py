@@ -11,6 +11,17 @@ from pydantic import Field
 
 from electra_tf.config.fields import Count, Positive, Rate, Seed, Share, Weight, section
 
+COLUMNS = (
+    "text_columns",
+    "choice_columns",
+    "label_column",
+    "label_separator",
+    "score_column",
+    "spans_column",
+    "split_column",
+    "tag_names",
+)
+"""Settings of `DataConfig` that name columns and their values, flags of commands."""
 Pooler = Literal["none", "gelu"]
 Pooling = Literal["cls", "mean", "pair"]
 POOLED_VECTORS: dict[Pooling, int] = {"cls": 1, "mean": 1, "pair": 4}

@@ -42,19 +42,11 @@ class Task:
     """
 
     models: tuple[type["TextModel"], ...] = ()  # classes of its models
-    columns: tuple[str, ...] = ()  # settings that name columns of its files
+    columns: tuple[str, ...] = ()  # settings of the columns of its files
     published: ClassVar[Mapping[str, Mapping[str, int]]] = {}
     """Epochs and max_length of the original by value of --task."""
 
     # Data.
-
-    def columns_of(self, name: str) -> tuple[str, ...]:
-        """Return the settings of columns that a value of --task has."""
-        return self.columns
-
-    def columns_for(self, model: "TextModel") -> tuple[str, ...]:
-        """Return the settings of columns of the data that a model is scored on."""
-        return self.columns
 
     def decision_settings(self, model: "TextModel") -> dict[str, float]:
         """Return what decides between predictions, such as a threshold, by name."""
@@ -81,7 +73,7 @@ class Task:
             for flag, value in flags.items()
             if value
         }
-        wrong = given.keys() - {*self.columns_for(model), *known}
+        wrong = given.keys() - {*self.columns, *known}
         if wrong:
             names = ", ".join(f"--{flag}" for flag in given if flag in wrong)
             raise InputError(f"{names} has no effect on a {type(model).__name__}")

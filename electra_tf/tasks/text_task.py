@@ -33,16 +33,9 @@ class _TextTask(LabelTask):
         "label_separator",
         "score_column",
         "split_column",
+        "missing_text",
     )
     published: ClassVar = {n: {"epochs": t.epochs} for n, t in glue.TASKS.items()}
-
-    def columns_of(self, name: str) -> tuple[str, ...]:
-        """Return the settings of columns; those of GLUE are published."""
-        return () if name in glue.TASKS else self.columns
-
-    def columns_for(self, model: TextClassifier | TextRegressor) -> tuple[str, ...]:
-        """Return the settings of columns; sets of classes also have a separator."""
-        return *(n for n in self.columns if n != "label_separator"), "missing_text"
 
     def separator(self, model: TextClassifier | TextRegressor) -> str | None:
         """Return the separator of the classes in a cell; None: it has one target."""
@@ -79,9 +72,27 @@ class _TextTask(LabelTask):
         reading: Reading,
     ) -> Labelled:
         """Read dev of GLUE, or tables, whose classes must be the model's."""
-        name, settings = name or "csv", reading.settings
-        labels = model.output_names or None
-        texts, target = settings.text_columns, settings.label_column
+        name, columns = name or "csv", self._columns(model, data, reading)
+        names, bounds = text_data.metric_names(columns), UNBOUNDED
+        glue_name = glue.training_task(name)
+        if glue_name in glue.TASKS and not {*reading.given} - {"missing_text"}:
+            row = glue.TASKS[glue_name]
+            columns = dataclasses.replace(_glue_columns(row), labels=columns.labels)
+            found = {
+                split: columns.read(glue.read(file, glue_name))
+                for split, file in glue.labelled_files(data, glue_name).items()
+            }
+            names = row.metrics
+            bounds = bounds if columns.labels else (model.low, model.high)
+        else:
+            found = _read_tables(data, columns, reading)
+        return Labelled(name, found, names, bounds=bounds)
+
+    def _columns(
+        self, model: TextClassifier | TextRegressor, data: str, reading: Reading
+    ) -> text_data.Columns:
+        """Return the columns of tables to score a model on, and its classes."""
+        texts, target = reading.settings.text_columns, reading.settings.label_column
         flags = ["--text_columns"] * (not texts) + ["--label_column"] * (target is None)
         if flags:
             raise InputError(
@@ -90,23 +101,14 @@ class _TextTask(LabelTask):
             )
         if model.pairs is not None:
             check_count(texts, [1 + model.pairs], model)
-        columns = text_data.Columns(
-            texts, target, labels, None if labels else UNBOUNDED, self.separator(model)
-        )
-        names, bounds = text_data.metric_names(columns), UNBOUNDED
-        glue_name = glue.training_task(name)
-        if glue_name in glue.TASKS and not {*reading.given} - {"missing_text"}:
-            row = glue.TASKS[glue_name]
-            columns = dataclasses.replace(_glue_columns(row), labels=labels)
-            found = {
-                split: columns.read(glue.read(file, glue_name))
-                for split, file in glue.labelled_files(data, glue_name).items()
-            }
-            names = row.metrics
-            bounds = bounds if labels else (model.low, model.high)
-        else:
-            found = _read_tables(data, columns, reading)
-        return Labelled(name, found, names, bounds=bounds)
+        labels, separator = model.output_names or None, self.separator(model)
+        if separator is None and "label_separator" in reading.given:
+            raise InputError(
+                f"--label_separator has no effect on this {type(model).__name__}, as a "
+                "text has one label"
+            )
+        bounds = None if labels else UNBOUNDED
+        return text_data.Columns(texts, target, labels, bounds, separator)
 
 
 class ClassificationTask(_TextTask):
@@ -124,10 +126,6 @@ class ClassificationTask(_TextTask):
 
 class LabelSetTask(ClassificationTask):
     """Sets of classes of texts."""
-
-    def columns_for(self, model: TextClassifier) -> tuple[str, ...]:
-        """Return the settings of columns, with the separator."""
-        return *self.columns, "missing_text"
 
     def separator(self, model: TextClassifier) -> str:
         """Return the separator of the classes in a cell."""
