@@ -11,10 +11,13 @@ from typing import Any
 
 from electra_tf import durable_files
 from electra_tf.tasks.class_report import (
+    RATES,
     ClassReport,
+    class_row,
     confused_pairs,
     describe_baseline,
     has_matrix,
+    total_rows,
 )
 from electra_tf.tasks.score import Mistake, ScoredSplit
 
@@ -189,17 +192,9 @@ def table(
 
 
 def _classes(report: ClassReport) -> str:
-    averages = report["averages"]
-    rows = []
-    for name, rates in {**report["classes"], **averages}.items():
-        shares = [f"{rates[share]:.2f}" for share in ("precision", "recall", "f1")]
-        rows.append([name, *shares, f"{rates['support']:,}"])
-    number = len(report["classes"])
-    if "accuracy" in report:
-        support = f"{averages['macro avg']['support']:,}"
-        rows.insert(number, ["accuracy", "", "", f"{report['accuracy']:.2f}", support])
-    header = ["class", "precision", "recall", "f1", "support"]
-    return table(header, rows, totals=[number])
+    rows = [class_row(*one) for one in report["classes"].items()]
+    header = ["class", *RATES]
+    return table(header, rows + total_rows(report), totals=[len(rows)])
 
 
 def _confusion(report: ClassReport) -> Iterator[str]:

@@ -189,26 +189,19 @@ def _read_choices(table: Table, reading: Reading, is_labelled: bool) -> Split:
             f"{table.source} must have a column of the right choice, and has "
             f"{format_list(table.columns, 30)}; name it with --label_column"
         )
-    targets, count = [], 0
-    columns, count_of_texts = [table.columns[n] for n in (*names, *choices)], len(names)
-    items = [
-        _item(cells[:count_of_texts], cells[count_of_texts:])
-        for cells in zip(*columns, strict=True)
-    ]
-    for index, item in enumerate(items):
-        detail, target = item if isinstance(item, str) else "", None
-        if not detail and is_labelled:
-            value = table.columns[label][index]
-            target = _target(value, item.choices, columns[-1][index])
-            detail = f"{label!r} is {value!r:.60}, no choice" * (target is None)
-        if not detail:
-            count = count or len(item.choices)
-            if len(item.choices) != count:
-                detail = f"{len(item.choices)} choices, not {count}"
-        if detail:
-            raise table.error(index, "no choices", detail)
-        targets.append(target)
-    targets = targets if is_labelled else None
+    items, targets, count = [], [] if is_labelled else None, len(names)
+    columns = [table.columns[name] for name in (*names, *choices)]
+    for index, cells in enumerate(zip(*columns, strict=True)):
+        try:
+            item = _item(cells[:count], cells[count:])
+            items.append(item)
+            if len(item.choices) != (most := len(items[0].choices)):
+                raise ValueError(f"{len(item.choices)} choices, not {most}")
+            if is_labelled:
+                value = table.columns[label][index]
+                targets.append(_target(label, value, item.choices, cells[-1]))
+        except ValueError as error:
+            raise table.error(index, "no choices", str(error)) from error
     return Split(items, targets, table)
 
 
@@ -262,40 +255,41 @@ def _follows(name: str, earlier: str) -> bool:
     return name[:-1] == earlier[:-1] and ends[0] == ends[1] + 1
 
 
-def _item(texts: Sequence[Any], cells: Sequence[Any]) -> Choices | str:
-    """Return the item of a row, or why there is none."""
+def _item(texts: Sequence[Any], cells: Sequence[Any]) -> Choices:
+    """Return the item of a row; ValueError: there is none."""
     choices = cells
     if len(cells) == 1:
         [choices] = cells
         if isinstance(choices, dict):  # CommonsenseQA: {"label": [...], "text": [...]}
             choices = choices.get("text")
         if not isinstance(choices, list):
-            return f"{cells[0]!r:.60} must be a list; or name --choice_columns=A,B,..."
+            raise ValueError(
+                f"{cells[0]!r:.60} must be a list; or name --choice_columns=A,B,..."
+            )
         choices = [c.get("text") if isinstance(c, dict) else c for c in choices]
     cells = [*texts, *choices]
     if any(isinstance(cell, list | dict) or cell is None for cell in cells):
-        return f"{cells!r:.60} must be texts"
+        raise ValueError(f"{cells!r:.60} must be texts")
     if len(choices) < 2:
-        return f"{choices!r:.60} must be two choices or more"
+        raise ValueError(f"{choices!r:.60} must be two choices or more")
     text, *question = map(cell_text, texts)
     return Choices(text, tuple(map(cell_text, choices)), "".join(question))
 
 
-def _target(value: Any, choices: Sequence[str], cell: Any) -> _Readings | None:
-    """Return what the label of a row means; None: no choice."""
+def _target(name: str, value: Any, choices: Sequence[str], cell: Any) -> _Readings:
+    """Return what the label of a row means; ValueError: no choice."""
     text = cell_text(value).strip()
     names = cell.get("label") if isinstance(cell, dict) else None
     if isinstance(cell, list):
         names = [one.get("label") for one in cell if isinstance(one, dict)]
     names = list(map(cell_text, names)) if isinstance(names, list) else []
-    number = None
     if text and text in names[: len(choices)]:
         return _Readings(names.index(text), names.index(text))
-    if text.isdecimal():
-        number = int(text)
-    elif len(text) == 1 and text in _LETTERS:
+    number = int(text) if text.isdecimal() else len(choices)
+    if len(text) == 1 and text in _LETTERS:
         number = _LETTERS.index(text)
-    if number is not None and number >= len(choices):
-        number = None
-    readings = _Readings(number, choices.index(text) if text in choices else None)
-    return None if readings == (None, None) else readings
+    position = number if number < len(choices) else None
+    readings = _Readings(position, choices.index(text) if text in choices else None)
+    if readings == (None, None):
+        raise ValueError(f"{name!r} is {value!r:.60}, no choice")
+    return readings

@@ -14,7 +14,7 @@ import numpy as np
 from electra_tf.tasks.data.schemes import OUTSIDE
 from electra_tf.tasks.metrics import Tags, score_spans
 
-_RATES = ("precision", "recall", "f1", "support")
+RATES = ("precision", "recall", "f1", "support")
 _MAX_MATRIX = 20  # classes of a printed confusion matrix
 _MAX_ROWS = 50  # classes of a printed table
 _MAX_PAIRS = 15  # pairs of classes that are printed in place of a matrix
@@ -67,7 +67,7 @@ def _rates(
     for key, row in rows.items():
         *rates, support = row.values()
         values = [*(100 * rate for rate in rates), int(support)]
-        rows[key] = dict(zip(_RATES, values, strict=True))
+        rows[key] = dict(zip(RATES, values, strict=True))
     classes = {name: rows.pop(number) for number, name in enumerate(names)}
     return {"classes": classes, "averages": rows, **accuracy}
 
@@ -82,7 +82,7 @@ def span_report(gold: Tags, predicted: Tags) -> ClassReport:
     """Compute the scores of types of spans; the confusion is that of words' types."""
     scores = score_spans(gold, predicted)
     total, *types = (
-        {**{rate: row[rate] for rate in _RATES[:3]}, "support": row["gold"]}
+        {**{rate: row[rate] for rate in RATES[:3]}, "support": row["gold"]}
         for row in (scores, *scores["types"].values())
     )
 
@@ -90,7 +90,7 @@ def span_report(gold: Tags, predicted: Tags) -> ClassReport:
         rows = list(zip(weights, types, strict=True))
         means = {
             rate: sum(w * row[rate] for w, row in rows) / (sum(weights) or 1)
-            for rate in _RATES[:3]
+            for rate in RATES[:3]
         }
         return means | {"support": total["support"]}
 
@@ -153,12 +153,8 @@ def format_class_report(report: ClassReport) -> str:
     if len(classes) > _MAX_ROWS:
         note = [f"  the {_MAX_ROWS} classes of {len(classes):,} with the lowest f1"]
         classes = sorted(classes, key=lambda row: row[1]["f1"])[:_MAX_ROWS]
-    averages = report["averages"]
-    rows = [["", *_RATES], *(_row(*one) for one in classes), [""] * 5]
-    if "accuracy" in report:
-        support = averages["macro avg"]["support"]
-        rows.append(["accuracy", "", "", f"{report['accuracy']:.2f}", f"{support:,}"])
-    lines = [*_table(rows + [_row(*one) for one in averages.items()]), *note]
+    rows = [["", *RATES], *(class_row(*one) for one in classes), [""] * 5]
+    lines = [*_table(rows + total_rows(report)), *note]
     if report["confusion"]:
         of = "" if "accuracy" in report else " of words"
         lines += _confusion_lines(report["confusion"], of)
@@ -186,8 +182,18 @@ def _confusion_lines(confusion: Mapping[str, Mapping[str, int]], of: str) -> lis
     return [title, *_table([["", *heads], *rows])]
 
 
-def _row(name: str, rates: Mapping[str, float]) -> list[str]:
-    return [name, *(f"{rates[r]:.2f}" for r in _RATES[:3]), f"{rates['support']:,}"]
+def class_row(name: str, rates: Mapping[str, float]) -> list[str]:
+    """Return name, rates and support of a class or an average as texts."""
+    return [name, *(f"{rates[r]:.2f}" for r in RATES[:3]), f"{rates['support']:,}"]
+
+
+def total_rows(report: ClassReport) -> list[list[str]]:
+    """Return rows as `class_row` for the accuracy, if there is one, and averages."""
+    averages, rows = report["averages"], []
+    if "accuracy" in report:
+        support = f"{averages['macro avg']['support']:,}"
+        rows.append(["accuracy", "", "", f"{report['accuracy']:.2f}", support])
+    return rows + [class_row(*one) for one in averages.items()]
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -159,7 +159,7 @@ class Task:
 
     def cell(self, model: "TextModel", value: Any) -> Any:
         """Return a prediction or a target as one cell of a table."""
-        return f"{value:.6g}" if isinstance(value, float) else value
+        return f"{value:.7g}" if isinstance(value, float) else value
 
     def line(self, model: "TextModel", item: Any, details: Any) -> str:
         """Return a prediction as one line."""
@@ -208,6 +208,8 @@ class Task:
 class LabelTask(Task):
     """A label or a number for each input, scored by the metrics that the data names."""
 
+    measure = "probability"  # what the sizes of mistakes are
+
     def labels(self, model: "TextModel") -> Sequence[str]:
         """Return the labels in the order of their probabilities."""
         return model.output_names
@@ -234,12 +236,19 @@ class LabelTask(Task):
         return class_report(*sides, self.labels(scored.model))
 
     def mistakes(self, scored: ScoredSplit) -> Iterable[Mistake]:
-        """Yield wrong labels, with their probabilities."""
-        sides = scored.split.targets, scored.predictions, scored.details
-        for item, gold, label, details in zip(scored.split.items, *sides, strict=True):
-            if gold != label:
-                text = " | ".join(texts_of(item))
-                yield Mistake(text, gold, label, float(np.max(details)))
+        """Yield wrong predictions, with their sizes."""
+        gold_N, predicted_N = self.sides(scored)
+        sizes, items, model = self.sizes(scored), scored.split.items, scored.model
+        for index, pair in enumerate(zip(gold_N, predicted_N, strict=True)):
+            if np.any(np.not_equal(*pair)):
+                values = scored.split.targets[index], scored.predictions[index]
+                cells = (self.cell(model, value) for value in values)
+                text, size = " | ".join(texts_of(items[index])), float(sizes[index])
+                yield Mistake(text, *cells, size, self.measure)
+
+    def sizes(self, scored: ScoredSplit) -> np.ndarray:
+        """Return what mistakes are sorted by: the probabilities of labels."""
+        return np.max(scored.details, -1)
 
     def degenerate(self, scored: ScoredSplit) -> str | None:
         """Describe labels that are constant, or as good as chance."""
@@ -252,16 +261,12 @@ class LabelTask(Task):
 
     def write(self, scored: ScoredSplit, path: str) -> None:
         """Write `PATH.tsv` in GLUE's format, with the source of each row if known."""
-        cells = [self.written(scored.model, one) for one in scored.predictions]
+        cells = [self.cell(scored.model, one) for one in scored.predictions]
         columns = [["index", *range(len(cells))], ["prediction", *cells]]
         if places := scored.split.places:
             columns.append(["place", *places])
         rows = ("\t".join(map(str, row)) for row in zip(*columns, strict=True))
         write_lines(f"{path}.tsv", rows)
-
-    def written(self, model: "TextModel", prediction: Any) -> str:
-        """Return a prediction as it is written in GLUE's format."""
-        return prediction
 
 
 def float_scores(values: Mapping[str, Any], first: Sequence[str]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Classes and scores of texts and pairs: the tasks of GLUE, and any table."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,11 +13,11 @@ from electra_tf.tasks.class_report import ClassReport, label_set_report
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue, splits
 from electra_tf.tasks.data.held_out import with_dev
-from electra_tf.tasks.data.splits import Split, texts_of
+from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import Table
 from electra_tf.tasks.labels import SEPARATOR, multi_hot
 from electra_tf.tasks.metrics import describe_degenerate
-from electra_tf.tasks.score import Mistake, ScoredSplit
+from electra_tf.tasks.score import ScoredSplit
 from electra_tf.tasks.task import LINE_OF_PAIR, LabelTask, check_count
 from electra_tf.tasks.task_data import UNBOUNDED, Labelled, Reading, TaskData
 from electra_tf.text.files import inner_suffix
@@ -135,8 +135,6 @@ class LabelSetTask(ClassificationTask):
         """Return the labels of a text as one string."""
         return self.separator(model).join(value)
 
-    written = cell
-
     def predictions(self, scored: ScoredSplit) -> Sequence[tuple[str, ...]]:
         """Return the labels above the threshold."""
         return scored.model.labels_of(np.asarray(scored.details))
@@ -150,15 +148,10 @@ class LabelSetTask(ClassificationTask):
         """Return the scores of each class, each against its absence."""
         return label_set_report(*self.sides(scored), scored.model.labels)
 
-    def mistakes(self, scored: ScoredSplit) -> Iterator[Mistake]:
-        """Yield wrong sets, with the probability of their most certain wrong class."""
-        gold_NC, predicted_NC = self.sides(scored)
-        errors_N = np.abs(np.asarray(scored.details) - gold_NC).max(-1)
-        for index in np.flatnonzero((gold_NC != predicted_NC).any(-1)):
-            text = " | ".join(texts_of(scored.split.items[index]))
-            sides = scored.split.targets, scored.predictions
-            names = (self.cell(scored.model, side[index]) for side in sides)
-            yield Mistake(text, *names, float(errors_N[index]))
+    def sizes(self, scored: ScoredSplit) -> np.ndarray:
+        """Return the probability of the most certain wrong class of each text."""
+        gold_NC, _ = self.sides(scored)
+        return np.abs(np.asarray(scored.details) - gold_NC).max(-1)
 
     def degenerate(self, scored: ScoredSplit) -> str | None:
         """Describe predictions of one set for all texts."""
@@ -172,7 +165,7 @@ class LabelSetTask(ClassificationTask):
 class RegressionTask(_TextTask):
     """Scores of texts."""
 
-    models = (TextRegressor,)
+    models, measure = (TextRegressor,), "difference"
 
     def record(self, model: TextRegressor, item: Any, details: Any) -> dict[str, Any]:
         """Return the score."""
@@ -189,21 +182,13 @@ class RegressionTask(_TextTask):
     def class_report(self, scored: ScoredSplit) -> None:
         """Return None: scores have no classes."""
 
-    def mistakes(self, scored: ScoredSplit) -> Iterator[Mistake]:
-        """Yield all scores, with their differences from gold."""
-        for item, gold, score in zip(
-            scored.split.items, *self.sides(scored), strict=True
-        ):
-            text, size = " | ".join(texts_of(item)), abs(float(gold - score))
-            yield Mistake(text, f"{gold:g}", f"{score:.4g}", size, "difference")
+    def sizes(self, scored: ScoredSplit) -> np.ndarray:
+        """Return the differences from gold."""
+        return np.abs(np.subtract(*self.sides(scored)))
 
     def degenerate(self, scored: ScoredSplit) -> str | None:
         """Describe scores that are constant or not finite."""
         return describe_degenerate(scored.predictions, scored.split.targets)
-
-    def written(self, model: TextRegressor, prediction: float) -> str:
-        """Return a score as it is written in GLUE's format."""
-        return f"{prediction:.7g}"
 
 
 # Tasks of GLUE.
