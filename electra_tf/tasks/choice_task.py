@@ -97,11 +97,6 @@ class ChoiceTask(LabelTask):
         text, probabilities = item.choices[best], list(map(float, details))
         return {"choice": best, "text": text, "probabilities": probabilities}
 
-    def texts(self, item: Choices) -> dict[str, str]:
-        """Return text, question and choices."""
-        cells = {"text": item.text, "question": item.question}
-        return cells | {f"choice{n}": text for n, text in enumerate(item.choices)}
-
 
 def _new_model(
     columns: tuple[Sequence[str], Sequence[str]],

@@ -39,7 +39,7 @@ _ENDINGS = tuple(dict.fromkeys([*JSON_SUFFIXES[::-1], *READERS]))
 class QuestionTask(Task):
     """Questions with contexts, and answers that are spans of these."""
 
-    models = (QuestionAnswerer,)
+    models, columns = (QuestionAnswerer,), ()
     published: ClassVar = {n: {"epochs": 2, "max_length": 512} for n in PUBLISHED}
 
     has_nbest = True

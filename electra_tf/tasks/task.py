@@ -22,7 +22,9 @@ from electra_tf.tasks.data.splits import Split, texts_of
 from electra_tf.tasks.data.table import Table, one_line, read
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.task_data import Labelled, Reading
+from electra_tf.tasks.text_data import complete_table
 from electra_tf.text.files import inner_suffix
+from electra_tf.text.rows import READERS
 
 if TYPE_CHECKING:
     from electra_tf.tasks.text_model import TextModel
@@ -42,7 +44,7 @@ class Task:
     """
 
     models: tuple[type["TextModel"], ...] = ()  # classes of its models
-    columns: tuple[str, ...] = ()  # settings of the columns of its files
+    columns: tuple[str, ...] = ("missing_text",)  # settings of its files' columns
     published: ClassVar[Mapping[str, Mapping[str, int]]] = {}
     """Epochs and max_length of the original by value of --task."""
 
@@ -93,16 +95,14 @@ class Task:
             )
         table = read(path)
         names = self._text_columns(model, table, reading)
-        table = self.complete(table, names, reading)
+        if inner_suffix(table.source) in READERS:  # a line may be empty
+            first = names[:1] if names == LINE_OF_PAIR else names
+            table = complete_table(table, first, reading)
         second = LINE_OF_PAIR[1] if names == LINE_OF_PAIR else None
         columns = [table.plain_texts(n, may_lack=n == second) for n in names]
         rows = enumerate(zip(*columns, strict=True))
         items = [self._input(model, table, index, texts) for index, texts in rows]
         return Split(items, table.columns.get(reading.settings.label_column), table)
-
-    def complete(self, table: Table, names: Sequence[str], reading: Reading) -> Table:
-        """Return the rows of a table to predict for."""
-        return table
 
     def _text_columns(
         self, model: "TextModel", table: Table, reading: Reading

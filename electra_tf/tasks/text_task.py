@@ -14,13 +14,11 @@ from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue, splits
 from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.splits import Split
-from electra_tf.tasks.data.table import Table
 from electra_tf.tasks.labels import SEPARATOR, multi_hot
 from electra_tf.tasks.metrics import describe_degenerate
 from electra_tf.tasks.score import ScoredSplit
-from electra_tf.tasks.task import LINE_OF_PAIR, LabelTask, check_count
+from electra_tf.tasks.task import LabelTask, check_count
 from electra_tf.tasks.task_data import UNBOUNDED, Labelled, Reading, TaskData
-from electra_tf.text.files import inner_suffix
 from electra_tf.text.rows import READERS
 
 
@@ -56,13 +54,6 @@ class _TextTask(LabelTask):
         if row and not (texts or data.label_column):
             texts, label = row.texts, row.label
         return dataclasses.replace(data, text_columns=texts, label_column=label)
-
-    def complete(self, table: Table, names: Sequence[str], reading: Reading) -> Table:
-        """Return the rows of a table whose texts are not missing; lines are kept."""
-        if inner_suffix(table.source) not in READERS:
-            return table
-        names = names[:1] if names == LINE_OF_PAIR else names
-        return text_data.complete_table(table, names, reading)
 
     def labelled_data(
         self,

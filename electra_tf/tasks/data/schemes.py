@@ -57,10 +57,10 @@ def to_bioes(counts: Mapping[str, int], max_strays: float = 0) -> dict[str, str]
 def as_span_tags(tags: Sequence[str]) -> list[str]:
     """Return the span tag that each tag of a model stands for.
 
-    Tags of spans stand for themselves, also if they are marks alone, without a type;
-    those of BILOU and BMES for those of BIOES. Of other tags, O is
-    outside and equal neighbours are one span, as in the scheme IO; without O each word
-    is a span of its own, as for parts of speech.
+    Tags of spans stand for themselves, also if they are marks alone, without a type.
+    Those of BILOU and BMES stand for those of BIOES. Of other tags, O is outside and
+    equal neighbours are one span, as in the scheme IO; without O each word is a span of
+    its own, as for parts of speech.
     """
     if new := to_bioes(dict.fromkeys(tags, 1)):
         return [new.get(tag, tag) for tag in tags]

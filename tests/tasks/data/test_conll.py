@@ -203,16 +203,6 @@ def read_json(write):
     return of
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.ndjson", "a.jsonl.gz"])
-@pytest.mark.parametrize("keys", [("tokens", "ner_tags"), ("words", "tags")])
-def test_lists_of_words_and_tags_are_sentences(read_json, name, keys):
-    record = {"id": "0", **dict(zip(keys, GOOD.values(), strict=True))}
-    sentences, _ = read_json(record, record, name=name)
-    words, tags = map(tuple, GOOD.values())
-    assert fields(sentences) == [(words, tags, 1), (words, tags, 2)]
-    assert sentences[1].line_of(2) == 2
-
-
 def test_keys_and_names_of_tags_are_settings(read_json):
     ((sentence,), _) = read_json(TWO, label_column="pos_tags")
     assert sentence.tags == ("NN", "IN", "NN")
@@ -255,12 +245,6 @@ BAD_RECORDS = {
 def test_bad_records_are_errors(read_json, record, words):
     with pytest.raises(InputError, match=rf"a\.jsonl:2: no sentence: .*{words}"):
         read_json(GOOD, record)
-
-
-@pytest.mark.parametrize("name", ["a.conll", "a.txt.gz"])
-def test_other_formats_raise(read_json, name):
-    with pytest.raises(InputError, match=f"{name} must be .*jsonl"):
-        read_json(GOOD, name=name)
 
 
 def test_documents_of_spacy_3_are_refused_with_the_conversion(tmp_path):

@@ -1,6 +1,5 @@
 """Any file becomes a table with file and row; invalid rows stop or are counted."""
 
-import datetime
 import gc
 import io
 import os
@@ -39,12 +38,6 @@ def test_columns_must_exist(write, name):
     table.require(["c", "a"])
     with pytest.raises(InputError, match=f"{name} .*'x', 'y', .*'a', 'b', 'c'"):
         table.require(["a", "x", "y"])
-
-
-def test_the_caller_may_name_the_columns(write):
-    table = read(write("a.tsv", "a\tb\nc\td\n"), names=("x", "y"))
-    assert table.columns["y"] == ["b", "d"]
-    assert list(table.lines) == [1, 2]
 
 
 NO_TABLES = {  # name and content, and words of the error
@@ -178,19 +171,12 @@ def test_broken_parquet_is_an_error(parquet, write):
         read(str(parquet.with_name("lost.parquet")))
 
 
-def test_values_that_json_has_not_are_texts(tmp_path):
-    path = tmp_path / "a.parquet"
-    columns = {"day": [datetime.date(2020, 1, 2)], "raw": ["é".encode()]}
-    pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    table = read(str(path))
-    assert (table.texts("day"), table.texts("raw")) == (["2020-01-02"], ["é"])
-
-
 FAR = 2**60
 ODD_COLUMNS = {  # type, values, texts
     "nanoseconds": (
         pyarrow.timestamp("ns"), [1, 2], ["1970-01-01 00:00:00.000000001"],
     ),
+    "days": (pyarrow.date32(), [18263, 1], ["2020-01-02"]),
     "a far year": (pyarrow.timestamp("ms"), [2000, FAR], ["1970-01-01 00:00:02.000"]),
     "an unknown zone": (
         pyarrow.timestamp("s", "Not/Zone"), [1, 2], ["1970-01-01 00:00:01.000"],
