@@ -1,10 +1,11 @@
 """Sentences of tagged words, and their files of columns, one word on each line."""
 
 import dataclasses
+import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from electra_tf.errors import InputError, format_list
@@ -36,8 +37,6 @@ _HEADER = re.compile(
 )
 
 _Line = tuple[int, str]  # its number and its text
-_Blocks = Sequence[list[_Line]]  # lines by sentence
-_Fields = Callable[[str], list[str]]  # function that divides a line into columns
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,17 +114,12 @@ def read_conll(
     """
     path = os.fspath(path)
     _check_arguments(path, word_column, tag_column)
-    blocks = _blocks(path)
-    fields = _divider(blocks, inner_suffix(path))
-    comments = _take_comments(blocks, tag_column, fields)
+    file = _Columns(path, word_column, tag_column)
     skipped = {
-        "comments": comments,
-        "ranges and empty nodes of CoNLL-U": _take_surfaces(blocks),
+        "comments": file.take_comments(),
+        "ranges and empty nodes of CoNLL-U": file.take_surfaces(),
     }
-    parse = _parser(path, blocks, fields, word_column, tag_column)
-    sentences = [_sentence(path, block, parse) for block in blocks if block]
-    if tag_column is None:
-        sentences = [dataclasses.replace(one, tags=None) for one in sentences]
+    sentences = file.sentences()
     for kind, lines in skipped.items():
         if lines:
             number, text = lines[0]
@@ -133,7 +127,7 @@ def read_conll(
                 f"{path}: {len(lines):,} lines skipped as {kind}, "
                 f"the first is line {number}, {text!r:.60}"
             )
-    _check_words(path, sentences, blocks, fields, word_column, tag_column)
+    file.check_words(sentences)
     first = require_sentences(sentences, path)[0]
     head = f"{first.words[0]} {first.tags[0]}".lower() if first.tags else ""
     if _HEADER.fullmatch(head):
@@ -158,40 +152,146 @@ def _check_arguments(path: str, word: int, tag: int | None) -> None:
         )
 
 
-def _blocks(path: str) -> _Blocks:
-    """Return numbers and texts of the lines of each sentence."""
-    blocks: list[list[_Line]] = [[]]
-    with opened(path) as file:
-        for number, line in numbered_lines(file):
-            if number == 1 and begins_json(line):
-                raise InputError(f"{path} must be named .jsonl or .json, as it is JSON")
-            if line.strip(_BLANKS) and not line.startswith(_DOCUMENT):
-                blocks[-1].append((number, line))
-            elif blocks[-1]:
-                blocks.append([])
-    return blocks
+class _Columns:
+    """Lines of a file by sentence, with the columns of words and tags."""
+
+    def __init__(self, path: str, word: int, tag: int | None):
+        self._path, self._word, self._tag = path, word, tag
+        self._blocks: list[list[_Line]] = [[]]
+        with opened(path) as file:
+            for number, line in numbered_lines(file):
+                if number == 1 and begins_json(line):
+                    raise InputError(
+                        f"{path} must be named .jsonl or .json, as it is JSON"
+                    )
+                if line.strip(_BLANKS) and not line.startswith(_DOCUMENT):
+                    self._blocks[-1].append((number, line))
+                elif self._blocks[-1]:
+                    self._blocks.append([])
+        lines = [line for _, line in self._lines() if line[0] != _HASH]
+        has_tabs = bool(lines) and all("\t" in line for line in lines)
+        # Words have spaces where these would give lines of different widths.
+        self._has_spaces = has_tabs and (
+            inner_suffix(path) == ".conllu" or len({len(_split(x)) for x in lines}) > 1
+        )
+
+    def _lines(self) -> Iterator[_Line]:
+        return itertools.chain.from_iterable(self._blocks)
+
+    def _fields(self, line: str) -> list[str]:
+        """Return the columns of a line."""
+        if self._has_spaces:
+            return [field.strip(" ") for field in line.split("\t")]
+        return _split(line)
+
+    def take_surfaces(self) -> list[_Line]:
+        """Remove and return ranges and empty nodes, if other lines are numbered."""
+        taken = [row for row in self._lines() if _SURFACE.match(row[1])]
+        words = [
+            [row for row in block if not _SURFACE.match(row[1])]
+            for block in self._blocks
+        ]
+        indices = [[line.partition("\t")[0] for _, line in rows] for rows in words]
+        indices = list(filter(None, indices))
+        if not taken or not indices or not all(map(_counts_up, indices)):
+            return []
+        self._blocks = words
+        return taken
+
+    def take_comments(self) -> list[_Line]:
+        """Remove and return the comments before the first word of each sentence."""
+        tags: set[str | None] = {_HASH}
+        heads = [block[0][1] for block in self._blocks if block]
+        if any(self._has_hash(h) and not _COMMENT.match(h) for h in heads):
+            others = (x for _, x in self._lines() if not self._has_hash(x))
+            tags.update(map(self._tag_of, others))
+            if self._tag is not None:
+                tags.discard(None)  # of lines that are too short
+        taken = []
+        for block in self._blocks:
+            while block and (
+                _COMMENT.match(line := block[0][1])
+                or (self._has_hash(line) and self._tag_of(line) not in tags)
+            ):
+                taken.append(block.pop(0))
+        return taken
+
+    def _has_hash(self, line: str) -> bool:
+        return self._fields(line)[0] == _HASH
+
+    def _tag_of(self, line: str) -> str | None:
+        row, tag = self._fields(line), self._tag
+        if tag is None:  # words alone
+            return _HASH if len(row) == 1 else None
+        return row[tag] if -len(row) <= tag < len(row) else None
+
+    def sentences(self) -> list[Sentence]:
+        """Return words and tags of the lines, which must have the first one's form."""
+        columns = [self._word] if self._tag is None else [self._word, self._tag]
+        least = max(-c if c < 0 else c + 1 for c in columns)
+        if min(columns) < 0 <= max(columns):  # the two must not be one
+            least = max(least, max(columns) + 1 - min(columns))
+        first = next(self._lines(), (0, ""))
+        width, found = len(self._fields(first[1])), []
+        for block in filter(None, self._blocks):
+            rows = [self._fields(line) for _, line in block]
+            for line, row in zip(block, rows, strict=True):
+                if error := self._error(line, row, least, width, first):
+                    raise data_error(self._path, line[0], *error)
+            words = tuple(sys.intern(row[self._word]) for row in rows)
+            tags = None
+            if self._tag is not None:
+                tags = tuple(sys.intern(row[self._tag]) for row in rows)
+            numbers = [number for number, _ in block]
+            lines = range(numbers[0], numbers[-1] + 1)  # takes little memory
+            lines = lines if len(lines) == len(numbers) else numbers
+            found.append(Sentence(words, tags, self._path, numbers[0], lines=lines))
+        return found
+
+    def _error(
+        self, line: _Line, row: list[str], least: int, width: int, first: _Line
+    ) -> tuple[str, str] | None:
+        """Return kind and detail of the error of a line; None: it is valid."""
+        shown = f"{line[1][:60]!r} has"
+        if match := re.search("[\0\r]", line[1]):
+            return "NUL" if match[0] == "\0" else "carriage return", "within the line"
+        if len(row) < least:
+            detail = f"{shown} {len(row)}, and must have {least} or more"
+            return "too few columns", detail
+        if len(row) != width:
+            other = f"line {first[0]}, {first[1][:60]!r}, has {width}"
+            return "another number of columns", f"{shown} {len(row)}, and {other}"
+        if not row[self._word]:
+            return "no word", f"{shown} none in column {self._word}"
+        return None
+
+    def check_words(self, sentences: Sequence[Sentence]) -> None:
+        """Raise an error if the column of the words has none; name the one to take."""
+        reason = _no_words([sentence.words for sentence in sentences])
+        if not reason:
+            return
+        word, tag = self._word, self._tag
+        rows = [[self._fields(line) for _, line in block] for block in self._blocks]
+        rows = list(filter(None, rows))
+        width, known = len(rows[0][0]), [word] if tag is None else [word, tag]
+        others = set(range(width)) - {number % width for number in known}
+        columns = {n: [[r[n] for r in block] for block in rows] for n in sorted(others)}
+        place = next((n for n in columns if not _no_words(columns[n])), None)
+        if width == 1 or (place is None and reason.startswith("one")):
+            return
+        first = sentences[0]
+        remedy = "name the column of the words with data.word_column"
+        if place is not None:
+            more = " --set data.tag_column=3" * (width == 10 and tag == -1)
+            remedy = f"pass --set data.word_column={place}{more} to finetune"
+        raise InputError(
+            f"{self._path}:{first.line} must have words in column {word % width}, and "
+            f"it has {reason}, {format_list(first.words[:3])}; {remedy}"
+        )
 
 
-def _divider(blocks: _Blocks, suffix: str) -> _Fields:
-    """Return the function that divides a line into columns."""
-    lines = [line for block in blocks for _, line in block if line[0] != _HASH]
-    if not lines or not all("\t" in line for line in lines):
-        return _fields
-    if suffix != ".conllu" and len({len(_fields(line)) for line in lines}) == 1:
-        return _fields
-    return lambda line: [field.strip(" ") for field in line.split("\t")]
-
-
-def _take_surfaces(blocks: _Blocks) -> list[_Line]:
-    """Remove and return ranges and empty nodes, if all other lines are numbered."""
-    taken = [row for block in blocks for row in block if _SURFACE.match(row[1])]
-    words = [[row for row in block if not _SURFACE.match(row[1])] for block in blocks]
-    indices = [[line.partition("\t")[0] for _, line in rows] for rows in words if rows]
-    if not taken or not indices or not all(map(_counts_up, indices)):
-        return []
-    for block, rows in zip(blocks, words, strict=True):
-        block[:] = rows
-    return taken
+def _split(line: str) -> list[str]:
+    return re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
 
 
 def _counts_up(words: Sequence[str]) -> bool:
@@ -212,112 +312,6 @@ def _no_words(column: Sequence[Sequence[str]]) -> str:
         return "pairs of numbers"
     is_one = all(len(set(values)) == 1 for values in column)
     return "one value in each sentence" if is_one else ""
-
-
-def _check_words(
-    path: str,
-    sentences: Sequence[Sentence],
-    blocks: _Blocks,
-    fields: _Fields,
-    word: int,
-    tag: int | None,
-) -> None:
-    """Raise an error if the column of the words has none, and name the one to take."""
-    reason = _no_words([sentence.words for sentence in sentences])
-    if not reason:
-        return
-    rows = [[fields(line) for _, line in block] for block in blocks if block]
-    width, known = len(rows[0][0]), [word] if tag is None else [word, tag]
-    others = set(range(width)) - {number % width for number in known}
-    columns = {n: [[row[n] for row in block] for block in rows] for n in sorted(others)}
-    place = next((n for n, column in columns.items() if not _no_words(column)), None)
-    if width == 1 or (place is None and reason.startswith("one")):
-        return
-    first = sentences[0]
-    remedy = "name the column of the words with data.word_column"
-    if place is not None:
-        more = " --set data.tag_column=3" * (width == 10 and tag == -1)
-        remedy = f"pass --set data.word_column={place}{more} to finetune"
-    raise InputError(
-        f"{path}:{first.line} must have words in column {word % width}, and it has "
-        f"{reason}, {format_list(first.words[:3])}; {remedy}"
-    )
-
-
-def _take_comments(blocks: _Blocks, tag: int | None, fields: _Fields) -> list[_Line]:
-    """Remove and return the comments before the first word of each sentence."""
-
-    def has_hash(line: str) -> bool:
-        return fields(line)[0] == _HASH
-
-    def tag_of(line: str) -> str | None:
-        row = fields(line)
-        if tag is None:  # words alone
-            return _HASH if len(row) == 1 else None
-        return row[tag] if -len(row) <= tag < len(row) else None
-
-    tags: set[str | None] = {_HASH}
-    heads = [block[0][1] for block in blocks if block]
-    if any(has_hash(head) and not _COMMENT.match(head) for head in heads):
-        lines = (line for block in blocks for _, line in block)
-        tags.update(tag_of(line) for line in lines if not has_hash(line))
-        if tag is not None:
-            tags.discard(None)  # of lines that are too short
-
-    def is_comment(line: str) -> bool:
-        is_known = _COMMENT.match(line)
-        return bool(is_known) or (has_hash(line) and tag_of(line) not in tags)
-
-    taken = []
-    for block in blocks:
-        while block and is_comment(block[0][1]):
-            taken.append(block.pop(0))
-    return taken
-
-
-def _fields(line: str) -> list[str]:
-    return re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
-
-
-def _parser(
-    path: str, blocks: _Blocks, fields: _Fields, word: int, tag: int | None
-) -> Callable[[int, str], tuple[str, str]]:
-    """Return a function that returns word and tag of a line of the first one's form."""
-    columns = [word] if tag is None else [word, tag]
-    least = max(-c if c < 0 else c + 1 for c in columns)
-    if min(columns) < 0 <= max(columns):  # the two must not be one
-        least = max(least, max(columns) + 1 - min(columns))
-    number, line = next((row for block in blocks for row in block), (0, ""))
-    width, first = len(fields(line)), f"line {number}, {line[:60]!r}"
-
-    def parse(number: int, line: str) -> tuple[str, str]:
-        row, shown = fields(line), f"{line[:60]!r} has"
-        if match := re.search("[\0\r]", line):
-            error = "NUL" if match[0] == "\0" else "carriage return", "within the line"
-        elif len(row) < least:
-            detail = f"{shown} {len(row)}, and must have {least} or more"
-            error = "too few columns", detail
-        elif len(row) != width:
-            detail = f"{shown} {len(row)}, and {first}, has {width}"
-            error = "another number of columns", detail
-        elif not row[word]:
-            error = "no word", f"{shown} none in column {word}"
-        else:
-            own = "" if tag is None else row[tag]
-            return sys.intern(row[word]), sys.intern(own)
-        raise data_error(path, number, *error)
-
-    return parse
-
-
-def _sentence(
-    path: str, block: Sequence[_Line], parse: Callable[[int, str], tuple[str, str]]
-) -> Sentence:
-    words, tags = zip(*(parse(number, line) for number, line in block), strict=True)
-    numbers = [number for number, _ in block]
-    lines = range(numbers[0], numbers[-1] + 1)  # takes little memory
-    lines = lines if len(lines) == len(numbers) else numbers
-    return Sentence(words, tags, path, numbers[0], lines=lines)
 
 
 def is_column_file(lines: Sequence[str], tags: Sequence[str]) -> bool:
