@@ -13,7 +13,7 @@ from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.choice_classifier import ChoiceClassifier, Choices, as_choices
 from electra_tf.tasks.data.files import Notify
 from electra_tf.tasks.data.held_out import with_dev
-from electra_tf.tasks.data.splits import Split, find_labelled, find_training
+from electra_tf.tasks.data.splits import Split, find_splits
 from electra_tf.tasks.data.table import (
     Table,
     cell_text,
@@ -22,7 +22,6 @@ from electra_tf.tasks.data.table import (
 )
 from electra_tf.tasks.task import LabelTask
 from electra_tf.tasks.task_data import Labelled, Reading, TaskData
-from electra_tf.text.rows import READERS
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -42,7 +41,7 @@ class ChoiceTask(LabelTask):
 
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read tables; without a dev file rows are held out."""
-        splits = _read_splits(find_training(data, [*READERS]), reading)
+        splits = _read_splits(find_splits(data, is_training=True), reading)
         columns = _columns(splits["train"].table, reading.settings)
         splits = with_dev(splits, name, "rows", reading)
         count = len(splits["train"].items[0].choices)
@@ -71,7 +70,7 @@ class ChoiceTask(LabelTask):
         self, model: ChoiceClassifier, name: str | None, data: str, reading: Reading
     ) -> Labelled:
         """Read a table, or dev and test of a folder, with the right choices."""
-        splits = _read_splits(find_labelled(data, [*READERS]), reading)
+        splits = _read_splits(find_splits(data, is_training=False), reading)
         splits = {n: split for n, split in splits.items() if split.targets is not None}
         return Labelled(name or "choice", splits, ("accuracy",))
 

@@ -13,8 +13,7 @@ from electra_tf.tasks.data import squad_json
 from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.splits import (
     Split,
-    find_labelled,
-    find_training,
+    find_splits,
     texts_of,
 )
 from electra_tf.tasks.data.squad_json import PUBLISHED, Question
@@ -47,7 +46,7 @@ class QuestionTask(Task):
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read SQuAD's layout or tables; without a dev file articles are held out."""
         allows_null, parts = name == "squad2", {}
-        paths = find_training(data, _ENDINGS, PUBLISHED[name])
+        paths = find_splits(data, True, _ENDINGS, PUBLISHED[name])
         for split, path in paths.items():
             found = squad_json.read_squad(path, reading.notify)
             parts[split] = _question_split(found)
@@ -76,7 +75,7 @@ class QuestionTask(Task):
         """Read questions, each with gold answers."""
         allows_null, splits = model.null_threshold is not None, {}
         name = "squad2" if allows_null else "squad1"
-        files = find_labelled(data, _ENDINGS, PUBLISHED[name])
+        files = find_splits(data, False, _ENDINGS, PUBLISHED[name])
         for split, file in files.items():
             found = squad_json.read_squad(file)
             _require_gold(found, allows_null)

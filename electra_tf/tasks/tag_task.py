@@ -55,7 +55,7 @@ class TagTask(Task):
     def training_data(self, name: str, data: str, reading: Reading) -> TaskData:
         """Read files of sentences with tags."""
         settings, notify = reading.settings, reading.notify
-        paths = splits.find_training(data, _ENDINGS)
+        paths = splits.find_splits(data, True, _ENDINGS)
         keys = [key for key in self.columns if getattr(settings, key)]
         _require_table(paths["train"], keys, settings)
         parts = _read_tagged(paths, reading)
@@ -85,7 +85,7 @@ class TagTask(Task):
         self, model: TokenClassifier, name: str | None, data: str, reading: Reading
     ) -> Labelled:
         """Read sentences, whose tags must be the model's."""
-        files = splits.find_labelled(data, _ENDINGS)
+        files = splits.find_splits(data, False, _ENDINGS)
         for file in files.values():
             _require_table(file, list(reading.given), reading.settings)
         found = _read_tagged(files, reading, model.tags)

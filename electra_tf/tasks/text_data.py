@@ -19,7 +19,6 @@ from electra_tf.tasks.data.missing import REMEDY, complete_rows, fill_missing
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import Table, cell_text, read
 from electra_tf.tasks.task_data import UNBOUNDED, Reading, TaskData, format_counts
-from electra_tf.text.rows import READERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +112,7 @@ def read_tables(name: str, data: str, reading: Reading) -> TaskData:
     columns = _named_columns(name, settings)
     if settings.split_column:
         splits.require_one_table(settings.split_column, data)
-    files, found = splits.find_training(data, [*READERS]), {}
+    files, found = splits.find_splits(data, is_training=True), {}
     for stem, path in files.items():
         column = settings.split_column if stem == "train" else None
         for part, rows in read_splits(path, stem, column, ["train"], reading):

@@ -19,7 +19,6 @@ from electra_tf.tasks.metrics import describe_degenerate
 from electra_tf.tasks.score import ScoredSplit
 from electra_tf.tasks.task import LabelTask, check_count
 from electra_tf.tasks.task_data import UNBOUNDED, Labelled, Reading, TaskData
-from electra_tf.text.rows import READERS
 
 
 class _TextTask(LabelTask):
@@ -219,7 +218,7 @@ def _read_tables(
     is_required = "split_column" in reading.given
     if is_required:
         splits.require_one_table(column, data)
-    files = splits.find_labelled(data, [*READERS])
+    files = splits.find_splits(data, is_training=False)
     for name, file in files.items():
         parts = text_data.read_splits(
             file, name, column, ["dev", "test"], reading, not is_required

@@ -187,7 +187,7 @@ def test_dev_and_test_of_a_split_column_are_scored(evaluate, write, models, best
 TAGS = "the the\n"
 # Model, name and content of the file, columns, words.
 ERRORS = {
-    "no file": ("classifier", None, "", {}, "nowhere' is none"),
+    "no file": ("classifier", None, "", {}, "nowhere' has none"),
     "other columns": ("classifier", "a.csv", csv("ababa", ("t", "l")), {}, "'text'"),
     "another label": ("classifier", "a.csv", csv(["x"] * 5), {}, r"csv:2: .*'x'"),
     "no split": (

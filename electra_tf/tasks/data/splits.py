@@ -10,6 +10,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.tasks.data.files import Notify, has_tfds
 from electra_tf.tasks.data.table import Table
 from electra_tf.text.files import COMPRESSION_SUFFIXES, is_tfds
+from electra_tf.text.rows import READERS
 
 _STEMS = {"train": ("train",), "dev": ("dev", "valid", "validation"), "test": ("test",)}
 _WORDS = {"train": "train", "test": "test"}
@@ -97,63 +98,39 @@ def find_file(folder: str, what: str, *groups: Sequence[str]) -> str | None:
 
 def find_splits(
     data: str,
-    splits: Sequence[str],
-    endings: Sequence[str],
+    is_training: bool,
+    endings: Sequence[str] = (),
     published: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the files of a folder by split.
+    """Return the files of a folder by split: dev, test and, to train on, train.
 
-    A file itself is the first split, as `tfds:NAME@SPLIT` is; `tfds:NAME` has those
-    that are prepared. A file of a published name comes before those of usual names.
+    A file itself, as `tfds:NAME@SPLIT`, is `train`, or to score a model on `data`;
+    `tfds:NAME` has the splits that are prepared. A file of a published name comes
+    before those of usual names, which end as those of tables by default.
     """
-    if os.path.isfile(data) or _is_tfds_split(data):
-        return {splits[0]: data}
+    splits = ("train", "dev", "test") if is_training else ("dev", "test")
+    if os.path.isfile(data) or (is_tfds(data) and "@" in data):
+        return {"train" if is_training else "data": data}
     if is_tfds(data):
         names = {split: f"{data}@{_STEMS[split][-1]}" for split in splits}
         found = {s: name for s, name in names.items() if has_tfds(name)}
         return found or {splits[0]: names[splits[0]]}  # an error when it is read
-    paths = {}
+    paths, endings, published = {}, endings or [*READERS], published or {}
     for split in splits:
         names = [f"{stem}{end}" for stem in _STEMS[split] for end in endings]
         groups = [[name + suffix for name in names for suffix in COMPRESSION_SUFFIXES]]
-        if name := (published or {}).get(split):
+        if name := published.get(split):
             groups = [*([name + suffix] for suffix in COMPRESSION_SUFFIXES), *groups]
         if path := find_file(data, split, *groups):
             paths[split] = path
-    return paths
-
-
-def find_training(
-    data: str, endings: Sequence[str], published: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Return the files of train and, if there are any, of dev and test."""
-    files = find_splits(data, ("train", "dev", "test"), endings, published)
-    if "train" not in files:
-        names = [f"train{ending}" for ending in endings]
-        names = ", ".join([*(published or {}).values()][:1] + names)
+    if not paths or (is_training and "train" not in paths):
+        names = [f"{splits[0]}{ending}" for ending in endings]
+        names = filter(None, [published.get(splits[0]), *names])
         raise InputError(
-            f"--data must be a file, or a folder with one of {names}, and {data!r} has "
-            "none"
+            f"--data must be a file, or a folder with one of {', '.join(names)}, and "
+            f"{data!r} has none"
         )
-    return files
-
-
-def find_labelled(
-    data: str, endings: Sequence[str], published: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Return the file as `data`, or dev and test of a folder, by split."""
-    if os.path.isfile(data) or _is_tfds_split(data):
-        return {"data": data}
-    if files := find_splits(data, ("dev", "test"), endings, published):
-        return files
-    raise InputError(
-        f"--data must be a labelled file, or a folder with dev{endings[0]} or "
-        f"test{endings[0]}, and {data!r} is none"
-    )
-
-
-def _is_tfds_split(data: str) -> bool:
-    return is_tfds(data) and "@" in data
+    return paths
 
 
 # Columns.
