@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -109,24 +110,19 @@ class Columns:
 def read_tables(name: str, data: str, reading: Reading) -> TaskData:
     """Read a table, or a folder of tables, with a column of classes or scores."""
     settings = reading.settings
-    columns = _named_columns(name, settings)
-    if settings.split_column:
-        splits.require_one_table(settings.split_column, data)
-    files, found = splits.find_splits(data, is_training=True), {}
-    for stem, path in files.items():
-        column = settings.split_column if stem == "train" else None
-        for part, rows in read_splits(path, stem, column, ["train"], reading):
-            is_labelled = part != "test" or rows.has_values(columns.target)
-            if part == "train":
-                columns = _with_separator(name, columns, rows, reading)
-            split = columns.read(rows, is_labelled)
-            if part == "train":
-                if columns.bounds is None:
-                    labels = sorted(_classes(split.targets))
-                    columns = dataclasses.replace(columns, labels=labels)
-            elif not settings.split_column and settings.missing_text != "skip":
-                split = dataclasses.replace(split, is_whole=True)
-            found[part] = split  # train with its places, which a dev split needs
+    columns, found = _named_columns(name, settings), {}
+    for part, rows in read_parts(data, reading, is_training=True):
+        is_labelled = part != "test" or rows.has_values(columns.target)
+        if part == "train":
+            columns = _with_separator(name, columns, rows, reading)
+        split = columns.read(rows, is_labelled)
+        if part == "train":
+            if columns.bounds is None:
+                labels = sorted(_classes(split.targets))
+                columns = dataclasses.replace(columns, labels=labels)
+        elif not settings.split_column and settings.missing_text != "skip":
+            split = dataclasses.replace(split, is_whole=True)
+        found[part] = split  # train with its places, which a dev split needs
     targets = found["train"].targets
     if columns.separator is not None:
         targets = label_names.rarest_labels(targets)
@@ -135,23 +131,31 @@ def read_tables(name: str, data: str, reading: Reading) -> TaskData:
     return _table_task(name, found, columns, reading)
 
 
-def read_splits(
-    path: str,
-    name: str,
-    column: str | None,
-    needed: Sequence[str],
-    reading: Reading,
-    is_optional: bool = False,
+def read_parts(
+    data: str, reading: Reading, is_training: bool
 ) -> Iterator[tuple[str, Table]]:
-    """Yield the rows of a file as one split, or those of each split of a column."""
+    """Yield the rows of each file as a split, or those of each split of a column.
+
+    To score a model, only a column that a flag names is required.
+    """
     settings, notify = reading.settings, reading.notify
-    table = complete_table(read(path, notify=notify), settings.text_columns, reading)
-    if column and not (is_optional and column not in table.columns):
-        yield from splits.split_rows(table, column, needed, notify).items()
-        return
+    column = settings.split_column
+    is_required = column and (is_training or "split_column" in reading.given)
+    if is_required and not os.path.isfile(data):
+        raise InputError(
+            f"--split_column={column} must be used with one table as --data, and "
+            f"{data!r} is none"
+        )
+    needed = ["train"] if is_training else ["dev", "test"]
     used = (*settings.text_columns, settings.label_column, settings.score_column)
-    splits.warn_of_unused_splits(table, used, notify)
-    yield name, table
+    for name, path in splits.find_splits(data, is_training).items():
+        rows = read(path, notify=notify)
+        rows = complete_table(rows, settings.text_columns, reading)
+        if is_required or column in rows.columns:
+            yield from splits.split_rows(rows, column, needed, notify).items()
+        else:
+            splits.warn_of_unused_splits(rows, used, notify)
+            yield name, rows
 
 
 def complete_table(table: Table, texts: Sequence[str], reading: Reading) -> Table:

@@ -11,7 +11,7 @@ from electra_tf.errors import InputError, format_list
 from electra_tf.tasks import text_data
 from electra_tf.tasks.class_report import ClassReport, label_set_report
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
-from electra_tf.tasks.data import glue, splits
+from electra_tf.tasks.data import glue
 from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.labels import SEPARATOR, multi_hot
@@ -214,20 +214,13 @@ def _glue_columns(task: glue.GlueTask) -> text_data.Columns:
 def _read_tables(
     data: str, columns: text_data.Columns, reading: Reading
 ) -> dict[str, Split]:
-    column, found = reading.settings.split_column, {}
-    is_required = "split_column" in reading.given
-    if is_required:
-        splits.require_one_table(column, data)
-    files = splits.find_splits(data, is_training=False)
-    for name, file in files.items():
-        parts = text_data.read_splits(
-            file, name, column, ["dev", "test"], reading, not is_required
-        )
-        for part, rows in parts:
-            if part == "train":
-                reading.notify(f"train of {file}, {len(rows):,} rows, is not scored")
-            elif part == "test" and not rows.has_values(columns.target):
-                reading.notify(f"test of {file} has no labels, and is not scored")
-            else:
-                found[part] = columns.read(rows)
+    found = {}
+    for part, rows in text_data.read_parts(data, reading, is_training=False):
+        if part == "train":
+            source = f"train of {rows.source}"
+            reading.notify(f"{source}, {len(rows):,} rows, is not scored")
+        elif part == "test" and not rows.has_values(columns.target):
+            reading.notify(f"test of {rows.source} has no labels, and is not scored")
+        else:
+            found[part] = columns.read(rows)
     return found

@@ -136,15 +136,6 @@ def find_splits(
 # Columns.
 
 
-def require_one_table(column: str, data: str) -> None:
-    """Raise an error unless the data is one file, as a column of splits needs."""
-    if not os.path.isfile(data):
-        raise InputError(
-            f"--split_column={column} must be used with one table as --data, and "
-            f"{data!r} is none"
-        )
-
-
 def split_rows(
     table: Table,
     column: str,
