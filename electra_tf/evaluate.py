@@ -7,13 +7,13 @@ Score a fine-tuned model on labelled data of its task:
 electra-tf evaluate --model=sst2 --data=dev.tsv
 """
 
-import json
 from typing import Any
 
 from electra_tf import cli, model_names
 from electra_tf.config.finetuning import COLUMNS, FinetuningConfig
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import local_path, staged
+from electra_tf.tasks.data.table import json_text
 
 FLAGS = cli.Flags()
 FLAGS.strings(
@@ -49,7 +49,7 @@ def main() -> None:
         cli.check_output(FLAGS, flag)
     for flag in ("model", "checkpoint"):
         model_names.check_exists(FLAGS[flag].value)
-    text = json.dumps(_score_model(mode), allow_nan=False)
+    text = json_text(_score_model(mode))
     print(text)
     if FLAGS.output:
         with staged(FLAGS.output) as output:

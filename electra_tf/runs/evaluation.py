@@ -48,7 +48,7 @@ def evaluate_checkpoint(
     for metric, value in values.items():
         number = f"{value:>10.5f}" if math.isfinite(value) else "-"
         print(f"  {metric:<28}{number}")
-    return report | {k: v if math.isfinite(v) else None for k, v in values.items()}
+    return report | values
 
 
 class _Run(NamedTuple):

@@ -1,8 +1,6 @@
 """Fine-tune on one task, or on all tasks of GLUE."""
 
 import functools
-import json
-import math
 import os
 import shlex
 from collections.abc import Callable, Mapping
@@ -18,6 +16,7 @@ from electra_tf.runs.html_report import Section, write_report
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.class_report import format_class_report
 from electra_tf.tasks.data import glue
+from electra_tf.tasks.data.table import json_text
 from electra_tf.tasks.defaults import (
     default_settings,
     describe_settings,
@@ -140,18 +139,11 @@ def run_task(
     print(format_summary(done, name))
     if line := describe_better_epoch(best, settings.training.keep):
         print(f"{name}: {line}")
-    scores = {  # JSON has no infinity and no NaN
-        score: {
-            n: v if math.isfinite(v) else None for n, v in summary(done, score).items()
-        }
-        for score in done[0].scores
-    }
+    scores = {score: summary(done, score) for score in done[0].scores}
     report = {"task": name, "scores": scores}
     report |= {"best_trial": best.number, "classes": classes}
-    with durable_files.replacing(
-        os.path.join(output, RESULTS), errors="backslashreplace"
-    ) as file:
-        json.dump(report, file, indent=1, ensure_ascii=False)
+    with durable_files.replacing(os.path.join(output, RESULTS)) as file:
+        file.write(json_text(report, indent=1))
     return done
 
 

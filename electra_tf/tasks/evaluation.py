@@ -1,6 +1,5 @@
 """Score a fine-tuned model on labelled data of its task."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,7 +56,7 @@ def evaluate_model(
     for split, one in scored.items():
         prefix = f"{split}_" if len(scored) > 1 else ""
         for key, value in one.scores.items():
-            report[prefix + key] = value if math.isfinite(value) else None
+            report[prefix + key] = value
     classes = {split: one.classes for split, one in scored.items()}
     classes = {split: rates for split, rates in classes.items() if rates}
     return report | ({"classes": classes} if classes else {}), scored
