@@ -12,6 +12,7 @@ from electra_tf.tasks import text_data
 from electra_tf.tasks.class_report import ClassReport, label_set_report
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor
 from electra_tf.tasks.data import glue
+from electra_tf.tasks.data.columns import Columns
 from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.labels import SEPARATOR, multi_hot
@@ -51,7 +52,7 @@ class _TextTask(LabelTask):
         data, row = model.settings.data, glue.TASKS.get(name or "")
         texts, label = data.text_columns, data.label_column or data.score_column
         if row and not (texts or data.label_column):
-            texts, label = row.texts, row.label
+            texts, label = row.texts, row.target
         return dataclasses.replace(data, text_columns=texts, label_column=label)
 
     def labelled_data(
@@ -67,7 +68,7 @@ class _TextTask(LabelTask):
         glue_name = glue.training_task(name)
         if glue_name in glue.TASKS and not {*reading.given} - {"missing_text"}:
             row = glue.TASKS[glue_name]
-            columns = dataclasses.replace(_glue_columns(row), labels=columns.labels)
+            columns = dataclasses.replace(row, labels=columns.labels)
             found = {
                 split: columns.read(glue.read(file, glue_name))
                 for split, file in glue.labelled_files(data, glue_name).items()
@@ -80,7 +81,7 @@ class _TextTask(LabelTask):
 
     def _columns(
         self, model: TextClassifier | TextRegressor, data: str, reading: Reading
-    ) -> text_data.Columns:
+    ) -> Columns:
         """Return the columns of tables to score a model on, and its classes."""
         texts, target = reading.settings.text_columns, reading.settings.label_column
         flags = ["--text_columns"] * (not texts) + ["--label_column"] * (target is None)
@@ -98,7 +99,7 @@ class _TextTask(LabelTask):
                 "text has one label"
             )
         bounds = None if labels else UNBOUNDED
-        return text_data.Columns(texts, target, labels, bounds, separator)
+        return Columns(texts, target, labels, bounds, separator)
 
 
 class ClassificationTask(_TextTask):
@@ -195,25 +196,18 @@ def _read_glue(name: str, data: str, reading: Reading) -> TaskData:
         for stem in row.test
     }
     required = ["train", task.dev[0], *glue.TASKS[name].test * (name != training_name)]
-    columns, found = _glue_columns(task), {}
+    found = {}
     for stem in ("train", *task.dev, *tests):
         own_name = tests.get(stem, training_name)
         if path := glue.find(data, own_name, stem, stem in required):
-            split = columns.read(glue.read(path, own_name), stem not in tests)
+            split = task.read(glue.read(path, own_name), stem not in tests)
             found[stem] = dataclasses.replace(split, is_whole=True)
     found = with_dev(found, name, "rows", reading)
-    options = {"bounds": task.range or UNBOUNDED, "unordered": task.unordered}
-    return text_data.task_data(name, found, task.metrics, columns, **options)
+    options = {"bounds": task.bounds or UNBOUNDED, "unordered": task.unordered}
+    return text_data.task_data(name, found, task.metrics, task, **options)
 
 
-def _glue_columns(task: glue.GlueTask) -> text_data.Columns:
-    """Return the columns of a task, with its classes or its range of scores."""
-    return text_data.Columns(task.texts, task.label, task.labels, task.range)
-
-
-def _read_tables(
-    data: str, columns: text_data.Columns, reading: Reading
-) -> dict[str, Split]:
+def _read_tables(data: str, columns: Columns, reading: Reading) -> dict[str, Split]:
     found = {}
     for part, rows in text_data.read_parts(data, reading, is_training=False):
         if part == "train":

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from electra_tf import durable_files
 from electra_tf.errors import InputError
 from electra_tf.tasks.data import table as table_reader
+from electra_tf.tasks.data.columns import Columns
 from electra_tf.tasks.data.files import has_tfds
 from electra_tf.tasks.data.splits import find_file
 from electra_tf.tasks.data.table import Table
@@ -16,13 +17,10 @@ from electra_tf.text.files import COMPRESSION_SUFFIXES, is_tfds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GlueTask:
-    """Files, columns, labels, metrics and published epochs of a task."""
+class GlueTask(Columns):
+    """Columns, files, metrics and published epochs of a task."""
 
     folder: str  # name of the published folder
-    texts: tuple[str, ...]  # column of the text, or the two of a pair
-    label: str  # column of the label or score
-    labels: tuple[str, ...] | None  # names of the classes in order; None: scores
     metrics: tuple[str, ...]  # names of the metrics; the first is the paper's (table 2)
     files: Mapping[str, int]  # rows of each test set, by its leaderboard file
     header: tuple[str, ...] | None = None  # columns of train and dev without a header
@@ -30,7 +28,6 @@ class GlueTask:
     epochs: int = 3  # published number of epochs (paper, appendix B)
     dev: tuple[str, ...] = ("dev",)  # stems of the dev files
     test: tuple[str, ...] = ("test",)  # stems of the test files, those of `files`
-    range: tuple[float, float] | None = None  # lowest and highest score; None: classes
     tfds_texts: tuple[str, ...] = ()  # columns of TFDS in place of `texts`
     tfds_labels: tuple[str, ...] = ()  # names of TFDS in place of `labels`
 
@@ -43,54 +40,54 @@ ALL = "glue"
 """Value of --task for all tasks that have data."""
 TASKS: dict[str, GlueTask] = {
     "cola": GlueTask(
-        folder="CoLA", texts=("sentence",), label="label", labels=_BINARY,
+        folder="CoLA", texts=("sentence",), target="label", labels=_BINARY,
         metrics=("mcc", "accuracy"), files={"CoLA": 1063},
         header=("source", "label", "mark", "sentence"),
         tfds_labels=("unacceptable", "acceptable"),
     ),
     "sst2": GlueTask(
-        folder="SST-2", texts=("sentence",), label="label", labels=_BINARY,
+        folder="SST-2", texts=("sentence",), target="label", labels=_BINARY,
         metrics=("accuracy",), files={"SST-2": 1821},
         tfds_labels=("negative", "positive"),
     ),
     "mrpc": GlueTask(
-        folder="MRPC", texts=("#1 String", "#2 String"), label="Quality",
+        folder="MRPC", texts=("#1 String", "#2 String"), target="Quality",
         labels=_BINARY, metrics=("accuracy", "f1"), files={"MRPC": 1725},
         unordered=True, tfds_texts=("sentence1", "sentence2"),
         tfds_labels=("not_equivalent", "equivalent"),
     ),
     "stsb": GlueTask(
-        folder="STS-B", texts=("sentence1", "sentence2"), label="score", labels=None,
+        folder="STS-B", texts=("sentence1", "sentence2"), target="score", labels=None,
         metrics=("spearman", "pearson"), files={"STS-B": 1379}, unordered=True,
-        epochs=10, range=(0.0, 5.0),
+        epochs=10, bounds=(0.0, 5.0),
     ),
     "qqp": GlueTask(
-        folder="QQP", texts=("question1", "question2"), label="is_duplicate",
+        folder="QQP", texts=("question1", "question2"), target="is_duplicate",
         labels=_BINARY, metrics=("accuracy", "f1"), files={"QQP": 390965},
         tfds_labels=("not_duplicate", "duplicate"),
     ),
     "mnli": GlueTask(
-        folder="MNLI", texts=("sentence1", "sentence2"), label="gold_label",
+        folder="MNLI", texts=("sentence1", "sentence2"), target="gold_label",
         labels=_NLI, metrics=("accuracy",), files={"MNLI-m": 9796, "MNLI-mm": 9847},
         dev=("dev_matched", "dev_mismatched"),
         test=("test_matched", "test_mismatched"), tfds_texts=("premise", "hypothesis"),
     ),
     "qnli": GlueTask(
-        folder="QNLI", texts=("question", "sentence"), label="label", labels=_WORDS,
+        folder="QNLI", texts=("question", "sentence"), target="label", labels=_WORDS,
         metrics=("accuracy",), files={"QNLI": 5463},
     ),
     "rte": GlueTask(
-        folder="RTE", texts=("sentence1", "sentence2"), label="label", labels=_WORDS,
+        folder="RTE", texts=("sentence1", "sentence2"), target="label", labels=_WORDS,
         metrics=("accuracy",), files={"RTE": 3000}, epochs=10,
     ),
     "wnli": GlueTask(
-        folder="WNLI", texts=("sentence1", "sentence2"), label="label",
+        folder="WNLI", texts=("sentence1", "sentence2"), target="label",
         labels=_BINARY, metrics=("accuracy",), files={"WNLI": 146},
         tfds_labels=("not_entailment", "entailment"),
     ),
     # The diagnostic set has no training data; the model of MNLI predicts it.
     "ax": GlueTask(
-        folder="AX", texts=("sentence1", "sentence2"), label="gold_label",
+        folder="AX", texts=("sentence1", "sentence2"), target="gold_label",
         labels=_NLI, metrics=("mcc",), files={"AX": 1104}, dev=(), test=("diagnostic",),
         tfds_texts=("premise", "hypothesis"),
     ),
@@ -151,7 +148,7 @@ def read(path: str, task: str) -> Table:
     if "label" in table.columns:
         labels = dict(zip(row.tfds_labels, row.labels or (), strict=False))
         cells = table.texts("label")
-        columns[row.label] = [labels.get(cell, cell) for cell in cells]
+        columns[row.target] = [labels.get(cell, cell) for cell in cells]
     return dataclasses.replace(table, columns=columns)
 
 

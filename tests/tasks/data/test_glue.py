@@ -51,7 +51,7 @@ def test_the_table_equals_the_publication():
     assert {n for n, task in tasks.items() if task.unordered} == {"mrpc", "stsb"}
     assert tasks["mnli"].labels == ("contradiction", "entailment", "neutral")
     assert tasks["rte"].labels == ("entailment", "not_entailment")
-    assert (tasks["stsb"].labels, tasks["stsb"].range) == (None, (0.0, 5.0))
+    assert (tasks["stsb"].labels, tasks["stsb"].bounds) == (None, (0.0, 5.0))
 
 
 @pytest.mark.parametrize(("name", "stem"), ROWS)
@@ -63,15 +63,15 @@ def test_published_files_are_read_completely(data, name, stem):
     assert len(rows) == ROWS[name, stem]
     assert all(all(rows.texts(column)) for column in task.texts)
     if "test" in stem or stem == "diagnostic":
-        assert task.label not in rows.columns
+        assert task.target not in rows.columns
         return
-    labels = rows.texts(task.label)
+    labels = rows.texts(task.target)
     if task.labels is None:
         assert {float(label) <= 5 for label in labels} == {True}
     else:
         assert set(labels) == set(task.labels)
     if stem == "train" and name in FIRST_ROWS:
-        columns = (*task.texts, task.label)
+        columns = (*task.texts, task.target)
         assert tuple(rows.texts(c)[0] for c in columns) == FIRST_ROWS[name]
     if stem != "train" and name in DEV_LABELS:
         assert {label: labels.count(label) for label in set(labels)} == DEV_LABELS[name]
@@ -171,7 +171,7 @@ def test_tfds_rows_have_the_published_names(prepared, name, stem, texts, labels)
     assert path == glue.find("tfds:glue/", name, stem, is_required=True)
     rows = glue.read(path, name)
     # In the order of the published file; TFDS shuffles.
-    columns = (*task.texts, task.label)
+    columns = (*task.texts, task.target)
     values = list(zip(*map(rows.texts, columns), strict=True))
     assert values == [
         (*(f"{text} {i}" for text in texts.split()), label)
