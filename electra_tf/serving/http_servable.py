@@ -108,6 +108,7 @@ def servable_of(served: ServedModel, name: str) -> Servable:
 
 
 def _signature(function: Any) -> ServableSignature:
-    specs = tf.nest.flatten(function.structured_input_signature)
-    inputs = {spec.name: spec for spec in specs}
+    # The names of a loaded function's tensors are in lower case, its keywords are not.
+    specs, keywords = function.structured_input_signature
+    inputs = {spec.name: spec for spec in specs} | dict(sorted(keywords.items()))
     return ServableSignature(inputs, function.structured_outputs, function)

@@ -119,8 +119,10 @@ PAIR_ROWS = [("the film", "was long"), ("Café 🙂", "")]
 
 
 @pytest.fixture(scope="module")
-def pairs():
-    with running(servable_of(exported("pairs"), "pairs")) as client:
+def pairs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served") / "pairs"
+    write_version(exported("pairs"), folder / "1")
+    with running(open_servable(str(folder))) as client:
         yield client
 
 
