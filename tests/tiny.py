@@ -140,12 +140,12 @@ def objective_settings(name="electra", **settings):
     """Return the settings of an objective, which need not have those at defaults."""
     values = {"name": name, **settings}
     objectives.drop_foreign(values)
-    return objectives.OBJECTIVES[name](**values)
+    return objectives.OBJECTIVE_SETTINGS[name](**values)
 
 
 def model_of(name):
     """Return the settings of `config` that an objective's networks need."""
-    if objectives.OBJECTIVES[name].stages == 1:
+    if objectives.OBJECTIVE_SETTINGS[name].stages == 1:
         return {}
     same = {"generator_heads": 2, "generator_embedding": 8}
     return {"sharing": "none", "generator_width": 1.0, **same}

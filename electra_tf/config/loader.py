@@ -20,7 +20,7 @@ import yaml
 from electra_tf.config.ended_settings import drop_ended
 from electra_tf.config.fields import classes_of, description_of
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.config.objectives import OBJECTIVES, drop_foreign
+from electra_tf.config.objectives import OBJECTIVE_SETTINGS, drop_foreign
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError, join_first
 
@@ -391,7 +391,7 @@ def _describe(item: Mapping[str, Any], root: type) -> str:
     kinds = classes_of(getattr(root.__dataclass_fields__.get(section), "type", root))
     kind = kinds[0]
     if len(kinds) > 1 and rest:
-        kind = OBJECTIVES[rest.pop(0)]  # the location has the objective's name
+        kind = OBJECTIVE_SETTINGS[rest.pop(0)]  # the location has the objective's name
     *path, name = section, *rest
     dotted = ".".join([*path, name])
     if item["type"] == "value_error":  # two settings contradict each other

@@ -33,7 +33,7 @@ Point = tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(gt=0)]
 
 
 @section()
-class Objective:
+class ObjectiveSettings:
     """Settings of every objective, facts on it, and values of settings it lacks.
 
     The main network is the full-size one, whose encoder fine-tuning uses.
@@ -51,7 +51,7 @@ class Objective:
     generator = True
     """Whether a generator fills the masked positions. `uniform_generator` replaces it
     by uniform samples."""
-    weights = "generator_weight", "discriminator_weight"
+    loss_weights = "generator_weight", "discriminator_weight"
     """Settings that weight its losses; one must be above 0."""
     sharing = get_args(Sharing)
     """Values of `model.sharing` that make sense."""
@@ -113,11 +113,11 @@ class Objective:
             yield "generator_weight", cause, why
 
     @pydantic.model_validator(mode="after")
-    def _fits(self) -> "Objective":
+    def _fits(self) -> "ObjectiveSettings":
         for name, cause, why in self._conflicts():
             if getattr(self, name) != type(self).__pydantic_fields__[name].default:
                 raise ValueError(f"`{name}` must be left out with `{cause}`: {why}")
-        weights = set(self.weights)
+        weights = set(self.loss_weights)
         if self.freeze_generator:
             weights.discard("generator_weight")
         positive = [name for name in weights if getattr(self, name)]
@@ -125,25 +125,25 @@ class Objective:
             raise ValueError(f"`name: {self.name}` must have a weight above 0")
         if self.stages > 1 and len(positive) < len(weights):
             raise ValueError(
-                f"{' and '.join(self.weights)} must be above 0 with `name: "
+                f"{' and '.join(self.loss_weights)} must be above 0 with `name: "
                 f"{self.name}`: each is the weight of one stage's only loss"
             )
         return self
 
 
 @section()
-class MLM(Objective):
+class MLM(ObjectiveSettings):
     """BERT's masked language modelling: one encoder of the discriminator's size."""
 
     head = "masked_lm"
     generator = False
-    weights = ("generator_weight",)
+    loss_weights = ("generator_weight",)
 
     name: Literal["mlm"] = "mlm"
 
 
 @section()
-class Sampling(Objective):
+class Sampling(ObjectiveSettings):
     """Settings of objectives that sample from a generator."""
 
     sampler: Literal["inverse_cdf", "gumbel"] = "inverse_cdf"
@@ -175,7 +175,7 @@ class AnyGenerator(Sampling):
 
 
 @section()
-class Discriminating(Objective):
+class Discriminating(ObjectiveSettings):
     """Settings of objectives with a discriminator."""
 
     discriminator_weight: Weight = 50.0
@@ -204,7 +204,7 @@ class ReplaceMLM(AnyGenerator):
     """Prediction of the original tokens where a generator replaced them."""
 
     head = "masked_lm"
-    weights = "generator_weight", "main_weight"
+    loss_weights = "generator_weight", "main_weight"
     sharing = "none", "embeddings", "all"
 
     name: Literal["replace_mlm"] = "replace_mlm"
@@ -264,13 +264,17 @@ _CLASSES = (
     *(Electra, Electra15, ReplaceMLM, AllTokensMLM),
     *(MLM, TwoStage, Adversarial, Electric),
 )
-OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in _CLASSES}
+OBJECTIVE_SETTINGS: dict[str, type[ObjectiveSettings]] = {
+    kind.name: kind for kind in _CLASSES
+}
 """Settings of every objective by its name in `objective.name`."""
 
 
 def any_objective() -> Any:
-    """Return the union of `OBJECTIVES` as a type, discriminated by `name`."""
-    kinds = (Annotated[kind, pydantic.Tag(name)] for name, kind in OBJECTIVES.items())
+    """Return the union of `OBJECTIVE_SETTINGS` as a type, discriminated by `name`."""
+    kinds = (
+        Annotated[kind, pydantic.Tag(name)] for name, kind in OBJECTIVE_SETTINGS.items()
+    )
     union = functools.reduce(operator.or_, kinds)
     return Annotated[union, pydantic.Discriminator(_name_of)]
 
@@ -283,10 +287,10 @@ def _name_of(value: Any) -> str:
 
 def drop_foreign(settings: dict[str, Any]) -> None:
     """Remove the settings of other objectives that have their defaults."""
-    own = OBJECTIVES.get(_name_of(settings))
+    own = OBJECTIVE_SETTINGS.get(_name_of(settings))
     defaults = {
         name: field.default
-        for kind in OBJECTIVES.values()
+        for kind in OBJECTIVE_SETTINGS.values()
         for name, field in kind.__pydantic_fields__.items()
         if own and name not in own.__pydantic_fields__
     }

@@ -10,7 +10,7 @@ import numpy as np
 from electra_tf.config import loader
 from electra_tf.config.data import RecordsConfig, TokenizationConfig
 from electra_tf.config.model import EncoderConfig, ModelConfig
-from electra_tf.config.objectives import OBJECTIVES
+from electra_tf.config.objectives import OBJECTIVE_SETTINGS
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.model import Network, PretrainedModel, Role
@@ -174,7 +174,7 @@ def pretraining_config(model: PretrainedModel, sharing: str) -> PretrainingConfi
     settings = model.tokenizer.settings if model.tokenizer else TokenizationConfig()
     return PretrainingConfig(
         model=ModelConfig(**sizes),
-        objective=OBJECTIVES[name](),
+        objective=OBJECTIVE_SETTINGS[name](),
         records=RecordsConfig(max_length=min(128, main.max_positions)),
         tokenization=settings,
     )

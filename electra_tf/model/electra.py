@@ -13,7 +13,7 @@ from keras import ops
 
 from electra_tf.config.ended_settings import drop_ended
 from electra_tf.config.model import ModelConfig
-from electra_tf.config.objectives import Objective
+from electra_tf.config.objectives import ObjectiveSettings
 from electra_tf.errors import InputError, check_type
 from electra_tf.model import keras_layers
 from electra_tf.model.encoder import TransformerEncoder
@@ -260,7 +260,10 @@ def bert(settings: ModelConfig, seed: int = 0, dtype: Any = None) -> MaskedLM:
 
 
 def pretraining_model(
-    settings: ModelConfig, objective: Objective, seed: int = 0, dtype: Any = None
+    settings: ModelConfig,
+    objective: ObjectiveSettings,
+    seed: int = 0,
+    dtype: Any = None,
 ) -> ElectraPair | MaskedLMPair | MaskedLM:
     """Create the networks of an objective, as `config/objectives.py` lists them."""
     if objective.head == "masked_lm" and not objective.generator:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf.batch import CorruptedBatch, MaskedBatch
-from electra_tf.config.objectives import Objective
+from electra_tf.config.objectives import ObjectiveSettings
 from electra_tf.errors import InputError
 from electra_tf.pretraining.masking import SpecialTokens, scatter_tokens
 
@@ -117,7 +117,7 @@ def scheduled_factor(
     return factor
 
 
-def fixed_logits(settings: Objective, tokens: SpecialTokens) -> np.ndarray:
+def fixed_logits(settings: ObjectiveSettings, tokens: SpecialTokens) -> np.ndarray:
     """Return the logits of a generator without a network, float32 [V].
 
     All are 0 for `uniform_generator`, log counts for `unigram_generator`.

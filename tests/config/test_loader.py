@@ -11,7 +11,7 @@ import pytest
 from electra_tf.config import loader
 from electra_tf.config.data import RecordsConfig
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.config.objectives import OBJECTIVES
+from electra_tf.config.objectives import OBJECTIVE_SETTINGS
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
 
@@ -295,7 +295,7 @@ def test_another_objective_ends_the_defaults_of_the_former(tmp_path):
     text = loader.dump_config(former)
     write(tmp_path / "former.yaml", text)
     write(tmp_path / "new.yaml", "extends: former.yaml\nobjective: {name: mlm}\n")
-    expected = OBJECTIVES["mlm"](generator_weight=2.0)
+    expected = OBJECTIVE_SETTINGS["mlm"](generator_weight=2.0)
     assert loader.load_config(tmp_path / "new.yaml").objective == expected
     sets = {"objective.name": "mlm"}
     path = str(tmp_path / "former.yaml")

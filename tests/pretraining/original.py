@@ -8,7 +8,7 @@ import tensorflow as tf
 from electra_tf.batch import Batch
 from electra_tf.config.data import RecordsConfig
 from electra_tf.config.model import ModelConfig
-from electra_tf.config.objectives import OBJECTIVES, drop_foreign
+from electra_tf.config.objectives import OBJECTIVE_SETTINGS, drop_foreign
 from electra_tf.config.pretraining import MaskingConfig, PretrainingConfig
 from electra_tf.pretraining.masking import (
     SpecialTokens,
@@ -187,5 +187,5 @@ def _config(info):
             generator_depth=depth,
         ),
         masking=MaskingConfig(scheme="original", rate=settings["mask_prob"]),
-        objective=OBJECTIVES[objective["name"]](**objective),
+        objective=OBJECTIVE_SETTINGS[objective["name"]](**objective),
     )

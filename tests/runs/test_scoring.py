@@ -6,7 +6,7 @@ import lzma
 import numpy as np
 import pytest
 
-from electra_tf.config.objectives import OBJECTIVES
+from electra_tf.config.objectives import OBJECTIVE_SETTINGS
 from electra_tf.errors import InputError
 from electra_tf.model.electra import ElectraPair
 from electra_tf.runs.scoring import TextScorer
@@ -31,7 +31,7 @@ def checkpoints(folder, tmp_path_factory):
     def make(name):
         if name not in paths:
             sets = [f"objective.name={name}", "model.depth=1"]
-            if OBJECTIVES[name].stages > 1:
+            if OBJECTIVE_SETTINGS[name].stages > 1:
                 sets += ["model.sharing=none", "model.generator_width=1.0"]
                 sets += ["model.generator_heads=2", "model.generator_embedding=16"]
                 sets += ["training.steps=2"]
@@ -40,7 +40,7 @@ def checkpoints(folder, tmp_path_factory):
             rng = np.random.default_rng(0)
             for variable in pretrainer.trainable_variables:
                 variable.assign(rng.normal(0, 0.3, variable.shape))
-            pretrainer.optimizer.iterations.assign(OBJECTIVES[name].stages)
+            pretrainer.optimizer.iterations.assign(OBJECTIVE_SETTINGS[name].stages)
             output = tmp_path_factory.mktemp(name)
             path = experiment.save_checkpoint(pretrainer, str(output))
             paths[name] = path, pretrainer.core

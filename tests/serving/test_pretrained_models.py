@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf import sources
-from electra_tf.config.objectives import OBJECTIVES
+from electra_tf.config.objectives import OBJECTIVE_SETTINGS
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.model.electra import ElectraPair, bert
 from electra_tf.runs.exporting import open_servable
@@ -25,7 +25,7 @@ def checkpoint(vocabulary, tmp_path_factory):
             records=base.records,
             model=base.model,
             tokenization=base.tokenization,
-            objective=OBJECTIVES[name](**objective),
+            objective=OBJECTIVE_SETTINGS[name](**objective),
         )
         generator = not settings.objective.uniform_generator
         model = (

@@ -19,7 +19,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf.batch import Batch
-from electra_tf.config.objectives import OBJECTIVES
+from electra_tf.config.objectives import OBJECTIVE_SETTINGS
 from electra_tf.config.pretraining import OptimizerConfig, TrainingConfig
 from electra_tf.errors import InputError
 from electra_tf.pretraining.pretrainer import Pretrainer
@@ -238,14 +238,14 @@ def test_other_runs_train_like_the_original_graph_on_one_device(
 @pytest.mark.slow
 def test_every_objective_gives_equal_weights_on_two_replicas(folder, output):
     (differences,) = start("objectives", folder, output)()
-    assert differences.keys() == OBJECTIVES.keys()
+    assert differences.keys() == OBJECTIVE_SETTINGS.keys()
     assert max(differences.values()) < 2e-6, differences
 
 
 def as_objectives(*_):
     """Return the largest difference of a weight on two replicas, by objective."""
     mirrored, differences = strategy.choose("mirrored", cpu_replicas=2), {}
-    for name in OBJECTIVES:
+    for name in OBJECTIVE_SETTINGS:
         one, two = (train_objective(name, d) for d in (one_device(), mirrored))
         differences[name] = max(float(np.abs(one[n] - two[n]).max()) for n in one)
     return differences

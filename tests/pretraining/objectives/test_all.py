@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf.config.objectives import OBJECTIVES as SETTINGS
+from electra_tf.config.objectives import OBJECTIVE_SETTINGS as SETTINGS
 from electra_tf.kernels.rng import RngStream
 from electra_tf.pretraining.metrics import compute_metrics
 from electra_tf.pretraining.objectives import OBJECTIVES
@@ -250,8 +250,8 @@ def test_facts_are_those_of_the_networks_and_losses(built, name):
     has_discriminator = getattr(model, "discriminator", None) is not None
     assert has_discriminator == (facts.head == "replaced_token")
     assert (getattr(model, generator, None) is not None) == facts.generator
-    for weight in facts.weights if facts.stages == 1 else ():
-        others = dict.fromkeys(facts.weights, 0.0)
+    for weight in facts.loss_weights if facts.stages == 1 else ():
+        others = dict.fromkeys(facts.loss_weights, 0.0)
         SETTINGS[name](**{**others, weight: 1.0})
 
 

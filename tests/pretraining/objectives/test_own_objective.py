@@ -25,7 +25,7 @@ class CopyObjective(common.Objective):
             logits_BMV, masked, self.settings.generator_weight
         )
 '''
-# The classes of both `OBJECTIVES` are those of two files of the package.
+# `OBJECTIVE_SETTINGS` and `OBJECTIVES` list the classes in the files of the package.
 PROGRAM = """
 import json, sys
 
@@ -40,7 +40,7 @@ class Copy(objectives.MLM):
     name: Literal["copy"] = "copy"
 
 
-objectives.OBJECTIVES["copy"] = Copy
+objectives.OBJECTIVE_SETTINGS["copy"] = Copy
 
 from electra_tf.pretraining.objectives import OBJECTIVES
 from copy_objective import CopyObjective
