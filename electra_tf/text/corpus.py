@@ -15,8 +15,8 @@ from electra_tf.config.data import CorpusConfig
 from electra_tf.errors import InputError
 from electra_tf.text import files
 from electra_tf.text.data_errors import DataErrorLog
-from electra_tf.text.lines import Source, invalid_bytes, read_lines
-from electra_tf.text.rows import READERS, RECORDS_REMEDY, Batch, tfds_batches
+from electra_tf.text.lines import OpenFile, invalid_bytes, read_lines
+from electra_tf.text.rows import READERS, RECORDS_REMEDY, RowBatch, tfds_batches
 
 MAX_LINE_CHARACTERS = 1_000_000
 _MAX_DOCUMENT_CHARACTERS = 16_000_000
@@ -102,7 +102,7 @@ class CorpusReader:
                 return
             if suffix not in READERS and _JSON.match(_head(file)):
                 suffix = ".json"
-            source = Source(path, file, report, functools.partial(self._choose, path))
+            source = OpenFile(path, file, report, functools.partial(self._choose, path))
             if suffix in READERS:
                 yield from self._rows(path, READERS[suffix](source))
             else:
@@ -118,26 +118,13 @@ class CorpusReader:
             )
         return [self._settings.field]
 
-    def _lines(self, source: Source) -> Iterator[tuple[int, str]]:
-        """Yield numbered lines; a line over the limit is split into parts."""
-        number, rest, is_continued = 1, "", False
-        lines = read_lines(source, MAX_LINE_CHARACTERS)
-        for line in itertools.chain(lines, [""]):
-            line, rest = rest + self._valid(source.path, number, line), ""
-            is_complete = line.endswith("\n")
-            is_cut = not is_complete and len(line) >= MAX_LINE_CHARACTERS
-            if is_cut:
-                border = line.rfind(" ") + 1 or len(line)  # between words
-                line, rest = line[:border], line[border:]
-                if not is_continued:
-                    limit = f"{MAX_LINE_CHARACTERS:,} characters"
-                    detail = f"over {limit}; read in parts of that size"
-                    source.report(number, "long line", detail)
+    def _lines(self, source: OpenFile) -> Iterator[tuple[int, str]]:
+        """Yield numbered lines without invalid bytes."""
+        for number, line, is_part in read_lines(source, MAX_LINE_CHARACTERS):
+            line = self._valid(source.path, number, line)
             # A blank part of a long line is not a blank line.
-            if line.strip() or not (is_cut or is_continued):
+            if line.strip() or not is_part:
                 yield number, self._check_nul(source.path, number, line)
-            is_continued = is_cut
-            number += is_complete
 
     def _valid(self, source: str, number: int, text: str) -> str:
         """Return a decoded text without the surrogates for invalid bytes."""
@@ -158,7 +145,7 @@ class CorpusReader:
             self._choose(source, batch[1])
             yield from self._rows(source, [batch])
 
-    def _rows(self, source: str, batches: Iterable[Batch]) -> Iterator[Document]:
+    def _rows(self, source: str, batches: Iterable[RowBatch]) -> Iterator[Document]:
         """Yield the documents of rows."""
         field, missing = self._settings.field, itertools.repeat(None)
         for numbers, columns in batches:

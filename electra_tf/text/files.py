@@ -125,7 +125,7 @@ def _find(pattern: str, fetch: bool) -> list[str]:
     return paths
 
 
-def load_tfds(name: str, split: str) -> tuple[Any, Any]:
+def _load_tfds(name: str, split: str) -> tuple[Any, Any]:
     """Open a split of a data set that TFDS has prepared; return it and its info."""
     import tensorflow_datasets as tfds
 
@@ -157,7 +157,7 @@ class TfdsSource:
 
     def __init__(self, source: str):
         name, _, split = source.removeprefix(TFDS_PREFIX).partition("@")
-        self._dataset, info = load_tfds(name, split or "train")
+        self._dataset, info = _load_tfds(name, split or "train")
         self._features = info.features
         self._read, count = 0, info.splits[split or "train"].num_examples
         examples = sum(part.num_examples for part in info.splits.values())

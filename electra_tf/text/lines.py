@@ -15,7 +15,7 @@ BLOCK = 1 << 16
 """Bytes or characters that are read at once."""
 
 
-class Source(NamedTuple):
+class OpenFile(NamedTuple):
     """An open file."""
 
     path: str
@@ -36,16 +36,35 @@ class Source(NamedTuple):
         self.report(0, "broken archive", f"{error}; the text before it was read")
 
 
-def read_lines(source: Source, limit: int) -> Iterator[str]:
-    """Yield lines with their ends; a line over the limit is several.
+def read_lines(source: OpenFile, limit: int) -> Iterator[tuple[int, str, bool]]:
+    """Yield number and text of each line, with its end, and whether it is a part.
 
-    Bytes that are not UTF-8 become surrogates, which `invalid_bytes` describes.
+    A line of more characters than the limit is reported, and yielded in parts that end
+    between words. Bytes that are not UTF-8 become surrogates, which `invalid_bytes`
+    describes.
     """
-    with decoded(source.file) as text:
+    number, rest, is_part = 1, "", False
+    with decoded(source.file) as file:
         try:
-            yield from iter(functools.partial(text.readline, limit), "")
+            for text in iter(functools.partial(file.readline, limit), ""):
+                text, rest = rest + text, ""
+                if is_line := text.endswith("\n") or len(text) < limit:
+                    yield number, text, is_part
+                    number += 1
+                else:
+                    border = text.rfind(" ") + 1 or len(text)
+                    text, rest = text[:border], text[border:]
+                    if not is_part:
+                        detail = (
+                            f"over {limit:,} characters; read in parts of that size"
+                        )
+                        source.report(number, "long line", detail)
+                    yield number, text, True
+                is_part = not is_line
         except BROKEN as error:
             source.report_broken(error)
+    if rest:
+        yield number, rest, True
 
 
 @contextlib.contextmanager
@@ -65,7 +84,7 @@ class Lines:
     A line over `MAX_ROW_SIZE` is reported, and empty.
     """
 
-    def __init__(self, source: Source):
+    def __init__(self, source: OpenFile):
         self._source = source
         self.size = 0
         """Bytes read; the user sets it back."""
@@ -105,7 +124,7 @@ def invalid_bytes(text: str) -> str:
     return ""
 
 
-def numbered_lines(source: Source) -> Iterator[tuple[int, str]]:
+def numbered_lines(source: OpenFile) -> Iterator[tuple[int, str]]:
     """Yield numbers and texts of lines without their ends; report invalid bytes."""
     for number, line in enumerate(Lines(source), 1):
         if invalid := invalid_bytes(line):

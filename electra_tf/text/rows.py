@@ -24,7 +24,7 @@ from electra_tf.text.lines import (
     BLOCK,
     MAX_ROW_SIZE,
     Lines,
-    Source,
+    OpenFile,
     decoded,
     invalid_bytes,
     numbered_lines,
@@ -46,14 +46,14 @@ _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _BETWEEN = re.compile(r"[\s,]*")
 _DECODER = json.JSONDecoder(strict=False)  # strings may have control characters
 
-Batch = tuple[Sequence[int], Mapping[str, Iterable[Any]]]
+RowBatch = tuple[Sequence[int], Mapping[str, Iterable[Any]]]
 """Numbers of rows and their values by column."""
 
 
 # .csv and .tsv.
 
 
-def _delimited(source: Source) -> Iterator[Batch]:
+def _delimited(source: OpenFile) -> Iterator[RowBatch]:
     lines, is_csv = Lines(source), inner_suffix(source.path) == ".csv"
     rows = _csv_rows(lines) if is_csv else map(_split, lines)
     number, is_first, names = 1, True, source.names
@@ -128,7 +128,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _valid_rows(
-    source: Source, numbers: Sequence[int], rows: list[list[str]], width: int
+    source: OpenFile, numbers: Sequence[int], rows: list[list[str]], width: int
 ) -> tuple[Sequence[int], list[list[str]]]:
     """Return the valid rows with their numbers; report others that are not blank."""
     valid = []
@@ -158,7 +158,7 @@ def _refuse_quotes(path: str, rows: Sequence[list[str]]) -> None:
 # JSON.
 
 
-def _json(source: Source) -> Iterator[Batch]:
+def _json(source: OpenFile) -> Iterator[RowBatch]:
     head = source.file.peek(BLOCK).removeprefix(codecs.BOM_UTF8).lstrip()
     values = _document if _is_document(head.decode(errors="replace")) else _json_lines
     return _batches(_objects(source, values(source)))
@@ -173,7 +173,7 @@ def _is_document(head: str) -> bool:
 
 
 def _objects(
-    source: Source, values: Iterable[tuple[int, str, Any]]
+    source: OpenFile, values: Iterable[tuple[int, str, Any]]
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Yield number, size and object of each value; that of a string is a text."""
     for number, text, value in values:
@@ -192,7 +192,7 @@ def _objects(
             source.report(number, "invalid JSON", detail)
 
 
-def _document(source: Source) -> Iterator[tuple[int, str, Any]]:
+def _document(source: OpenFile) -> Iterator[tuple[int, str, Any]]:
     with decoded(source.file) as text:
         try:
             yield from json_values(text.read, source.report)
@@ -200,7 +200,7 @@ def _document(source: Source) -> Iterator[tuple[int, str, Any]]:
             source.report_broken(error)
 
 
-def _json_lines(source: Source) -> Iterator[tuple[int, str, Any]]:
+def _json_lines(source: OpenFile) -> Iterator[tuple[int, str, Any]]:
     for number, line in enumerate(Lines(source), 1):
         if line.strip():
             try:
@@ -287,7 +287,7 @@ def describe_json(value: Any) -> str:
     return f"{type(value).__name__} {value!r:.60}"
 
 
-def _batches(rows: Iterable[tuple[int, int, dict[str, Any]]]) -> Iterator[Batch]:
+def _batches(rows: Iterable[tuple[int, int, dict[str, Any]]]) -> Iterator[RowBatch]:
     """Yield rows, each a number, a size and an object; absent values are None."""
     batch, total = [], 0
     for number, size, row in rows:
@@ -300,7 +300,7 @@ def _batches(rows: Iterable[tuple[int, int, dict[str, Any]]]) -> Iterator[Batch]
         yield _by_columns(batch)
 
 
-def _by_columns(rows: Sequence[tuple[int, dict[str, Any]]]) -> Batch:
+def _by_columns(rows: Sequence[tuple[int, dict[str, Any]]]) -> RowBatch:
     names = dict.fromkeys(itertools.chain.from_iterable(row for _, row in rows))
     columns = {name: [row.get(name) for _, row in rows] for name in names}
     return [number for number, _ in rows], columns
@@ -309,12 +309,12 @@ def _by_columns(rows: Sequence[tuple[int, dict[str, Any]]]) -> Batch:
 # Texts on lines, and TFDS.
 
 
-def _text_rows(source: Source) -> Iterator[Batch]:
+def _text_rows(source: OpenFile) -> Iterator[RowBatch]:
     """Yield the text of each line, or its JSON object."""
     return _batches(_lines_or_objects(source))
 
 
-def _lines_or_objects(source: Source) -> Iterator[tuple[int, int, dict[str, Any]]]:
+def _lines_or_objects(source: OpenFile) -> Iterator[tuple[int, int, dict[str, Any]]]:
     for number, line in numbered_lines(source):
         if number == 1 and begins_json(line) and not line.strip().startswith('{"'):
             raise InputError(
@@ -332,7 +332,7 @@ def _lines_or_objects(source: Source) -> Iterator[tuple[int, int, dict[str, Any]
         yield number, len(line), record
 
 
-def tfds_batches(rows: Iterable[dict[str, Any]]) -> Iterator[Batch]:
+def tfds_batches(rows: Iterable[dict[str, Any]]) -> Iterator[RowBatch]:
     """Yield the rows of a data set of TFDS, 64 in a batch."""
     size = _BATCH_SIZE // 64
     return _batches((number, size, row) for number, row in enumerate(rows, 1))
@@ -341,7 +341,7 @@ def tfds_batches(rows: Iterable[dict[str, Any]]) -> Iterator[Batch]:
 # Parquet.
 
 
-def _parquet(source: Source) -> Iterator[Batch]:
+def _parquet(source: OpenFile) -> Iterator[RowBatch]:
     import pyarrow.parquet
 
     number = 0
@@ -415,7 +415,7 @@ DELIMITED_SUFFIXES = (".csv", ".tsv")
 """Suffixes of delimited tables."""
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 """Suffixes of JSON."""
-READERS: dict[str, Callable[[Source], Iterator[Batch]]] = {
+READERS: dict[str, Callable[[OpenFile], Iterator[RowBatch]]] = {
     **dict.fromkeys(DELIMITED_SUFFIXES, _delimited),
     **dict.fromkeys(JSON_SUFFIXES, _json),
     ".parquet": _parquet,
@@ -423,6 +423,6 @@ READERS: dict[str, Callable[[Source], Iterator[Batch]]] = {
 """Readers of tables by suffix."""
 
 
-def read_rows(source: Source) -> Iterator[Batch]:
+def read_rows(source: OpenFile) -> Iterator[RowBatch]:
     """Yield the rows of a file; one of another suffix has lines of text or objects."""
     return READERS.get(inner_suffix(source.path), _text_rows)(source)

@@ -45,7 +45,7 @@ Wordpieces = str
 counting are several times faster than with lists of integers."""
 
 
-class Words(dict):
+class WordCache(dict):
     """Cache from word to wordpieces, filled by greedy longest match."""
 
     def __init__(self, vocabulary: Vocabulary, max_characters: int):
@@ -83,10 +83,10 @@ class Words(dict):
         return wordpieces
 
 
-class Units(dict):
+class UnitCache(dict):
     """Cache of limited size from unit (see `normalization.UNIT`) to wordpieces."""
 
-    def __init__(self, characters: CharacterTable, words: Words):
+    def __init__(self, characters: CharacterTable, words: WordCache):
         super().__init__()
         self._split, self._words, self._size = characters.words, words, 0
 
@@ -133,8 +133,8 @@ class WordPieceTokenizer:
         self.vocabulary = vocabulary
         self.settings = settings
         self._characters = CharacterTable(settings)
-        self._words = Words(vocabulary, settings.max_word_characters)
-        self._units = Units(self._characters, self._words)
+        self._words = WordCache(vocabulary, settings.max_word_characters)
+        self._units = UnitCache(self._characters, self._words)
 
     def __repr__(self) -> str:
         settings = f"lower_case={self.settings.lower_case}"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_tf.text.files import decompressed
-from electra_tf.text.lines import MAX_ROW_SIZE, Source
+from electra_tf.text.lines import MAX_ROW_SIZE, OpenFile
 from electra_tf.text.rows import read_rows
 
 CSV = 'label,text\n1,"a, b"\n0,"say ""yes""\nor no"\n1,c\n'
@@ -36,7 +36,7 @@ def read(tmp_path_factory):
 
         with open(path, "rb") as stored:
             file = decompressed(str(path), stored)
-            for batch, columns in read_rows(Source(str(path), file, report)):
+            for batch, columns in read_rows(OpenFile(str(path), file, report)):
                 numbers += batch
                 rows += zip(*columns.values(), strict=True)
         return rows, numbers, bad

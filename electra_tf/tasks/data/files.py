@@ -10,7 +10,7 @@ from electra_tf.errors import InputError
 from electra_tf.text import files
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.files import TFDS_PREFIX
-from electra_tf.text.lines import Source
+from electra_tf.text.lines import OpenFile
 
 Notify = Callable[[str], None]  # function that gets a line for the user
 STANDARD_INPUT = "standard input"
@@ -46,7 +46,7 @@ def check_input_file(path: str | None) -> None:
 
 
 @contextlib.contextmanager
-def opened(path: str | None, names: Sequence[str] | None = None) -> Iterator[Source]:
+def opened(path: str | None, names: Sequence[str] | None = None) -> Iterator[OpenFile]:
     """Open a file or standard input, whose first invalid row is an error.
 
     `names`: columns of a file without header.
@@ -58,7 +58,7 @@ def opened(path: str | None, names: Sequence[str] | None = None) -> Iterator[Sou
     try:
         with sys.stdin.buffer if path is None else open(path, "rb") as stored:
             file = files.decompressed(name, stored)
-            yield Source(name, file, report, names=names)
+            yield OpenFile(name, file, report, names=names)
     except (OSError, *files.BROKEN) as error:
         reason = str(error) or type(error).__name__
         raise InputError(f"{name} must be readable to its end: {reason}") from error

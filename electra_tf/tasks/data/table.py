@@ -18,7 +18,7 @@ from electra_tf.text.rows import (
     DELIMITED_SUFFIXES,
     RECORDS_REMEDY,
     TEXT,
-    Batch,
+    RowBatch,
     read_rows,
     tfds_batches,
 )
@@ -141,7 +141,7 @@ def read(
     return Table({TEXT: []}, [], source)
 
 
-def _table(source: str, batches: Iterable[Batch]) -> Table:
+def _table(source: str, batches: Iterable[RowBatch]) -> Table:
     """Return rows as a table; those without a column have None there."""
     table = Table({}, array.array("q"), source)
     known: dict[str, dict[str, str]] = {}
