@@ -102,21 +102,19 @@ def _count(
     tokenizer: WordPieceTokenizer | None,
     size: int,
 ) -> RecordSet:
-    """Find and count records without a manifest, and check the first one."""
+    """Find and count records without a manifest, and check the first of each file."""
     paths = tuple(record_files(data))
     for folder in dict.fromkeys(map(os.path.dirname, paths)):
         _read_manifest(folder, max_length, tokenizer)  # globs of records with one
-    counts = tuple(map(_check_records, paths))
-    record_set = RecordSet(paths, counts, max_length, size)
-    if not record_set.total:
+    record_set = RecordSet(paths, (0,) * len(paths), max_length, size)
+    counts = tuple(_check_records(path, record_set, checked=1) for path in paths)
+    if not any(counts):
         found = f"0 records in {len(paths)} files" if paths else "no file"
         raise InputError(
             f"{data!r} must be a folder of TFRecord files or globs of such files, but "
             f"matches {found}; electra-tf build_records builds records"
         )
-    path = next(p for p, n in zip(paths, counts, strict=True) if n)
-    _check_records(path, record_set, most=1)
-    return record_set
+    return dataclasses.replace(record_set, counts=counts)
 
 
 def _read_manifest(
@@ -172,20 +170,17 @@ def identity_of_files(paths: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _check_records(
-    path: str, record_set: RecordSet | None = None, most: int = -1
-) -> int:
+def _check_records(path: str, record_set: RecordSet, checked: int = sys.maxsize) -> int:
     """Return the number of records of a file; raise an InputError at a bad one.
 
-    The content of records is compared with that of a record set, if one is given.
+    The content of the first `checked` records is compared with that of the record set.
     """
     import tensorflow as tf
 
     count = offset = 0
     try:
-        for payload in tf.data.TFRecordDataset(path).take(most).as_numpy_iterator():
-            defect = record_set and _payload_defect(payload, record_set)
-            if defect:
+        for payload in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            if count < checked and (defect := _payload_defect(payload, record_set)):
                 raise _record_error(path, count, offset, defect)
             count, offset = count + 1, offset + len(payload) + _FRAME_BYTES
     except tf.errors.DataLossError as error:
