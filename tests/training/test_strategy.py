@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.training import strategy
-from electra_tf.training.workers import is_chief
+from electra_tf.training.workers import WorkerSync, is_chief
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +96,18 @@ class Workers(tf.distribute.MultiWorkerMirroredStrategy):
 )
 def test_one_worker_is_the_chief(cluster, task, chief):
     assert is_chief(Workers(cluster, *task)) is chief
+
+
+@pytest.mark.parametrize("replicas", [1, 2])  # of a worker
+def test_errors_name_workers_of_several_replicas(replicas, monkeypatch):
+    sync = WorkerSync(Workers({"worker": ["a:1", "b:1"]}, "worker", 0))
+    rows = [[20.0] * replicas + [0.0] * replicas, [1.0] * 2 * replicas]
+    monkeypatch.setattr(sync, "all_gather", lambda *_: rows)
+    with pytest.raises(InputError, match=r": worker 0 at 20, worker 1 at 0\.$"):
+        sync.check(20, 1)
+    monkeypatch.setattr(sync, "all_gather", lambda *_: rows[::-1])
+    with pytest.raises(InputError, match="worker 1 has another folder"):
+        sync.check(1, 20)
 
 
 class Replicas:
