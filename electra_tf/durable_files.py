@@ -6,6 +6,7 @@ entries are flushed.
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -59,6 +60,8 @@ def new_folder(path: Path, overwrite: bool = False) -> Iterator[str]:
     partial, old = f"{path}{PARTIAL}", f"{path}.replaced{PARTIAL}"
     created = [p for p in pathlib.Path(path).parents if not p.exists()]
     _restore(old, path)
+    if not overwrite and os.path.isdir(path) and os.listdir(path):
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
     for folder in filter(os.path.isdir, (partial, old)):  # of a killed process
         shutil.rmtree(folder)
     os.makedirs(partial)

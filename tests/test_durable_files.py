@@ -106,7 +106,7 @@ def test_a_new_folder_appears_when_it_is_complete(tmp_path):
             assert (path / "first").exists() == (text == "second")
         assert [file.name for file in path.iterdir()] == [text]
     with pytest.raises(OSError, match="not empty"), durable_files.new_folder(path):
-        pass
+        pytest.fail("work that cannot be kept")
     assert [file.name for file in path.iterdir()] == ["second"]
     assert [folder.name for folder in path.parent.iterdir()] == ["b"]
 
