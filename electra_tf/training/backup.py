@@ -9,11 +9,9 @@ import contextlib
 import os
 import pathlib
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 
 from electra_tf import durable_files
-from electra_tf.durable_files import PARTIAL
 from electra_tf.errors import InputError
 from electra_tf.storage.mirror import (
     Expected,
@@ -65,15 +63,11 @@ class Backup:
         content = source.read(MANIFEST) or b""
         files = parse_manifest(content, source.url)["files"]
         expected = {file: Expected(*values) for file, values in files.items()}
-        partial = self._folder / f"{CHECKPOINTS}{PARTIAL}"
-        shutil.rmtree(partial, ignore_errors=True)  # of a killed process
-        pull(source, expected, partial / name)
-        durable_files.write(partial / name / MANIFEST, content)
-        if (metrics := self._store.read(METRICS)) is not None:
-            durable_files.write(self._folder / METRICS, metrics)
-        self._local.mkdir(exist_ok=True)
-        durable_files.publish(partial / name, self._local / name)
-        partial.rmdir()
+        with durable_files.new_folder(self._local / name) as partial:
+            pull(source, expected, partial)
+            durable_files.write(f"{partial}/{MANIFEST}", content)
+            if (metrics := self._store.read(METRICS)) is not None:
+                durable_files.write(self._folder / METRICS, metrics)
         return [f"{name} restored from {self._store.url}"]
 
     def _check_same(self, names: Sequence[str]) -> None:
