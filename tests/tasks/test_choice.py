@@ -7,7 +7,6 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-import electra_tf
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.runs.conversion import convert_checkpoint
@@ -21,7 +20,8 @@ from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.predictions import predict_items
 from tests import tiny
 from tests.conftest import GOLDEN
-from tests.serving.exports import assert_equals_keras, call
+from tests.serving.exports import call
+from tests.tasks.test_learning import trained
 
 SWAG = (
     ",video-id,sent1,sent2,ending0,ending1,ending2,ending3,label\n"
@@ -85,35 +85,6 @@ LAYOUTS = {
         [Choices("of", ("in", "a"))], [1],
     ),
 }  # fmt: skip
-
-
-STORY = "sent,ending0,ending1,ending2,ending3,label\nthe,a,b,c,d,3\n"
-
-
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [
-        (
-            {"text_columns": ("sent", "ending0", "ending1", "ending2", "ending3")},
-            "'ending0' .*--text_columns=sent --choice_columns=ending0,ending1,ending2,",
-        ),
-        (
-            {"text_columns": ("sent", "ending0")},
-            "--text_columns=sent --choice_columns=ending0,ending1,ending2,ending3",
-        ),
-        ({"text_columns": ("label", "sent", "ending3")}, "--choice_columns=A,B"),
-        ({"choice_columns": ("ending0", "ending1")}, "one or two .*--text_columns"),
-        (
-            {"text_columns": ("sent", "ending0"), "choice_columns": ("ending0",)},
-            "one or two other --text_columns",
-        ),
-        ({"text_columns": ("sent",), "choice_columns": ("x", "y")}, "'x', 'y'"),
-    ],
-)
-def test_columns_that_may_be_a_question_or_a_choice_are_errors(write, columns, words):
-    path = write("data/train.csv", STORY)
-    with pytest.raises(InputError, match=words):
-        tiny.read_task("choice", path, DataConfig(**columns))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -194,53 +165,43 @@ def test_a_blank_is_filled_and_a_question_stands_before_a_choice():
     assert Choices("t", ("x",), "q").pairs() == [("t", "q x")]
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("sent1,sent2,ending0,ending1,label\nt,q,a,b,5\n", "csv:2.*'5', no choice"),
-        ("sent1,sent2,ending0,ending1\nt,q,a,b\n", "right choice"),
-        ("x,y\na,b\n", "SWAG"),
-    ],
-)
-def test_rows_without_choices_are_named(write, content, words):
+STORY = "sent,ending0,ending1,ending2,ending3,label\nthe,a,b,c,d,3\n"
+ENDINGS = "--choice_columns=ending0,ending1,ending2,ending3"
+BAD = [  # a table or choices of JSON, columns, words
+    (
+        STORY, {"text_columns": ("sent", "ending0", "ending1", "ending2", "ending3")},
+        f"'ending0' .*--text_columns=sent {ENDINGS}",
+    ),
+    (STORY, {"text_columns": ("sent", "ending0")}, f"--text_columns=sent {ENDINGS}"),
+    (STORY, {"text_columns": ("label", "sent", "ending3")}, "--choice_columns=A,B"),
+    (STORY, {"choice_columns": ("ending0", "ending1")}, "one or two .*--text_columns"),
+    (
+        STORY, {"text_columns": ("sent", "ending0"), "choice_columns": ("ending0",)},
+        "one or two other --text_columns",
+    ),
+    (STORY, {"text_columns": ("sent",), "choice_columns": ("x", "y")}, "'x', 'y'"),
+    ("sent1,sent2,ending0,ending1,label\nt,q,a,b,5\n", {}, "csv:2.*'5', no choice"),
+    ("sent1,sent2,ending0,ending1\nt,q,a,b\n", {}, "right choice"),
+    ("x,y\na,b\n", {}, "SWAG"),
+    *(
+        ({"question": "of", "answerKey": "C",
+          "choices": {"label": labels, "text": ["in", "a"]}},
+         {}, "jsonl:1.*'C', no choice")
+        for labels in (None, {"A": 0}, ["A", "B", "C"])
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "columns", "words"), BAD)
+def test_rows_and_columns_without_choices_are_errors(write, content, columns, words):
+    path = write("a.csv" if isinstance(content, str) else "a.jsonl", content)
     with pytest.raises(InputError, match=words):
-        tiny.read_task("choice", write("a.csv", content), DataConfig())
+        tiny.read_task("choice", path, DataConfig(**columns))
 
 
-@pytest.mark.parametrize("labels", [None, {"A": 0}, ["A", "B", "C"]])
-def test_labels_of_choices_that_name_none_are_errors(write, labels):
-    choices = {"label": labels, "text": ["in", "a"]}
-    record = {"question": "of", "choices": choices, "answerKey": "C"}
-    path = write("a.jsonl", json.dumps(record))
-    with pytest.raises(InputError, match=r"jsonl:1.*'C', no choice"):
-        tiny.read_task("choice", path, DataConfig())
-
-
-@pytest.fixture(scope="module")
-def items():
-    words = ["the", "of", "and", "in", "file", "user"]
-    rng = np.random.default_rng(0)
-    rows, targets = [], []
-    for number in range(24):
-        word = words[number % len(words)]
-        others = [w for w in words if w != word]
-        choices = list(rng.permutation(others)[:2])
-        choices.insert(number % 3, word)
-        rows.append((f"{word} can", [f"is {c}" for c in choices]))
-        targets.append(number % 3)
-    return rows, targets
-
-
-@pytest.fixture(scope="module")
-def model(items):
-    settings = tiny.settings(**tiny.NO_DROPOUT)
-    model = ChoiceClassifier(tiny.start(), 3, settings)
-    model.fit(*items, epochs=2, verbose=0)
-    return model
-
-
-def test_logits_are_those_of_each_choice_alone(model, items):
-    rows = items[0][:3]
+def test_logits_are_those_of_each_choice_alone():
+    model, rows, _ = trained("choices")
+    rows = rows[:3]
     pairs = [(text, choice) for text, choices in rows for choice in choices]
     examples = model.examples(rows)
     inputs, _, _ = examples.batch(range(3), 3)
@@ -251,21 +212,6 @@ def test_logits_are_those_of_each_choice_alone(model, items):
     )
     probabilities = model.predict(rows)
     np.testing.assert_allclose(probabilities, tf.nn.softmax(model(inputs)), atol=1e-5)
-
-
-def test_a_model_learns_and_is_saved(items, tmp_path):
-    settings = tiny.settings(**tiny.NO_DROPOUT)
-    model = ChoiceClassifier(tiny.start(), 3, settings)
-    model.compile(tf.keras.optimizers.Adam(5e-3), metrics=["accuracy"])
-    model.fit(*items, epochs=40, verbose=0)
-    predicted = model.predict(items[0])
-    assert np.mean(np.argmax(predicted, -1) == items[1]) > 0.9  # one third by chance
-    model.save(tmp_path / "model.keras")
-    loaded = electra_tf.load_model(tmp_path / "model.keras")
-    assert loaded.num_choices == 3
-    same = ChoiceClassifier.from_preset(tmp_path / "model.keras", num_choices=None)
-    assert same.num_choices == 3
-    np.testing.assert_allclose(loaded.predict(items[0]), predicted, atol=1e-5)
 
 
 def test_predictions_and_scores_of_files(write):
@@ -309,9 +255,9 @@ def test_a_test_file_is_labelled_or_not_as_a_whole(write):
 
 
 @pytest.mark.parametrize("item", [("t", ["a", None, "b"]), ("t", "ab"), "t", ("t", 3)])
-def test_items_that_are_no_choices_are_named(model, item):
+def test_items_that_are_no_choices_are_named(item):
     with pytest.raises(InputError, match="index 0"):
-        model.predict([item])
+        trained("choices")[0].predict([item])
 
 
 INPUTS = {
@@ -338,20 +284,6 @@ def test_models_of_transformers_go_both_ways(tmp_path):
         np.testing.assert_array_equal(ours[key], array)
     config = json.loads((tmp_path / "theirs" / "config.json").read_text())
     assert config["architectures"] == ["ElectraForMultipleChoice"]
-
-
-def test_served_strings_and_ids_equal_keras():
-    model = ChoiceClassifier(tiny.start(), 3, tiny.settings(data_max_length=16))
-    spec = task_export(model)
-    assert_equals_keras(spec)
-    items = [("the file", "of _ can", ["a", "the user", ""]), ("in", "", [*"abc"])]
-    text, question, choices = zip(*items, strict=True)
-    request = {"text": encode(text), "question": encode(question)}
-    request["choices"] = encode(choices, 2)
-    outputs = call(spec.text["serving_default"], request)
-    expected = model.predict(items)
-    np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
-    assert outputs["choice"].tolist() == expected.argmax(-1).tolist()
 
 
 def test_limits_of_a_request_count_each_choice_with_the_texts_that_are_repeated():

@@ -2,11 +2,11 @@
 
 import itertools
 
-import keras
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import tensorflow as tf
 
 from electra_tf.errors import InputError
 from electra_tf.tasks.classifier import TextClassifier, TextRegressor, encode_texts
@@ -125,13 +125,6 @@ def regressor():
     return TextRegressor(tiny.start(), 1, 5, tiny.settings(**tiny.NO_DROPOUT))
 
 
-def test_targets_may_be_names_indices_and_bytes():
-    model = TextClassifier(tiny.start(), ("bad", "good"), tiny.settings())
-    targets = ["bad", b"good", 1, np.int64(0), np.str_("good")]
-    assert model.examples(TEXTS[:5], targets).targets.tolist() == [0, 1, 1, 0, 1]
-    assert model.examples(TEXTS[:2], np.array([0, 1])).targets.tolist() == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("labels", "y", "targets"),
     [
@@ -139,6 +132,8 @@ def test_targets_may_be_names_indices_and_bytes():
         (["1", "0"], [1, 0, 0], [0, 1, 1]),
         (["-1", "1"], [-1.0, 1.0, "-1"], [0, 1, 0]),
         (np.array(["bad", "good"]), [True, 0.0, np.bool_(True)], [1, 0, 1]),
+        (["bad", "good"], np.array([1, 0, 1]), [1, 0, 1]),
+        (["bad", "good"], [b"good", np.int64(0), np.str_("good")], [1, 0, 1]),
         (np.array([True, False]), [True, 0, np.bool_(False)], [0, 1, 1]),
         (np.array([1.0, 0.0]), [1, np.float64(0), "1.0"], [0, 1, 0]),
         ([2.5, 0.25, 1.0], [0.25, 1, np.float32(2.5)], [1, 2, 0]),
@@ -190,28 +185,28 @@ def test_labels_without_an_order_or_a_name_are_errors(labels):
             kind(tiny.start(), labels, tiny.settings())
 
 
-def test_columns_of_a_frame_are_classes_by_name():
-    names = ["pos", "neg"]
+def test_rows_of_zeros_and_ones_are_classes_by_name_or_order():
+    names, texts = ["pos", "neg"], TEXTS[:4]
     model = TextClassifier(tiny.start(), names, tiny.settings(**tiny.NO_DROPOUT))
-    y, texts = ["pos", "pos", "pos", "neg"], TEXTS[:4]
-    expected = model.evaluate(texts, y, verbose=0)
-    one_hot = pd.get_dummies(pd.Series(y))
+    y = pd.Series([0, 0, 0, 1])
+    expected = pytest.approx(model.evaluate(texts, y, verbose=0), rel=1e-5)
+    one_hot = pd.get_dummies(y.map(dict(enumerate(names))))
     assert list(one_hot) == ["neg", "pos"]
-    ids = model.examples(texts).batch(range(4), 4)[0]
-    for x in (texts, ids):
-        for frame in (one_hot, one_hot[names], pd.DataFrame(one_hot[names].to_numpy())):
-            np.testing.assert_allclose(
-                model.evaluate(x, frame, verbose=0), expected, rtol=1e-5
-            )
-        table = pa.table({"neg": [0, 0, 0, 1], "pos": [1, 1, 1, 0]})
-        np.testing.assert_allclose(
-            model.evaluate(x, table, verbose=0), expected, rtol=1e-5
-        )
+    rows = one_hot[names].to_numpy(np.float32)
+    table = pa.table({"neg": [0, 0, 0, 1], "pos": [1, 1, 1, 0]})
+    many = one_hot, one_hot[names], table, pd.DataFrame(rows), rows, rows.astype(int)
+    for x in (texts, model.examples(texts).batch(range(4), 4)[0]):
+        for targets in many:
+            assert model.evaluate(x, targets, verbose=0) == expected
         with pytest.raises(InputError, match="'is_neg', 'is_pos'"):
             model.evaluate(x, one_hot.add_prefix("is_"))
+    for targets in (rows.tolist(), y.to_numpy()[:, None], pd.DataFrame({"y": y})):
+        assert model.evaluate(texts, targets, verbose=0) == expected
+    batches = tf.data.Dataset.from_tensors((texts, rows))
+    assert model.evaluate(batches, verbose=0) == expected
     numbered = TextClassifier(tiny.start(), ["1", "0"], tiny.settings())
     with pytest.raises(InputError, match="'0', '1'"):
-        numbered.evaluate(texts, pd.get_dummies(pd.Series([1, 1, 1, 0])))
+        numbered.evaluate(texts, pd.get_dummies(1 - y))
 
 
 def test_numbers_that_are_the_value_of_two_names_are_errors():
@@ -248,20 +243,6 @@ def test_scores_are_scaled_in_training_and_back_in_predictions(regressor):
     assert scores == pytest.approx({"loss": mse / 16, "mse": mse}, rel=1e-4)
 
 
-def test_regressor_learns_and_can_be_saved(regressor, tmp_path):
-    before, _ = regressor.evaluate(TEXTS, SCORES, verbose=0)
-    regressor.fit(TEXTS, SCORES, epochs=15, verbose=0)
-    after, _ = regressor.evaluate(TEXTS, SCORES, verbose=0)
-    assert after < before / 2
-    regressor.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert (loaded.low, loaded.high) == (1.0, 5.0)
-    saved = tmp_path / "model.keras"
-    same = TextRegressor.from_preset(saved, low=None, high=None)
-    assert (same.low, same.high) == (1.0, 5.0)
-    np.testing.assert_array_equal(loaded.predict(TEXTS), regressor.predict(TEXTS))
-
-
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), "1.5", None, [1.0]])
 def test_invalid_score_is_an_error(regressor, score):
     with pytest.raises(InputError, match=r"finite number.* at index 1"):
@@ -279,21 +260,33 @@ def test_names_in_place_of_numbers_of_classes_have_a_remedy():
         model.fit(TEXTS[:2], ["yes", "no"], verbose=0)
 
 
-@pytest.mark.parametrize("bounds", [(1, 1), (2, 1), (0, float("inf"))])
-def test_invalid_bounds_are_an_error(bounds):
-    with pytest.raises(InputError, match=f"low={bounds[0]}, high={bounds[1]}"):
-        TextRegressor(tiny.start(), *bounds, settings=tiny.settings())
-
-
-@pytest.mark.parametrize("labels", [[], ["a"], ["a", "a"], ["a", "b", "a"]])
-def test_repeated_or_single_labels_are_an_error(labels):
-    with pytest.raises(InputError, match="labels must be"):
-        TextClassifier(tiny.start(), labels, tiny.settings())
-
-
 @pytest.mark.parametrize(
-    "arguments", [{}, {"num_classes": 2, "labels": ["a", "b"]}, {"num_classes": "2"}]
+    ("create", "arguments", "words"),
+    [
+        *(
+            (TextRegressor, {"low": low, "high": high}, f"low={low}, high={high}")
+            for low, high in ((1, 1), (2, 1), (0, float("inf")))
+        ),
+        *(
+            (TextClassifier, {"labels": labels}, "labels must be")
+            for labels in ([], ["a"], ["a", "a"], ["a", "b", "a"])
+        ),
+        *(
+            (TextClassifier, {"labels": labels, "multi_label": True}, "distinct")
+            for labels in ([], ["a", "a"])
+        ),
+        *((TokenClassifier, {"tags": tags}, "tags must be") for tags in ((), "AA")),
+        *(
+            (saved_run, arguments, "num_classes.* labels")
+            for arguments in (
+                {},
+                {"num_classes": 2, "labels": ["a", "b"]},
+                {"num_classes": "2"},
+            )
+        ),
+    ],
 )
-def test_from_preset_requires_num_classes_or_labels(arguments):
-    with pytest.raises(InputError, match=r"num_classes.* labels"):
-        TextClassifier.from_preset(GOLDEN / "saved" / "run", **arguments)
+def test_invalid_arguments_of_models_are_errors(create, arguments, words):
+    given = {} if create is saved_run else {"start": tiny.start()}
+    with pytest.raises(InputError, match=words):
+        create(**given, **arguments)

@@ -1,7 +1,6 @@
 """Scores of saved models on labelled files, and errors for other data."""
 
 import dataclasses
-import json
 import shutil
 
 import numpy as np
@@ -83,29 +82,21 @@ def test_a_regressor_of_pairs_is_scored(evaluate, write, models):
         evaluate("regressor", path, text_columns=["text"])
 
 
-@pytest.mark.parametrize("name", ["new.txt", "new.jsonl"])
-def test_a_tagger_is_scored(evaluate, write, models, name):
+def test_a_tagger_is_scored_on_columns_and_numbers_of_tags(evaluate, write, models):
     words = [text.split() for text in TEXTS]
     tags = models["tagger"].predict(words)
     names = sorted({tag for sentence in tags for tag in sentence})
     rows = list(zip(words, tags, strict=True))
-    if name == "new.txt":
-        lines = [f"{w} {t}\n" for row in rows for w, t in zip(*row, strict=True)]
-        assert evaluate("tagger", write(name, "".join(lines)))[0]["accuracy"] == 100
-        return
-    records = [{"tokens": words, "ner_tags": list(tags)} for words, tags in rows]
-    path = write(name, "\n".join(map(json.dumps, records)))
-    assert evaluate("tagger", path)[0]["accuracy"] == 100
+    lines = [f"{w} {t}\n" for row in rows for w, t in zip(*row, strict=True)]
+    assert evaluate("tagger", write("new.txt", "".join(lines)))[0]["accuracy"] == 100
     records = [
         {"tokens": w, "x": list(map(names.index, t)), "tags": 0} for w, t in rows
     ]
-    path, columns = (
-        write(name, records),
-        {"text_columns": ["tokens"], "label_column": "x"},
-    )
+    path = write("new.jsonl", records)
+    columns = {"text_columns": ["tokens"], "label_column": "x"}
     report, _ = evaluate("tagger", path, **columns, tag_names=names)
     assert report["accuracy"] == 100
-    with pytest.raises(InputError, match=rf"{name}:1: .*'x' has .*--tag_names"):
+    with pytest.raises(InputError, match=r"new\.jsonl:1: .*'x' has .*--tag_names"):
         evaluate("tagger", path, **columns)
 
 

@@ -50,43 +50,27 @@ def test_a_batch_by_hand():
     assert weights_B.dtype == np.float32
 
 
-def test_targets_by_name_and_no_targets():
-    targets = {
-        "start": [1, 2, 0],
-        "odds": [0.5, 1.0, 0.0],
-        "tags": [[7] * len(ids) for ids in IDS],
-    }
-    _, targets, _ = EncodedExamples(IDS, SEGMENTS, 128, targets).batch([1], 2)
-    assert targets["start"].tolist() == [2, 0]
-    assert targets["odds"].tolist() == [1.0, 0.0]
-    assert targets["odds"].dtype == np.float32
-    length = len(IDS[1])
-    assert (targets["tags"][0] == 7).tolist() == [
-        place < length for place in range(targets["tags"].shape[1])
-    ]
-    assert (targets["tags"][1] == -1).all()
-    _, targets_B, _ = EncodedExamples(IDS, SEGMENTS, 128).batch([0, 1, 2], 3)
-    assert targets_B.tolist() == [0, 0, 0]
+def test_targets_by_name_for_tokens_and_scores():
+    def batch(targets, rows, size):
+        return EncodedExamples(IDS, SEGMENTS, 128, targets).batch(rows, size)[1]
 
-
-def test_all_batches_of_scores_are_float32():
+    found = batch(
+        {"odds": [0.5, 1, 0], "tags": [[7] * len(ids) for ids in IDS]}, [1], 2
+    )
+    assert (found["odds"].dtype, found["odds"].tolist()) == (np.float32, [1, 0])
+    assert found["tags"].tolist() == [[7] * 4 + [-1] * 4, [-1] * 8]
+    assert batch(None, [0, 1, 2], 3).tolist() == [0, 0, 0]
+    for scores in ([0, 0.5, 1], np.array([0, 0.5, 1]), np.float32([0, 0.5, 1])):
+        found = batch(scores, [0, 1], 2)
+        assert (found.dtype, found.tolist()) == (np.float32, [0, 0.5])
+    # Also a batch of which all scores are whole numbers.
     examples = EncodedExamples(IDS, SEGMENTS, 128, [0, 0.5, 1])
-    found = [
-        targets_B.numpy().tolist() for _, targets_B, _ in eval_dataset(examples, 1)
+    batches = [
+        scores_B.numpy().tolist() for _, scores_B, _ in eval_dataset(examples, 1)
     ]
-    assert found == [[0.5], [0.0], [1.0]]
-    for targets in ([0, 0.5, 1], np.array([0, 0.5, 1]), np.float32([0, 0.5, 1])):
-        _, targets_B, _ = EncodedExamples(IDS, SEGMENTS, 128, targets).batch([0, 1], 2)
-        assert targets_B.dtype == np.float32
-        assert targets_B.tolist() == [0, 0.5]
-
-
-def test_several_numbers_of_an_example_are_a_dictionary():
+    assert batches == [[0.5], [0.0], [1.0]]
     with pytest.raises(ValueError, match=r"2 numbers for 3 .*a dictionary of lists"):
-        EncodedExamples(IDS, SEGMENTS, 128, [[0.5, 0.1]] * 3)
-    targets = {"a": [0.5, 0.0, 1.0], "b": [1, 2, 3]}
-    _, targets, _ = EncodedExamples(IDS, SEGMENTS, 128, targets).batch([0, 2], 2)
-    assert {k: v.tolist() for k, v in targets.items()} == {"a": [0.5, 1], "b": [1, 3]}
+        batch([[0.5, 0.1]] * 3, [0], 1)
 
 
 def test_padded_length():

@@ -1,4 +1,4 @@
-"""Keras's API on texts: weights, splits, single batches, policies."""
+"""Keras's API on texts: weights, splits, single batches, policies, callbacks."""
 
 import functools
 import pathlib
@@ -183,21 +183,6 @@ def test_class_weight_equals_sample_weight(model):
     assert model.class_weights([0, 1, "good"], {1: 3.0}) == [1.0, 3.0, 3.0]
 
 
-def test_labels_as_one_hot_rows_and_columns(model):
-    results = []
-    one_hot = np.eye(2, dtype=np.float32)[LABELS]
-    ids = one_hot.astype(int)
-    for y in (LABELS, one_hot, ids, ids.tolist(), np.array(LABELS)[:, None],
-              pd.Series(LABELS), pd.DataFrame({"y": LABELS})):  # fmt: skip
-        results.append(model.evaluate(TEXTS, y, return_dict=True, verbose=0))
-    examples = model.examples(TEXTS, LABELS)
-    ids, _, _ = examples.batch(range(24), 24)
-    results.append(model.evaluate(ids, one_hot, return_dict=True, verbose=0))
-    batches = tf.data.Dataset.from_tensor_slices((TEXTS, one_hot)).batch(8)
-    results.append(model.evaluate(batches, return_dict=True, verbose=0))
-    assert all(other == pytest.approx(results[0], rel=1e-5) for other in results[1:])
-
-
 UNEVEN = TEXTS + TEXTS[:6] * 2, [*LABELS, *LABELS[:6] * 2]
 
 
@@ -225,14 +210,6 @@ def test_balanced_weights_are_the_inverse_of_the_classes_shares(model):
     for values in trained[1:]:
         for expected, value in zip(trained[0], values, strict=True):
             np.testing.assert_array_equal(value, expected)
-
-
-def test_balanced_weights_need_single_classes_that_are_counted(model, models):
-    data = tf.data.Dataset.from_tensors((TEXTS, LABELS))
-    with pytest.raises(InputError, match="'balanced' must be used with a list"):
-        model.fit(data, class_weight="balanced")
-    with pytest.raises(InputError, match="'balanced' does not apply to a TextRegr"):
-        models["scores"].fit(TEXTS, SCORES, class_weight="balanced")
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -382,18 +359,6 @@ def test_an_unused_global_policy_gives_a_warning():
         keras.config.set_dtype_policy("float32")
 
 
-def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
-    first, second = make_model("classes"), make_model("scores", 1)
-    names = ("token_ids", "segment_ids", "padding_mask")
-    symbolic = {name: keras.Input([None], dtype="int32", name=name) for name in names}
-    whole = keras.Model(symbolic, [first(symbolic), second(symbolic)])
-    whole.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    ids, _, _ = first.examples(TEXTS).batch(range(24), 24)
-    for one, other in zip(whole(ids), again(ids), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize(
     ("action", "words"),
     [
@@ -438,6 +403,12 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
             ),
             "validation_split=0.5 with a",
         ),
+        (
+            lambda m: m.fit(
+                tf.data.Dataset.from_tensors((TEXTS, LABELS)), class_weight="balanced"
+            ),
+            "'balanced' must be used with a list",
+        ),
         (lambda m: m.fit(TEXTS, [[0.5, 0.5]] * 24), r"\[0.5, 0.5\] at index 0"),
         (lambda m: m.train_on_batch(tf.data.Dataset.range(3)), "a data set"),
     ],
@@ -445,12 +416,6 @@ def test_a_functional_model_with_two_text_models_is_saved(tmp_path):
 def test_unsupported_calls_raise_errors(models, action, words):
     with pytest.raises(InputError, match=words):
         action(models["classes"])
-
-
-def test_weights_of_a_data_set_are_part_of_it(models):
-    batches = tf.data.Dataset.from_tensors((TEXTS, LABELS))
-    with pytest.raises(ValueError, match=r"part of the tf\.data\.Dataset"):
-        models["classes"].fit(batches, sample_weight=WEIGHTS)
 
 
 def test_an_update_alone_needs_an_optimizer():
@@ -472,10 +437,19 @@ def test_progress_bars_are_for_terminals(model, capsys, monkeypatch):
     assert "\u2501" in printed()
 
 
-@pytest.mark.parametrize("name", ["scores", "tags", "answers"])
-def test_class_weight_needs_classes(name, models):
-    with pytest.raises(InputError, match=r"class_weight=\{0: 2.0\}.*sample_weight"):
-        models[name].fit(*TASKS[name], class_weight={0: 2.0}, verbose=0)
+@pytest.mark.parametrize(
+    ("name", "class_weight", "words"),
+    [
+        ("scores", "balanced", "'balanced' does not apply to a TextRegressor"),
+        *(
+            (name, {0: 2.0}, r"class_weight=\{0: 2.0\}.*sample_weight")
+            for name in ("scores", "tags", "answers")
+        ),
+    ],
+)
+def test_class_weight_needs_classes(name, class_weight, words, models):
+    with pytest.raises(InputError, match=words):
+        models[name].fit(*TASKS[name], class_weight=class_weight, verbose=0)
 
 
 def test_predict_of_no_texts(models):
@@ -540,3 +514,77 @@ def test_two_columns_are_a_pair_after_training_on_pairs(model):
     np.testing.assert_array_equal(model.predict(batches), model.predict(columns))
     with pytest.raises(InputError, match=r"must be pairs of texts.*single texts"):
         model.predict(TEXTS)
+
+
+# Callbacks.
+
+
+def test_keras_callbacks(tmp_path):
+    model = make_model("classes")
+    best = str(tmp_path / "best.keras")
+    stop = keras.callbacks.EarlyStopping(
+        "val_loss", patience=1, min_delta=10, restore_best_weights=True
+    )
+    callbacks = [
+        keras.callbacks.ModelCheckpoint(best, "val_loss", save_best_only=True),
+        keras.callbacks.ModelCheckpoint(
+            str(tmp_path / "last.weights.h5"), save_weights_only=True
+        ),
+        keras.callbacks.TensorBoard(str(tmp_path / "board"), histogram_freq=1),
+        stop,
+    ]
+    history = model.fit(
+        TEXTS, LABELS, validation_split=0.25, epochs=5, callbacks=callbacks, verbose=0
+    ).history
+    assert len(history["loss"]) == 2  # no epoch improves by min_delta
+    assert list((tmp_path / "board" / "train").glob("events*"))
+    assert list((tmp_path / "board" / "validation").glob("events*"))
+    loss = keras.saving.load_model(best).evaluate(TEXTS[18:], LABELS[18:], verbose=0)[0]
+    assert loss == pytest.approx(min(history["val_loss"]), rel=1e-4)
+    restored = model.evaluate(TEXTS[18:], LABELS[18:], verbose=0)[0]
+    assert restored == pytest.approx(history["val_loss"][0], rel=1e-4)
+
+
+class _InterruptCallback(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.runs
+def test_an_interrupted_training_resumes_from_its_backup(tmp_path):
+    def train(model, **arguments):
+        return model.fit(TEXTS, LABELS, epochs=4, verbose=0, **arguments)
+
+    path = str(tmp_path / "backup")
+    backup = functools.partial(keras.callbacks.BackupAndRestore, path)
+    uninterrupted = make_model("classes", model_dropout=0.1)
+    train(uninterrupted)
+    killed = make_model("classes", model_dropout=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        train(killed, callbacks=[backup(), _InterruptCallback()])
+    resumed = make_model("classes", model_dropout=0.1)
+    history = train(resumed, callbacks=[backup()])
+    assert history.epoch == [2, 3]
+    tiny.assert_same_bits(uninterrupted, resumed)
+
+
+class _Assign(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.model.optimizer.learning_rate = 0.1
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.1),
+        keras.callbacks.ReduceLROnPlateau(monitor="loss"),
+        _Assign(),
+    ],
+)
+def test_callbacks_that_set_the_rate_need_an_optimizer(callback):
+    model = make_model("classes")
+    with pytest.raises(InputError, match=r"compile\(optimizer=keras"):
+        model.fit(TEXTS, LABELS, verbose=0, callbacks=[callback])
+    model.compile(keras.optimizers.SGD(0.5), run_eagerly=True)
+    model.fit(TEXTS, LABELS, epochs=1, verbose=0, callbacks=[callback])

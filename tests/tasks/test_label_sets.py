@@ -122,12 +122,6 @@ def test_class_weights_are_refused(model):
         model.fit(TEXTS, SETS, class_weight={"good": 2.0})
 
 
-@pytest.mark.parametrize("labels", [(), ("a", "a")])
-def test_labels_are_distinct_names(labels):
-    with pytest.raises(InputError, match="distinct"):
-        TextClassifier(tiny.start(), labels, tiny.settings(), multi_label=True)
-
-
 def test_saved_and_converted_models_keep_their_classes(model, probabilities, tmp_path):
     model.save(tmp_path / "model.keras")
     for same in (

@@ -32,6 +32,7 @@ def models():
     start = tiny.start(128)
     return {
         "classifier": TextClassifier(start, ["bad", "good"]),
+        "pairs": TextClassifier(start, ["bad", "good"], pairs=True),
         "regressor": TextRegressor(start, 0, 5, tiny.settings()),  # not all equal
         "tagger": TokenClassifier(start, ["N", "V"]),
         "answerer": QuestionAnswerer(start, None),
@@ -59,24 +60,10 @@ def records(predict):
     return records
 
 
-def test_a_classifier_writes_labels_and_probabilities(models, predict, records):
-    model, lines = models["classifier"], ["the file", "the user"]
-    probabilities = model.predict(["the file", "the user"])
-    expected = [model.labels[n] for n in np.argmax(probabilities, -1)]
-    assert predict(model, lines) == expected
-    header, row, _ = predict(model, lines, "tsv")
-    assert header.split("\t") == [
-        "text",
-        "prediction",
-        "probability_bad",
-        "probability_good",
-    ]
-    text, label, *values = row.split("\t")
-    assert (text, label) == ("the file", expected[0])
-    assert list(map(float, values)) == pytest.approx(probabilities[0], abs=1e-6)
-    record = records(model, lines)[1]
-    assert record["label"] == expected[1]
-    assert record["probabilities"]["good"] == pytest.approx(probabilities[1, 1])
+def test_a_classifier_writes_labels(models, predict):
+    probabilities = models["classifier"].predict(["the file", "the user"])
+    expected = [("bad", "good")[n] for n in np.argmax(probabilities, -1)]
+    assert predict(models["classifier"], ["the file", "the user"]) == expected
 
 
 def test_a_regressor_writes_scores_in_order(models, predict):
@@ -99,9 +86,6 @@ def test_a_tagger_writes_words_and_tags(models, predict, records):
     tags = model.predict([words])[0]
     rows = list(zip(words, tags, strict=True))
     assert predict(model, ["the file  is"]) == [" ".join(map("/".join, rows))]
-    table = predict(model, ["the file is", ""], "tsv")
-    words_and_tags = [tuple(line.split("\t")[n] for n in (1, 4)) for line in table]
-    assert words_and_tags == [("word", "prediction"), *rows]
     (record,) = records(model, ['{"words": ["the file"]}'])
     assert record["words"] == ["the file"]
     assert len(record["tags"]) == 1
@@ -157,6 +141,7 @@ def test_a_csv_has_texts_labels_and_all_probabilities(models, write):
     probabilities = model.predict([ODD, "a\r\nuser"])
     best = [model.labels[n] for n in np.argmax(probabilities, -1)]
     table = table_of(predict_items(model, items, "csv"))
+    assert len(list(predict_items(model, items, "tsv"))) == 3
     for n, row in enumerate(table):
         assert list(row)[:4] == ["id", "text", "kind", "prediction"]
         assert list(row.values())[:4] == [*rows[n], best[n]]
@@ -165,7 +150,9 @@ def test_a_csv_has_texts_labels_and_all_probabilities(models, write):
     assert len(table) == 2
     record = json.loads(next(predict_items(model, items, "jsonl")))
     assert list(record) == ["id", "text", "kind", "gold", "label", "probabilities"]
-    assert (record["text"], record["gold"]) == (ODD, "good")
+    assert (record["text"], record["gold"], record["label"]) == (ODD, "good", best[0])
+    found = record["probabilities"]["good"]
+    assert found == pytest.approx(probabilities[0, 1], abs=1e-6)
     for form, written in (("csv", r"\ud83d file"), ("jsonl", HALF)):
         *_, line = predict_items(model, Split([HALF], ["bad"]), form)
         line.encode()
@@ -288,17 +275,14 @@ def test_an_answerer_writes_spans_of_the_context(models, predict, records):
     assert set(record) == {"question", "context", "answer", "null_odds"}
     (record,) = records(model, [line], nbest=2)
     assert len(record["nbest"]) == 2
-    header, row = predict(model, [line], "tsv")
-    table = dict(zip(header.split("\t"), row.split("\t"), strict=True))
-    assert (table["question"], table["prediction"]) == ("who?", record["answer"])
     model.null_threshold = -1e9
     assert predict(model, [line]) == [""]
     model.null_threshold = None
 
 
 def test_pairs_are_separated_by_a_tab_or_in_json(models, records):
-    model = TextClassifier(tiny.start(128), ["bad", "good"], pairs=True)
     pair, record = "a\tb", json.dumps({"text": "a", "text_b": "b"})
+    model = models["pairs"]
     first, second = records(model, [pair]) + records(model, [record])
     assert (first.pop("text"), second.pop("text"), second.pop("text_b")) == (
         pair,
@@ -344,6 +328,8 @@ def test_questions_are_cut_at_the_limit_of_questions(predict, settings, limit):
     ("name", "lines", "options", "words"),
     [
         ("classifier", ["a", '{"text": "a"'], (), r"a\.txt:2: "),
+        ("pairs", ["a\tb", "a"], (), "a.txt:2: .* not 1"),
+        ("pairs", ["a\tb", '{"text": "a"}'], (), "text and text_b"),
         ("answerer", ["who?"], (), "a.txt.*question"),
         ("answerer", [json.dumps(QUESTION)], ("jsonl", 1000), "n_best"),
         ("answerer", [json.dumps(QUESTION)], ("text", 2), "and --format=jsonl, not"),
@@ -357,13 +343,3 @@ def test_invalid_lines_and_options_are_errors(
 ):
     with pytest.raises(InputError, match=words):
         predict(models[name], lines, *options)
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [("a", "a.txt:2: .* not 1"), ('{"text": "a"}', "text and text_b")],
-)
-def test_a_text_alone_is_no_pair(predict, line, words):
-    model = TextClassifier(tiny.start(128), ["bad", "good"], pairs=True)
-    with pytest.raises(InputError, match=words):
-        predict(model, ["a\tb", line])

@@ -101,12 +101,17 @@ with_shape = functools.partial(updating, "config", "shape")
         (lambda config: b"{", "JSONDecodeError"),
         (lambda config: [], "TypeError"),
         (lambda config: {}, "KeyError"),
+        (with_config(vocabulary=[1, 2]), "AttributeError"),
+        (with_config(vocabulary=3), "AttributeError"),
+        (with_config(settings=[]), "AttributeError"),
+        (with_config(tokenization=None), "TypeError"),
     ],
 )
 def test_configs_are_checked_before_the_model_is_built(read, change, message, changed):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message) as caught:
         read(changed(change))
+    assert "changed.keras" in str(caught.value)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 2**17  # KiB
 
@@ -138,33 +143,22 @@ def test_an_unchanged_file_is_loaded_and_can_be_trained(changed):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("read", "layer", "message"),
     [
-        (with_config(vocabulary=[1, 2]), "AttributeError"),
-        (with_config(vocabulary=3), "AttributeError"),
-        (with_config(settings=[]), "AttributeError"),
-        (with_config(tokenization=None), "TypeError"),
-        (updating(registered_name="electra_tf>Encoder"), "Encoder"),
+        (electra_tf.load_model, keras.layers.Lambda(lambda x: x), "arbitrary code"),
+        (tiny.load, keras.layers.Dense(2), "a Sequential"),
     ],
 )
-def test_other_damage_is_reported(change, message, changed):
-    with pytest.raises(InputError, match=message) as caught:
-        tiny.load(changed(change))
-    assert "changed.keras" in str(caught.value)
-
-
-def test_code_in_a_file_is_not_run(tmp_path):
+def test_code_and_models_of_keras_alone_are_refused(read, layer, message, tmp_path):
     path = str(tmp_path / "model.keras")
-    keras.Sequential([keras.Input([4]), keras.layers.Lambda(lambda x: x)]).save(path)
-    with pytest.raises(InputError, match="arbitrary code"):
-        electra_tf.load_model(path)
+    keras.Sequential([keras.Input([4]), layer]).save(path)
+    with pytest.raises(InputError, match=message):
+        read(path)
 
 
-def test_commands_take_models_of_texts(tmp_path):
-    path = str(tmp_path / "other.keras")
-    keras.Sequential([keras.Input([4]), keras.layers.Dense(2)]).save(path)
-    with pytest.raises(InputError, match="a Sequential"):
-        tiny.load(path)
+def test_another_class_of_the_package_is_named(changed):
+    with pytest.raises(InputError, match=r"changed\.keras.*Encoder"):
+        tiny.load(changed(updating(registered_name="electra_tf>Encoder")))
 
 
 @pytest.mark.parametrize("load", [tiny.load, electra_tf.load_model])

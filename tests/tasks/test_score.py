@@ -1,10 +1,18 @@
-"""Scores of models' predictions."""
+"""Scores of predictions; tables of classes by hand, of spans as seqeval has them."""
 
 import types
 
 import numpy as np
 import pytest
 
+from electra_tf.tasks.class_report import (
+    class_report,
+    format_class_report,
+    label_set_report,
+    span_report,
+    tag_report,
+)
+from electra_tf.tasks.data.schemes import to_scheme
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.score import ScoredSplit
 from electra_tf.tasks.text_task import ClassificationTask, RegressionTask
@@ -59,3 +67,118 @@ def test_predictions_are_written_in_the_format_of_glue(tmp_path):
     scored.task.write(scored, str(tmp_path / "dev"))
     lines = (tmp_path / "dev.tsv").read_text().splitlines()
     assert lines[1:] == ["0\t0", "1\t2.34567", "2\t5"]
+
+
+# Tables of classes and of types of spans.
+
+RNG = np.random.default_rng(0)
+LABELS = ("in", "of")
+SPAN_TAGS = ["O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG"]
+
+
+def percent(row, f1="f1-score"):
+    rates = [100 * row["precision"], 100 * row["recall"], 100 * row[f1]]
+    return pytest.approx(
+        dict(zip(["precision", "recall", "f1", "support"], [*rates, row["support"]],
+                 strict=True))
+    )  # fmt: skip
+
+
+def row(precision, recall, f1, support):
+    rates = {"precision": precision, "recall": recall, "f1": f1}
+    return pytest.approx({**rates, "support": support})
+
+
+def test_classes_by_hand():
+    gold = ["accuracy", "accuracy", "差评", "accuracy"]
+    predicted = ["accuracy", "差评", "差评", "only predicted"]
+    labels = ["accuracy", "差评", "never", "only predicted"]
+    report = class_report(gold, predicted, labels)
+    assert report["classes"] == {
+        "accuracy": row(100, 100 / 3, 50, 3),
+        "差评": row(50, 100, 200 / 3, 1),
+        "only predicted": row(0, 0, 0, 0),
+    }
+    averages = report["averages"]
+    assert averages["macro avg"] == row(50, 400 / 9, 350 / 9, 4)
+    assert averages["weighted avg"] == row(87.5, 50, 325 / 6, 4)
+    assert report["accuracy"] == 50
+    counts = {"accuracy": 1, "差评": 1, "only predicted": 1}
+    rows = {"accuracy": counts, "差评": {"差评": 1}, "only predicted": {}}
+    assert report["confusion"] == rows
+
+
+@pytest.mark.parametrize("classes", [1, 2])
+def test_sets_of_classes_by_hand(classes):
+    gold, predicted = np.float32([[[1, 1], [1, 0]], [[1, 1], [0, 1]]])
+    sides = gold[:, :classes], predicted[:, :classes]
+    report = label_set_report(*sides, LABELS[:classes])
+    rows = [row(100, 50, 200 / 3, 2), row(50, 100, 200 / 3, 1)]
+    assert report["classes"] == dict(zip(LABELS, rows[:classes], strict=False))
+    assert list(report["averages"]) == ["micro avg", "macro avg", "weighted avg"]
+    assert report["averages"]["micro avg"]["f1"] == pytest.approx(200 / 3)
+    assert report["averages"]["macro avg"]["support"] == gold[:, :classes].sum()
+    assert "accuracy" not in report
+
+
+def random_tags(sentences=80):
+    sides = [], []
+    for length in RNG.integers(1, 12, sentences):
+        gold = to_scheme(RNG.choice(SPAN_TAGS, length).tolist(), "IOB2")
+        noisy = [t if RNG.random() < 0.7 else RNG.choice(SPAN_TAGS) for t in gold]
+        sides[0].append(gold)
+        sides[1].append(to_scheme(list(map(str, noisy)), "IOB2"))
+    return sides
+
+
+def test_types_of_spans_equal_seqeval():
+    seqeval = pytest.importorskip("seqeval.metrics")
+    gold, predicted = random_tags()
+    report = span_report(gold, predicted)
+    expected = seqeval.classification_report(gold, predicted, output_dict=True)
+    rows = report["classes"] | report["averages"]
+    assert rows.keys() == expected.keys()
+    for name, row in expected.items():
+        assert rows[name] == percent(row), name
+    words = sum(map(len, gold))
+    counts = [n for row in report["confusion"].values() for n in row.values()]
+    assert sum(counts) == words
+
+
+def test_tags_of_words_are_classes():
+    gold, predicted = [["NN", "VB"], ["NN"]], [["NN", "NN"], ["NN"]]
+    report = tag_report(gold, predicted, ["VB", "NN", "XX"])
+    assert report == class_report(["NN", "VB", "NN"], ["NN"] * 3, ["NN", "VB", "XX"])
+    assert report["classes"]["VB"]["support"] == 1
+    assert report["confusion"] == {"NN": {"NN": 2}, "VB": {"NN": 1}}
+
+
+def test_a_printed_table_and_matrix():
+    report = class_report(
+        ["a", "b", "b", "差评"], ["a", "a", "b", "b"], ["a", "b", "差评"]
+    )
+    lines = format_class_report(report).splitlines()
+    cells = [line.split() for line in lines]
+    assert cells[0] == ["precision", "recall", "f1", "support"]
+    assert cells[1] == ["a", "50.00", "100.00", "66.67", "1"]
+    assert ["accuracy", "50.00", "4"] in cells
+    start = next(n for n, line in enumerate(lines) if line.startswith("confusion"))
+    assert lines[-1] == "Always answering 'b' would score 50.0% accuracy."
+    assert cells[start + 1 : -1] == [
+        ["a", "b", "差评"],
+        ["a", "1", "0", "0"],
+        ["b", "1", "1", "0"],
+        ["差评", "0", "1", "0"],
+    ]
+
+
+def test_the_most_frequent_errors_are_printed_for_many_classes():
+    names = [f"c{n:02}" for n in range(30)]
+    gold = names * 2 + ["c00"] * 4
+    predicted = names * 2 + ["c01", "c01", "c01", "c02"]
+    lines = format_class_report(class_report(gold, predicted, names)).splitlines()
+    start = lines.index("most confused classes (gold -> predicted):")
+    assert [line.split() for line in lines[start + 1 : -1]] == [
+        ["3", "c00", "->", "c01", "(50%", "of", "c00)"],
+        ["1", "c00", "->", "c02", "(17%", "of", "c00)"],
+    ]

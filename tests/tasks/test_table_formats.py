@@ -6,12 +6,9 @@ import json
 import numpy as np
 import pyarrow.parquet
 import pytest
-import tensorflow as tf
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
-from electra_tf.runs import finetuning
-from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks.evaluation import evaluate_model
 from tests import tiny
 
@@ -89,27 +86,19 @@ def train(tmp_path):
 
 
 @EACH
-def test_a_tagger_is_trained_on_lists(train, form):
-    for rows, names in ((TAGGED, ()), (NUMBERED, NAMES)):
+def test_a_tagger_is_trained_on_lists_and_on_texts_with_spans(train, form):
+    words, tags = ([row[key] for row in TAGGED] for key in ("tokens", "ner_tags"))
+    in_spans = [["The", "file", "is"], ["of", "it"]], [["B-NP", "E-NP", "O"], ["O"] * 2]
+    for rows, names, *expected in (
+        (TAGGED, (), words, tags),
+        (NUMBERED, NAMES, words, tags),
+        (SPANS, (), *in_spans),
+    ):
         task = train("tagging", rows, form, tag_names=names)
         assert task.monitor == "dev_f1"
         for split in task.splits.values():
-            words = [list(sentence.words) for sentence in split.items]
-            assert words == [row["tokens"] for row in TAGGED]
-            assert [list(s.tags) for s in split.items] == [
-                r["ner_tags"] for r in TAGGED
-            ]
-
-
-@EACH
-def test_a_tagger_is_trained_on_texts_with_spans(train, form):
-    task = train("tagging", SPANS, form)
-    assert [s.words for s in task.splits["dev"].items] == [
-        ("The", "file", "is"), ("of", "it"),
-    ]  # fmt: skip
-    assert [s.tags for s in task.splits["dev"].items] == [
-        ("B-NP", "E-NP", "O"), ("O", "O"),
-    ]  # fmt: skip
+            found = zip(*((s.words, s.tags) for s in split.items), strict=True)
+            assert [[list(one) for one in side] for side in found] == expected
 
 
 @EACH
@@ -167,12 +156,6 @@ def test_a_text_in_brackets_is_a_text(saved_models, tmp_path):
     assert [item.text for item in items.items] == ["(9)", "(a file)"]
 
 
-def test_a_docbin_is_refused(saved_models, tmp_path):
-    (tmp_path / "a.spacy").write_bytes(b"DocBin\x00\xff")
-    with pytest.raises(InputError, match=r"doc\.to_json"):
-        tiny.read_items(saved_models["tagger"], str(tmp_path / "a.spacy"))
-
-
 BAD = {  # task, rows, form, words of the error
     "a row of a table": (
         "squad1", [ASKED[0], ASKED[1] | {"question": " "}], "CSV of JSON",
@@ -194,13 +177,6 @@ BAD = {  # task, rows, form, words of the error
     "words and tags in columns of other names": (
         "tagging", [{"Word": "The", "Tag": "O"}] * 2, "Parquet",
         r"train\.parquet must .* no list in the columns 'Word', 'Tag'; .*\.conll",
-    ),
-    "tags of another length": (
-        "tagging", [TAGGED[0], TAGGED[1] | {"ner_tags": ["O"]}], "Parquet",
-        r"train\.parquet:2: no sentence: 2 'tokens' and 1 'ner_tags'",
-    ),
-    "numbers without names": (
-        "tagging", NUMBERED, "CSV of pandas", r"train\.csv:2: .*--tag_names",
     ),
     "a list that is cut": (
         "tagging", [TAGGED[0] | {"tokens": "['a', 'b"}], "CSV of pandas", "csv.*tokens",
@@ -254,22 +230,3 @@ def test_data_sets_of_tfds(tmp_path, monkeypatch):
     assert {q.answers[0].start for q in whole.splits["train"].items} == {3}
     with pytest.raises(InputError, match="tfds build nothing"):
         tiny.read_task("tagging", "tfds:nothing", DataConfig())
-
-
-@pytest.mark.runs
-@pytest.mark.parametrize(("name", "rows"), [("tagging", TAGGED), ("squad1", ASKED)])
-def test_finetune_takes_parquet(tmp_path, name, rows):
-    path = write_table(tmp_path, "train", rows * 4, "Parquet")
-    start, output = tiny.start(), str(tmp_path / "out")
-    assert isinstance(start, PretrainedEncoder)
-    settings = tiny.settings(training_epochs=1, training_batch_size=4)
-    if name == "squad1":  # ids must differ
-        rows = [row | {"id": f"{row['id']}{n}"} for row in rows for n in range(4)]
-        path = write_table(tmp_path, "train", rows, "Parquet")
-    devices = tf.distribute.get_strategy()
-    trials = finetuning.run_task(
-        name, path, start, output, 1, lambda _: settings, devices
-    )
-    assert len(trials) == 1
-    model = tiny.load(output)
-    assert len(tiny.read_items(model, path)) == 12

@@ -17,7 +17,6 @@ from tests import tiny
 GOOD = "the O\nfirst B-X\n\nof O\nall O\n\n" * 4
 SPANS = "The B-NP\ncat I-NP\nsat B-VP\n. O\n\n"
 DIFFERENT = "".join(SPANS.replace("cat", f"cat{n}") for n in range(20))
-NUMBERED = "1\tThe\tx\tD\n2\tcat\tx\tN\n\n" * 4
 
 
 @pytest.fixture
@@ -92,13 +91,9 @@ def dev(tags):
 ERRORS = {  # files, settings, words of the error
     "no train": ({"dev.txt": GOOD}, {}, r"one of train\.txt"),
     "one sentence": ({"train.txt": "the O\n"}, {}, "1 sentences; .*dev file"),
-    "numbers of words": (
-        NUMBERED, {}, r"all:1 .*data\.word_column=1 to",
-    ),
     "a tag of no span": (
         GOOD + "of X\n", {}, "all:25: a tag that marks no span: 'X'",
     ),
-    "a header": ("token tag\n" + GOOD, {}, "all:1 .*'token tag'"),
     # It would end the scoring by spans.
     "an unusual header": (
         "Wort Marke\n" + GOOD, {}, "all:1: a tag that marks no span: 'Marke'",

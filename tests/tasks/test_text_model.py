@@ -1,14 +1,17 @@
-"""TextModel: training, prediction, saving, use as a layer, errors."""
+"""TextModel: training, prediction, saving, use as a layer, errors, optimizer."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf.config.finetuning import TaskOptimizerConfig
 from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.classifier import TextClassifier
+from electra_tf.tasks.optimizer import int_value, reset_optimizer
+from electra_tf.training.optimizer import create_optimizer
 from tests import tiny
 
 TEXTS, LABELS = tiny.texts()
@@ -150,56 +153,17 @@ def test_lower_layers_have_lower_learning_rates():
         assert change == pytest.approx(step * factor, rel=1e-3), path
 
 
-def test_outputs_are_independent_of_other_texts(model, trained):
-    expected = model.predict(TEXTS, batch_size=40)
-    for size in (1, 7):
-        np.testing.assert_allclose(
-            model.predict(TEXTS, batch_size=size), expected, atol=1e-5
-        )
-    reversed_order = model.predict(TEXTS[::-1], batch_size=8)[::-1]
-    np.testing.assert_allclose(reversed_order, expected, atol=1e-5)
-    assert np.abs(expected - expected[0]).max() > 1e-4  # or a wrong order would pass
-    np.testing.assert_allclose(expected.sum(1), 1, atol=1e-6)
-
-
-def test_fit_accepts_a_data_set_of_texts(no_dropout, recwarn):
-    reset(no_dropout)
-    batches = tf.data.Dataset.from_tensor_slices((SHORT, SHORT_LABELS)).batch(8)
-    history = no_dropout.fit(
-        batches, epochs=1, validation_data=batches, verbose=0
-    ).history
-    assert not [w for w in recwarn if "shuffle" in str(w.message)]
-    by_dataset = tiny.weights(no_dropout)
-    reset(no_dropout)
-    no_dropout.fit(SHORT, SHORT_LABELS, epochs=1, shuffle=False, verbose=0)
-    assert tiny.distance(by_dataset, tiny.weights(no_dropout)) == 0
-    by_text = no_dropout.evaluate(SHORT, SHORT_LABELS, verbose=0)
-    assert history["val_loss"][0] == pytest.approx(by_text[0], rel=1e-3)
-
-
-def test_a_saved_model_predicts_and_trains_the_same(model, tmp_path):
-    reset(model, 3)
-    model.fit(SHORT, SHORT_LABELS, epochs=1, verbose=0)
-    model.save(tmp_path / "model.keras")
-    other = keras.saving.load_model(tmp_path / "model.keras")
-    assert (other.labels, other.settings) == (model.labels, model.settings)
-    assert int(other.seed) == 3
-    np.testing.assert_array_equal(other.predict(SHORT), model.predict(SHORT))
-    for one in (model, other):
-        one.fit(SHORT, SHORT_LABELS, epochs=2, initial_epoch=1, verbose=0)
-    assert int(other.optimizer.iterations) == 10
-    tiny.assert_same_bits(model, other)
-
-
-def test_a_text_model_is_a_layer_of_a_keras_model(model):
+def test_a_text_model_is_a_layer_of_a_keras_model(model, tmp_path):
     reset(model)
     inputs, labels_B, _ = batch(model)
-    names = ("token_ids", "segment_ids", "padding_mask")
-    symbolic = {name: keras.Input([None], dtype="int32", name=name) for name in names}
+    symbolic = tiny.symbolic_inputs()
     outer = keras.Model(symbolic, model(symbolic))
     np.testing.assert_allclose(
         outer.predict(inputs, verbose=0), model.predict(inputs, verbose=0), atol=1e-6
     )
+    outer.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again(inputs), outer(inputs))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     outer.compile("sgd", loss)
     before = tiny.weights(model)
@@ -212,15 +176,10 @@ def test_a_text_model_is_a_layer_of_a_keras_model(model):
     reset(model)
 
 
-def test_fit_learns_a_simple_task():
+def test_an_optimizer_of_ones_own_is_reset():
     model = classifier(**tiny.NO_DROPOUT)
-    accuracy = keras.metrics.SparseCategoricalAccuracy("keras_accuracy")
-    model.compile(optimizer=keras.optimizers.Adam(5e-3), metrics=[accuracy])
-    history = model.fit(SHORT, SHORT_LABELS, epochs=20, verbose=0).history
-    assert history["keras_accuracy"] == pytest.approx(history["accuracy"])
-    assert history["loss"][-1] < history["loss"][0] / 5
-    names = np.argmax(model.predict(SHORT), -1)
-    np.testing.assert_array_equal(names, SHORT_LABELS)
+    model.compile(keras.optimizers.Adam(5e-3), run_eagerly=True)
+    model.fit(SHORT[:8], SHORT_LABELS[:8], epochs=1, verbose=0)
     model.reinitialize(tiny.start(), 1)
     tiny.assert_same_bits(model, classifier(seed=1))
     assert int(model.optimizer.iterations) == 0
@@ -265,6 +224,8 @@ def test_fit_keeps_compiled_metrics(tmp_path):
     other = keras.saving.load_model(tmp_path / "model.keras")
     logs = other.evaluate(SHORT, SHORT_LABELS, return_dict=True, verbose=0)
     assert logs.keys() == {"loss", "accuracy", "mine"}
+    assert (other.labels, other.settings) == (model.labels, model.settings)
+    np.testing.assert_array_equal(other.predict(SHORT), model.predict(SHORT))
     # The next training has a new schedule and another order, also after loading.
     for one in (model, other):
         history = one.fit(*few, epochs=3, verbose=0).history
@@ -278,3 +239,52 @@ def test_fit_keeps_compiled_metrics(tmp_path):
     assert model.train_function is train_function
     assert tiny.distance(before, tiny.weights(model)) > 1e-4
     tiny.assert_same_bits(model, other)
+
+
+# The optimizer; tests/training compares its rates with the original's.
+
+
+@pytest.mark.parametrize(
+    ("share", "steps", "expected"),
+    [
+        # 25 steps of which 2.5 are warm-up: nothing is rounded.
+        (0.1, 25, {0: 0, 1: 0.96 / 2.5, 2: 0.92 * 2 / 2.5, 3: 0.88, 24: 0.04, 25: 0}),
+        (1.0, 4, {0: 0, 1: 0.75 * 0.25, 3: 0.25 * 0.75}),
+        (0.0, 1, {0: 1, 1: 0}),
+    ],
+)
+def test_learning_rates_by_hand(share, steps, expected):
+    settings = TaskOptimizerConfig(learning_rate=3e-4, warmup_share=share)
+    schedule = create_optimizer(settings, steps, 12).schedule
+    for step, factor in expected.items():
+        np.testing.assert_allclose(schedule(step), 3e-4 * factor, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        (0, "cardinality"),
+        (-2, "cardinality"),
+        (-1, "cardinality"),
+        (1, "warmup_share=0"),
+    ],
+)
+def test_numbers_of_updates_that_are_rejected(steps, words):
+    with pytest.raises(InputError, match=words):
+        create_optimizer(TaskOptimizerConfig(), steps, 2)
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_a_reset_optimizer_repeats_its_first_update(published):
+    settings = TaskOptimizerConfig(learning_rate=0.01, warmup_share=0.0)
+    optimizer = keras.optimizers.Nadam(0.01)  # one of its variables begins with 1
+    if published:
+        optimizer = create_optimizer(settings, 10, 2)
+    head, results = keras.Variable([1.0], name="dense"), []
+    for _ in range(2):
+        head.assign([1.0])
+        optimizer.apply([np.float32([0.5])], [head])
+        results.append((int_value(optimizer.iterations), float(head[0])))
+        reset_optimizer(optimizer, [head])
+    assert results[0] == results[1]
+    assert results[0][1] < 1

@@ -1,4 +1,4 @@
-"""Trials: data of a task, files, resuming, selection and statistics."""
+"""Trials: data of a task, files, resuming, early stopping, selection, statistics."""
 
 import dataclasses
 import functools
@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 
+from electra_tf.config.finetuning import FitConfig
 from electra_tf.errors import InputError
 from electra_tf.interop.keras_networks import path_below_encoder
 from electra_tf.tasks.classifier import TextClassifier
@@ -20,6 +21,7 @@ from electra_tf.tasks.task_data import TaskData
 from electra_tf.tasks.text_task import ClassificationTask
 from electra_tf.tasks.trials import (
     Trial,
+    TrialCheckpoint,
     Trials,
     best_trial,
     describe_better_epoch,
@@ -27,7 +29,7 @@ from electra_tf.tasks.trials import (
     summary,
 )
 from electra_tf.text.tokenizer import WordPieceTokenizer
-from electra_tf.training.checkpoint import saved_steps
+from electra_tf.training.checkpoint import MANIFEST, saved_steps
 from tests import tiny
 from tests.training.toy import one_device
 
@@ -342,13 +344,8 @@ def test_summary_by_hand():
         "(3 trials, 1 degenerate)"
     )
     assert format_summary(done[:1], "rte") == "rte dev_f1: 1.00"
-
-
-def test_errors_are_printed_by_their_size():
-    one = Trial(1, 0, {"dev_spearman": 71.234, "dev_mse": 0.00096251}, None, [], 1.0)
-    assert format_summary([one], "csv") == (
-        "csv dev_spearman: 71.23\ncsv dev_mse: 0.0009625"
-    )
+    small = dataclasses.replace(done[0], scores={"dev_mse": 0.00096251})
+    assert format_summary([small], "csv") == "csv dev_mse: 0.0009625"
 
 
 def test_an_epoch_that_was_better_than_the_last_is_named():
@@ -368,3 +365,103 @@ def test_the_first_of_the_highest_scores_is_the_best_and_nan_the_lowest():
     assert best_trial(trials).number == 2
     assert best_trial(trials[:2]).number == 1
     assert best_trial(trials[:1]).number == 0
+
+
+# The checkpoint of one trial: selection of an epoch, early stopping, exact resuming.
+
+FEW, FEW_NUMBERS = TEXTS[:16], NUMBERS[:16]  # two steps an epoch
+EPOCHS = 5
+
+
+@pytest.fixture(scope="module")
+def model():
+    classifier = TextClassifier(tiny.start(), ["a", "b"], tiny.settings())
+    return tiny.compiled(classifier, 2 * EPOCHS)
+
+
+@pytest.fixture
+def train(model, tmp_path):
+    """Start or resume a trial in a folder; each epoch has a given score."""
+
+    def run(scores, policy, folder="trial", killed_in=None):
+        model.reinitialize(tiny.start(), 0)
+        weights_after, lines = {}, []
+
+        def evaluate():
+            epoch = int(model.optimizer.iterations) // 2
+            if epoch == killed_in:
+                raise KilledError
+            weights_after[epoch] = tiny.weights(model)
+            return {"dev_f1": scores[epoch - 1], "dev_f1_thresh": 3.0}
+
+        path = str(tmp_path / folder)
+        checkpoint = TrialCheckpoint(path, evaluate, "dev_f1", policy, lines.append)
+        first = checkpoint.resume(model)
+        if not checkpoint.is_over and first < EPOCHS:
+            epochs = {"epochs": EPOCHS, "initial_epoch": first}
+            model.fit(FEW, FEW_NUMBERS, callbacks=[checkpoint], verbose=0, **epochs)
+        return checkpoint, first, weights_after, lines
+
+    return run
+
+
+def test_finish_loads_the_last_or_the_best_epoch(model, train, tmp_path):
+    scores = [10.0, 30.0, 20.0, 30.0, 5.0]
+    checkpoint, first, after, lines = train(scores, FitConfig())
+    assert (first, len(after)) == (0, EPOCHS)
+    checkpoint.finish(model)
+    assert tiny.distance(tiny.weights(model), after[5]) == 0
+    assert [line.split("dev_f1 ")[1] for line in lines] == ["10", "30", "20", "30", "5"]
+    assert not any("thresh" in line for line in lines)
+    checkpoint, _, after, _ = train(scores, FitConfig(keep="best"), "best")
+    checkpoint.finish(model)
+    assert tiny.distance(tiny.weights(model), after[2]) == 0  # the first of equals
+    assert tiny.distance(after[2], after[5]) > 0
+    assert [s["dev_f1"] for s in checkpoint.history] == scores
+    assert sorted(saved_steps(str(tmp_path / "best" / "checkpoints"))) == [4, 10]
+    checkpoint.delete()
+    assert list((tmp_path / "best").iterdir()) == []
+
+
+def test_patience_stops_a_trial(model, train, tmp_path):
+    scores = [10.0, 30.0, float("nan"), 30.0, 99.0]
+    policy = FitConfig(keep="best", early_stopping=2)
+    checkpoint, _, after, lines = train(scores, policy)
+    for manifest in (tmp_path / "trial" / "checkpoints").rglob(MANIFEST):
+        json.loads(manifest.read_text(), parse_constant=pytest.fail)  # NaN is none
+    assert sorted(after) == [1, 2, 3, 4]
+    assert checkpoint.is_over
+    assert "epoch 2 is the best; the weights of epoch 2 are kept" in lines[-1]
+    checkpoint.finish(model)
+    assert tiny.distance(tiny.weights(model), after[2]) == 0
+    _, _, _, lines = train([30.0, 20.0, 10.0], FitConfig(early_stopping=1), "last")
+    words = "epoch 1 is the best; the weights of epoch 2 are kept: --keep=best"
+    assert words in lines[-1]
+    # A finished trial stays finished after a restart, with its best weights.
+    checkpoint, first, after_restart, _ = train(scores, policy)
+    assert (first, after_restart) == (4, {})
+    assert math.isnan(checkpoint.history[2]["dev_f1"])
+    assert checkpoint.is_over
+    checkpoint.finish(model)
+    assert tiny.distance(tiny.weights(model), after[2]) == 0
+
+
+def test_the_best_epoch_is_kept_when_a_trial_is_resumed(model, train):
+    scores, policy = [10.0, 30.0, 20.0, 25.0, 5.0], FitConfig(keep="best")
+    _, _, uninterrupted, _ = train(scores, policy, "uninterrupted")
+    with pytest.raises(KilledError):
+        train(scores, policy, killed_in=4)
+    checkpoint, first, after, _ = train(scores, policy)
+    assert first == 3
+    checkpoint.finish(model)
+    assert tiny.distance(tiny.weights(model), uninterrupted[2]) == 0
+    assert tiny.distance(after[5], uninterrupted[5]) == 0
+
+
+def test_a_loss_that_is_not_finite_stops_training(model, tmp_path):
+    model.reinitialize(tiny.start(), 0)
+    kernel = model.head.weights[0]
+    kernel.assign(kernel.numpy() * float("nan"))
+    checkpoint = TrialCheckpoint(str(tmp_path), dict, "dev_f1", FitConfig(), print)
+    with pytest.raises(InputError, match=r"nan in batch 1 .*learning_rate"):
+        model.fit(FEW, FEW_NUMBERS, callbacks=[checkpoint], verbose=0)

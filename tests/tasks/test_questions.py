@@ -1,17 +1,20 @@
-"""SQuAD tasks: files, official scores, thresholds, prediction files."""
+"""Questions: files, scores, thresholds, prediction files; the model and its loss."""
 
 import dataclasses
 import json
+import math
 import pathlib
 import shutil
 
+import numpy as np
 import pytest
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks import registry
+from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.score import ScoredSplit
-from electra_tf.tasks.spans import QAPrediction
+from electra_tf.tasks.spans import Candidate, QAPrediction
 from tests import tiny
 
 ANSWER = {"text": "the and", "answer_start": 3}
@@ -66,7 +69,8 @@ def scored(task, model):
     """Return a function that scores answers to the questions of dev."""
 
     def of(*odds, text="the and", task=task, model=model):
-        details = [QAPrediction(text, value, ()) for value in odds]
+        nbest = (Candidate(text, 0.75, -1.0, -0.5), Candidate("b", 0.25, -2.0, -0.6))
+        details = [QAPrediction(text, value, nbest) for value in odds]
         names, split = task.metrics, task.splits["dev"]
         return ScoredSplit(registry.of(model), model, split, details, names)
 
@@ -107,7 +111,14 @@ def test_the_tuned_threshold_is_used_in_scores_and_files(model, scored, tmp_path
     assert texts == {"5a": "the and", "5b": "", "6a": "the and", "6b": ""}
     odds = json.loads((tmp_path / "dev" / "null_odds.json").read_text())
     assert odds == {"5a": -3.0, "5b": 2.0, "6a": -2.0, "6b": -1.0}
-    assert (tmp_path / "dev" / "nbest.json").exists()
+    nbest = json.loads((tmp_path / "dev" / "nbest.json").read_text())
+    first = {
+        "text": "the and",
+        "probability": 0.75,
+        "start_logit": -1,
+        "end_logit": -0.5,
+    }
+    assert (nbest["5b"][0], nbest["6b"][1]["text"]) == (first, "b")
 
 
 @pytest.mark.parametrize(
@@ -193,3 +204,60 @@ ERRORS = {  # files, words of the error
 def test_data_that_is_an_error(read, files, words):
     with pytest.raises(InputError, match=words):
         read(files)
+
+
+# The model.
+
+
+def test_reinitialize_restores_the_initial_threshold():
+    answerer = QuestionAnswerer(tiny.start(), 0.0, tiny.settings())
+    answerer.null_threshold = 3.0
+    assert answerer.clone_with_seed(tiny.start(), 1).null_threshold == 3.0
+    answerer.reinitialize(tiny.start(), 1)
+    assert answerer.null_threshold == 0.0
+
+
+def test_targets_of_pairs(model):
+    pairs = [("of", "in the and"), ("of", "in")]
+    examples = model.examples(pairs, [("the", 3), None])
+    names = {"start": [4, 0], "end": [4, 0], "impossible": [0, 1]}  # [CLS] of [SEP] in
+    assert {n: list(v) for n, v in examples.targets.items()} == names
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (["of"], [None], "'of' at index 0"),
+        ([("of", "in", "the")], [None], "at index 0"),
+        ([("of", "in")], ["the"], "'the' at index 0"),
+        ([("of", "in")], [("the",)], r"\('the',\) at index 0"),
+        ([("of", "in")], [("the", 0.0)], r"\('the', 0.0\),\) at index 0"),
+        ([("of", "in")] * 2, [None], "2 questions and 1 targets"),
+        ([("of", "in the")], [("the", 0)], "question 0: none of its 1 answers"),
+    ],
+)
+def test_examples_validates_questions_and_answers(model, x, y, message):
+    with pytest.raises(InputError, match=message):
+        model.examples(x, y)
+
+
+@pytest.mark.parametrize("weight", [0.5, 2.0])
+def test_loss_by_hand(weight):
+    settings = tiny.settings(model_answerable_weight=weight)
+    outputs = {
+        "start_logits_BL": np.log([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1]]) + 3.0,
+        "end_logits_BL": np.log([[0.2, 0.2, 0.6], [0.3, 0.3, 0.4]]),
+        "answerable_logit_B": np.array([math.log(3.0), 0.0]),  # no answer: 3/4, 1/2
+    }
+    outputs = {name: np.float32(logits) for name, logits in outputs.items()}
+    targets = {"start": [1, 1], "end": [2, 0], "impossible": [1, 0]}
+    span = -math.log(0.25) - math.log(0.6), -math.log(0.8) - math.log(0.3)
+    empty = -math.log(0.75), math.log(2)
+    model, weights_B = QuestionAnswerer(tiny.start(), 0.0, settings), [1.0, 3.0]
+    found = model.task_loss(outputs, targets, np.float32(weights_B))
+    with_empty = [s / 2 + weight * e for s, e in zip(span, empty, strict=True)]
+    np.testing.assert_allclose(found.total, np.dot(weights_B, with_empty), rtol=1e-6)
+    assert found.weight == 4
+    del outputs["answerable_logit_B"]
+    found = model.task_loss(outputs, targets, np.float32(weights_B))
+    np.testing.assert_allclose(found.total, np.dot(weights_B, span) / 2, rtol=1e-6)
