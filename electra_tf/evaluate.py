@@ -29,7 +29,7 @@ FLAGS.strings(
 )
 FLAGS.switches(overwrite="Replace --output, --report and --save_predictions.")
 FLAGS.counts(batches="With --checkpoint: batches to evaluate, at most. Default: all.")
-_COLUMNS = (*(name for name in COLUMNS if name != "score_column"), "missing_text")
+_COLUMNS = (*COLUMNS, "missing_text")
 _SETTINGS = {name: f"data.{name}" for name in _COLUMNS}
 cli.define_setting_flags(FLAGS, _SETTINGS, FinetuningConfig, "as --model was trained")
 cli.define_device_flags(FLAGS)

@@ -83,7 +83,10 @@ class _TextTask(LabelTask):
         self, model: TextClassifier | TextRegressor, data: str, reading: Reading
     ) -> Columns:
         """Return the columns of tables to score a model on, and its classes."""
-        texts, target = reading.settings.text_columns, reading.settings.label_column
+        settings, given = reading.settings, reading.given
+        texts, target = settings.text_columns, settings.label_column
+        if "score_column" in given:
+            target = settings.score_column
         flags = ["--text_columns"] * (not texts) + ["--label_column"] * (target is None)
         if flags:
             raise InputError(
@@ -93,11 +96,11 @@ class _TextTask(LabelTask):
         if model.pairs is not None:
             check_count(texts, [1 + model.pairs], model)
         labels, separator = model.output_names or None, self.separator(model)
-        if separator is None and "label_separator" in reading.given:
-            raise InputError(
-                f"--label_separator has no effect on this {type(model).__name__}, as a "
-                "text has one label"
-            )
+        unused = {"score_column"} if labels else set()
+        unused |= {"label_separator"} if separator is None else set()
+        if wrong := sorted(unused.intersection(given)):
+            kind = type(model).__name__
+            raise InputError(f"--{wrong[0]} has no effect on this {kind}")
         bounds = None if labels else UNBOUNDED
         return Columns(texts, target, labels, bounds, separator)
 

@@ -78,8 +78,13 @@ def test_a_regressor_of_pairs_is_scored(evaluate, write, models):
     names = stored.text_columns[0], f"{stored.text_columns[1]},score"
     path = write("new.csv", csv(values, names))
     assert evaluate("regressor", path)[0]["mse"] == pytest.approx(1, abs=1e-3)
+    path = write("new.csv", csv(values, names).replace("score", "stars"))
+    assert evaluate("regressor", path, score_column="stars")[0]["mse"] > 0
     with pytest.raises(InputError, match="2 columns"):
         evaluate("regressor", path, text_columns=["text"])
+    for flag in ("score_column", "label_separator"):
+        with pytest.raises(InputError, match=f"--{flag} has no effect"):
+            evaluate("classifier", path, **{flag: "stars"})
 
 
 def test_a_tagger_is_scored_on_columns_and_numbers_of_tags(evaluate, write, models):

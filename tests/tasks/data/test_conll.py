@@ -245,10 +245,3 @@ BAD_RECORDS = {
 def test_bad_records_are_errors(read_json, record, words):
     with pytest.raises(InputError, match=rf"a\.jsonl:2: no sentence: .*{words}"):
         read_json(GOOD, record)
-
-
-def test_documents_of_spacy_3_are_refused_with_the_conversion(tmp_path):
-    path = tmp_path / "train.spacy"
-    path.write_bytes(b"x\x9c\xcd")
-    with pytest.raises(InputError, match=r"train\.spacy must be .*doc\.to_json\(\)"):
-        read_conll(path, 0, -1)
