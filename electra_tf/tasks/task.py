@@ -36,11 +36,11 @@ _LEAST_FOR_CHANCE = 50  # rows; with fewer a useful model may have no correlatio
 class Task:
     """Declaration of a kind of model, with defaults for one text or pair as input.
 
-    Models of a class of one's own that no task names have this one: they predict. A
-    task whose models are scored adds `labelled_data`, `scores(scored)`, by name, first
-    the one that compares trials, and `write(scored, path)`, which writes predictions to
-    files named `path` plus a suffix. One of `finetune --task` has also
-    `training_data(name, data, reading)`: a `TaskData`.
+    This class is the task of models of a user's own classes, which only predict. A task
+    that is scored adds `labelled_data`, `scores(scored)`, which returns scores by name,
+    first the one that compares trials, and `write(scored, path)`, which writes
+    predictions to files named `path` plus a suffix. A task of `finetune --task` adds
+    `training_data(name, data, reading)`, which returns a `TaskData`.
     """
 
     models: tuple[type["TextModel"], ...] = ()  # classes of its models
@@ -75,10 +75,10 @@ class Task:
             for flag, value in flags.items()
             if value
         }
-        wrong = given.keys() - {*self.columns, *known}
-        if wrong:
-            names = ", ".join(f"--{flag}" for flag in given if flag in wrong)
-            raise InputError(f"{names} has no effect on a {type(model).__name__}")
+        known = (*self.columns, *known)
+        if wrong := [f"--{flag}" for flag in given if flag not in known]:
+            kind = type(model).__name__
+            raise InputError(f"{', '.join(wrong)} has no effect on a {kind}")
         settings = dataclasses.replace(self.stored_columns(name, model), **given)
         return Reading(settings, notify, model.tokenizer, given)
 
@@ -239,12 +239,12 @@ class LabelTask(Task):
         """Yield wrong predictions, with their sizes."""
         gold_N, predicted_N = self.sides(scored)
         sizes, items, model = self.sizes(scored), scored.split.items, scored.model
-        for index, pair in enumerate(zip(gold_N, predicted_N, strict=True)):
-            if np.any(np.not_equal(*pair)):
-                values = scored.split.targets[index], scored.predictions[index]
-                cells = (self.cell(model, value) for value in values)
-                text, size = " | ".join(texts_of(items[index])), float(sizes[index])
-                yield Mistake(text, *cells, size, self.measure)
+        wrong = gold_N != predicted_N  # [N] or, for sets of classes, [N, C]
+        for index in np.flatnonzero(wrong.any(axis=tuple(range(1, wrong.ndim)))):
+            values = scored.split.targets[index], scored.predictions[index]
+            cells = (self.cell(model, value) for value in values)
+            text, size = " | ".join(texts_of(items[index])), float(sizes[index])
+            yield Mistake(text, *cells, size, self.measure)
 
     def sizes(self, scored: ScoredSplit) -> np.ndarray:
         """Return what mistakes are sorted by: the probabilities of labels."""
