@@ -29,10 +29,8 @@ from electra_tf.training.run_directory import changed_fields
 
 # Settings that decide what weights compute. Rows of the token table are compared with
 # the vocabularies.
-_SHAPE = (
-    *("depth", "width", "embedding", "heads", "feed_forward"),
-    *("max_positions", "segments", "layer_norm_epsilon"),
-)
+_SIZES = ("depth", "width", "embedding", "heads", "feed_forward")  # of one network
+_SHARED = ("max_positions", "segments", "layer_norm_epsilon")  # of both of a pair
 
 
 class _Placed(NamedTuple):
@@ -151,7 +149,8 @@ def check_shapes(
 def _differences(
     source: EncoderConfig, run: EncoderConfig
 ) -> list[tuple[str, Any, Any]]:
-    pairs = ((name, getattr(source, name), getattr(run, name)) for name in _SHAPE)
+    names = (*_SIZES, *_SHARED)
+    pairs = ((name, getattr(source, name), getattr(run, name)) for name in names)
     return [(name, there, here) for name, there, here in pairs if there != here]
 
 
@@ -161,9 +160,9 @@ def _flags(
     """Return the settings to change for these shapes."""
     main, generator = shapes.get("main"), shapes.get("generator")
     body = main or settings.encoder
-    wanted = {name: getattr(main or generator, name) for name in _SHAPE[5:]}
+    wanted = {name: getattr(main or generator, name) for name in _SHARED}
     if main:
-        wanted |= {name: getattr(main, name) for name in _SHAPE[:5]}
+        wanted |= {name: getattr(main, name) for name in _SIZES}
     if generator:
         own_tables = generator.embedding != body.embedding
         sharing = "none" if own_tables else settings.sharing
