@@ -88,7 +88,8 @@ class Source:
         if self.kind in ("checkpoint", "config") or self._stored.head is None:
             return None
         head = self.options.applied_to(self._stored.head, self.path)
-        return self._stored.with_head(head)
+        network = dataclasses.replace(self._stored.main, head=head)
+        return dataclasses.replace(self._stored, networks=(network,))
 
     @property
     def has_pretraining_head(self) -> bool:
@@ -164,21 +165,21 @@ def open_source(
     """
     names = [*map(os.path.expanduser, split_pair(os.fspath(name)))]
     check_exists(",".join(names))
-    parts = [*map(_local_path, names)]
-    path, found = ",".join(parts), tuple(map(formats.format_of, parts))
+    paths = [*map(_local_path, names)]
+    path, kinds = ",".join(paths), tuple(map(formats.format_of, paths))
     if vocabulary is not None:
         vocabulary = os.path.expanduser(os.fspath(vocabulary))
-        if set(found) & {*formats.OURS}:
+        if set(kinds) & {*formats.OURS}:
             raise InputError(
                 f"{path!r} has a vocabulary of its own; omit vocabulary={vocabulary!r}"
             )
-    if None not in found:
-        single = len(found) == 1 and found[0] in formats.OURS
-        kind: Kind = found[0] if single else "networks"
-        return Source(kind, path, found, vocabulary, options, is_url(names[0]))
+    if None not in kinds:
+        single = len(kinds) == 1 and kinds[0] in formats.OURS
+        kind: Kind = kinds[0] if single else "networks"
+        return Source(kind, path, kinds, vocabulary, options, is_url(names[0]))
     if is_config(path):
         return Source("config", path, vocabulary=vocabulary)
-    raise no_model_at(parts[found.index(None)])
+    raise no_model_at(paths[kinds.index(None)])
 
 
 def open_pretrained(

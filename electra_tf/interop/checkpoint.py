@@ -97,13 +97,13 @@ def find_networks(
     )
     roles = (role for role, name in _HEADS.items() if main + name in paths)
     own = _GENERATORS[main]
-    found: dict[Place, RunNetwork] = {
+    networks: dict[Place, RunNetwork] = {
         "main": RunNetwork(next(roles, "encoder"), model.encoder, Prefixes.same(main))
     }
     if f"{own}{_HEADS['generator']}" in paths:
         prefixes = Prefixes.of_generator(main, own, model.sharing, own)
-        found["generator"] = RunNetwork("generator", model.generator, prefixes)
-    return found
+        networks["generator"] = RunNetwork("generator", model.generator, prefixes)
+    return networks
 
 
 def read(checkpoint: Checkpoint | str, _vocab: str | None = None) -> PretrainedModel:

@@ -55,6 +55,11 @@ _ENCODERS = ("electra.", "bert.", "")
 _WORDS = "embeddings.word_embeddings.weight"
 _SEGMENTS = "embeddings.token_type_embeddings.weight"
 _TIED = "generator_lm_head.weight"
+# By a weight of the head, since published configs misname the role.
+_ROLES = {
+    "discriminator_predictions.dense.weight": "discriminator",
+    "generator_predictions.dense.weight": "generator",
+}
 _NOT_READ = {
     _TIED: "equal to the token table, which it is tied to",
     "position_ids": "a buffer, the numbers from 0 on",
@@ -108,11 +113,9 @@ def _find(path: str) -> tuple[str, str | None]:
 def read(path: str, vocab: str | None = None) -> PretrainedModel:
     """Read a folder; a generator may lie in its subfolder `generator`."""
     path, weights = _find(path)
-    inner = os.path.join(path, GENERATOR)
-    folders = {
-        path: weights,
-        **({inner: find_weights(inner)} if accepts(inner) else {}),
-    }
+    folders, inner = {path: weights}, os.path.join(path, GENERATOR)
+    if accepts(inner):
+        folders[inner] = find_weights(inner)
     configs = {folder: read_json(os.path.join(folder, CONFIG)) for folder in folders}
     networks, left_out = [], {}
     for folder, file in folders.items():
@@ -132,12 +135,10 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
 
 
 def _read_network(
-    config: dict[str, Any], folder: str, weights: str | None
+    config: dict[str, Any], folder: str, weights: str
 ) -> tuple[Network, dict[str, str]]:
     """Return the network of a folder, and its tensors that are not read."""
     huggingface_config.check_network(config, folder)
-    if weights is None:
-        raise InputError(f"{folder!r} has neither {' nor '.join(WEIGHTS[::2])}")
     tensors = _unstacked({_modern(n): a for n, a in read_tensors(weights).items()})
     encoder = next((p for p in _ENCODERS if p + _WORDS in tensors), None)
     if encoder is None:
@@ -155,10 +156,7 @@ def _read_network(
     shape = huggingface_config.read_sizes(
         config, table_shape(tensors, words, folder), folder
     )
-    # Published configs misname the role.
-    heads = {"discriminator_predictions": "discriminator"}
-    heads["generator_predictions"] = "generator"
-    roles = (role for n, role in heads.items() if f"{n}.dense.weight" in tensors)
+    roles = (role for name, role in _ROLES.items() if name in tensors)
     role = head.role if head else next(roles, "encoder")
     prefixes = Prefixes(encoder, encoder)
     activation = huggingface_config.read_activation(config, folder)

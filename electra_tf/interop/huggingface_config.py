@@ -1,6 +1,6 @@
 """Read the config.json of transformers: sizes, and what else decides a network.
 
-A key that would make another network of the weights stops the conversion.
+Every key is read, ignored by name, or stops the conversion; others are in a note.
 
 Sources: transformers configuration_{electra,bert,utils}.py; config.json files
 that google, hfl, klue and others published, which leave keys out.
@@ -37,6 +37,10 @@ SIZES = {
 """Keys of an encoder's shape."""
 _EXACT = ("gelu", "gelu_python")
 _TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
+_READ = {
+    *SIZES.values(), OWN, "model_type", "architectures", "hidden_act", "pad_token_id",
+    "id2label", "problem_type", "classifier_dropout",
+}  # fmt: skip
 # The only values that this network has beside null, and what others mean.
 _FIXED: Mapping[str, tuple[Any, str]] = {
     "is_decoder": (False, "each token attends to those before it alone"),
@@ -51,6 +55,28 @@ _FIXED: Mapping[str, tuple[Any, str]] = {
     "quantization_config": ({}, "the weights are not floating-point numbers"),
     "auto_map": ({}, "the network is computed by code of its own, which is not run"),
 }
+# Of files and versions, of training, of other heads than those that are read, of
+# memory and the form of outputs, and of the generation of texts.
+_IRRELEVANT = """
+_name_or_path name_or_path transformers_version torch_dtype dtype tokenizer_class
+_num_labels num_labels label2id finetuning_task task_specific_params
+gradient_checkpointing generator_size directionality
+pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+pooler_size_per_head pooler_type summary_activation summary_first_dropout
+summary_last_dropout summary_proj_to_labels summary_type summary_use_proj
+tie_word_embeddings tie_encoder_decoder torchscript use_bfloat16 use_cache
+chunk_size_feed_forward return_dict output_attentions output_hidden_states
+output_past xla_device attn_implementation _attn_implementation
+_attn_implementation_autoset _attn_implementation_internal
+bos_token_id eos_token_id eos_token_ids sep_token_id cls_token_id
+decoder_start_token_id cross_attention_hidden_size do_sample early_stopping
+length_penalty max_length min_length num_beams num_beam_groups diversity_penalty
+num_return_sequences repetition_penalty temperature top_k top_p typical_p
+no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
+forced_bos_token_id forced_eos_token_id remove_invalid_values
+exponential_decay_length_penalty suppress_tokens begin_suppress_tokens
+return_dict_in_generate output_scores prefix
+"""
 
 
 def check_network(config: Mapping[str, Any], folder: str) -> None:
@@ -101,11 +127,18 @@ def read_activation(config: Mapping[str, Any], folder: str) -> Activation:
 def notes(
     config: Mapping[str, Any], entries: Sequence[str], folder: str
 ) -> Iterator[str]:
-    """Yield notes on another [PAD], and on modules.
+    """Yield notes on keys that are not read, on another [PAD], and on modules.
 
     `entries`: those of the vocabulary; empty if there is none.
     """
-    path = f"{folder}/{CONFIG}"
+    path, known = f"{folder}/{CONFIG}", {*_READ, *_FIXED, *_IRRELEVANT.split()}
+    unread = [
+        f"{name}: {value!r:.40}"
+        for name, value in sorted(config.items())
+        if name not in known and value is not None
+    ]
+    if unread:
+        yield f"keys of {path} that are not read: {', '.join(unread[:8])}"
     number = config.get("pad_token_id")
     if entries and number not in (None, pad := entries.index(PAD)):
         yield f"pad_token_id of {path} is {number!r:.80}; [PAD] is {pad}, and counts"

@@ -23,7 +23,6 @@ from electra_tf.interop.model import (
     explain_left_out,
     shape_of_config,
 )
-from electra_tf.interop.names import LAYOUTS
 from electra_tf.text.tokenizer import WordPieceTokenizer
 from electra_tf.text.tokenizer_files import KERAS_HUB_VOCABULARY, TOKENIZER
 from electra_tf.training.checkpoint import folder_of
@@ -69,12 +68,9 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
         _SIZES,
         segments=2,
         attention_dropout=sizes.get("dropout", 0.1),
-        layer_norm_epsilon=LAYOUTS["keras_hub"].epsilon,
     )
     tensors = read_hdf5_file(file)
-    network = Network.read(
-        "encoder", shape, tensors, "keras_hub", file, activation="gelu_tanh"
-    )
+    network = Network.read("encoder", shape, tensors, "keras_hub", file)
     left_out = explain_left_out(
         tensors.keys() - network.names_in("keras_hub"),
         {f"^{_pooler(network)}": "pooled_dense, which ELECTRA does not have"},

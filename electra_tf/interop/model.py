@@ -72,17 +72,20 @@ class Network:
         source: str,
         prefixes: Prefixes = NO_PREFIXES,
         head: TaskHead | None = None,
-        activation: Activation = "gelu",
+        activation: Activation | None = None,
     ) -> "Network":
-        """Convert a library's tensors, among which may be others."""
+        """Convert a library's tensors, among which may be others.
+
+        `activation`: by default that of all networks of the format.
+        """
         if shape.depth > len(tensors):  # before anything of this size is made
             raise InputError(
                 f"{source} must have the weights of {shape.depth} layers, not "
                 f"{len(tensors)} tensors"
             )
-        network = cls(role, shape, {}, head, activation)
-        weights, problems, shapes = {}, [], network.shapes
         layout = LAYOUTS[format]
+        network = cls(role, shape, {}, head, activation or layout.activation)
+        weights, problems, shapes = {}, [], network.shapes
         for ours, row, theirs in network.rows(format, prefixes):
             size = np.broadcast_to(np.False_, shapes[ours])
             expected = names.to_format(size, row.kind, layout, shape.heads).shape
@@ -259,11 +262,6 @@ class PretrainedModel:
             folder = os.path.join(path, "generator") if number else path
             os.makedirs(folder, exist_ok=True)
             yield network, folder
-
-    def with_head(self, head: TaskHead) -> "PretrainedModel":
-        """Return a fine-tuned model with other names of its classes or tags."""
-        network = dataclasses.replace(self.main, head=head)
-        return dataclasses.replace(self, networks=(network,))
 
     def without_task_head(self) -> "PretrainedModel":
         """Return the encoder of a fine-tuned model, or a pre-trained model as it is."""

@@ -47,10 +47,7 @@ def read(path: str, vocab: str | None = None) -> PretrainedModel:
     prefix = tf1.find_prefix(path) or path
     tensors = read_bundle(prefix)
     shape = shape_of(tensors, "model_garden", prefix, _PREFIXES)
-    network = Network.read(
-        *("encoder", shape, tensors, "model_garden", prefix, _PREFIXES),
-        activation="gelu_tanh",
-    )
+    network = Network.read("encoder", shape, tensors, "model_garden", prefix, _PREFIXES)
     used = network.names_in("model_garden", _PREFIXES)
     pooler = {f"^{_pooler(network)}": "pooler_transform, which ELECTRA does not have"}
     left_out = explain_left_out(tensors.keys() - used, _NOT_READ | pooler, prefix)

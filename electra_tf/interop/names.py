@@ -32,7 +32,7 @@ class Layout(NamedTuple):
     split_heads: bool = False  # True if kernels of attention have an axis for the heads
     number: Callable[[int, bool], str] = lambda layer, projection: str(layer)
     """Return a layer's number in names; with a projection of the tables or not."""
-    activation: Activation = "gelu"  # of the networks that are written
+    activation: Activation = "gelu"  # of all networks of the format
     epsilon: float | None = None  # of all layer norms; None: a setting
 
 

@@ -9,6 +9,7 @@ import electra_tf
 from electra_tf.errors import InputError
 from electra_tf.runs.conversion import convert_checkpoint
 from tests import tiny
+from tests.conftest import GOLDEN
 
 IDS = np.array([[2, 5, 6, 7, 8, 3]])
 
@@ -79,6 +80,18 @@ def notes(path, capsys):
     tiny.networks(path)
     lines = capsys.readouterr().err.splitlines()
     return [line for line in lines if line.startswith("note: ")]
+
+
+def test_unknown_keys_are_named_in_a_note(tmp_path, capsys):
+    path = write(tmp_path / "a", scale_embeddings=True, new_norm="rms", other=None)
+    (line,) = [line for line in notes(path, capsys) if "not read" in line]
+    assert "new_norm: 'rms', scale_embeddings: True" in line
+    assert "other" not in line
+
+
+def test_keys_that_transformers_writes_are_known(capsys):
+    for path in sorted((GOLDEN / "interop").glob("huggingface_*")):
+        assert notes(str(path), capsys) == []
 
 
 def test_another_padding_id_than_that_of_the_vocabulary_is_a_note(tmp_path, capsys):
