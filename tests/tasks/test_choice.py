@@ -286,6 +286,17 @@ def test_models_of_transformers_go_both_ways(tmp_path):
     assert config["architectures"] == ["ElectraForMultipleChoice"]
 
 
+def test_a_blank_is_filled_in_served_strings():
+    model = ChoiceClassifier(tiny.start(), 3, tiny.settings(data_max_length=16))
+    items = [("the file", "of _ can", ["a", "the user", ""]), ("in", "", [*"abc"])]
+    text, question, choices = zip(*items, strict=True)
+    request = {"text": encode(text), "question": encode(question)}
+    request["choices"] = encode(choices, 2)
+    outputs = call(task_export(model).text["serving_default"], request)
+    expected = model.predict(items)
+    np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
+
+
 def test_limits_of_a_request_count_each_choice_with_the_texts_that_are_repeated():
     model = ChoiceClassifier(tiny.start(), 3, tiny.settings(data_max_length=16))
     spec = task_export(model, limits=RequestLimits(rows=60, bytes=50_000))

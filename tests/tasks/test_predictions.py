@@ -86,6 +86,8 @@ def test_a_tagger_writes_words_and_tags(models, predict, records):
     tags = model.predict([words])[0]
     rows = list(zip(words, tags, strict=True))
     assert predict(model, ["the file  is"]) == [" ".join(map("/".join, rows))]
+    table = [line.split("\t") for line in predict(model, ["the file is", ""], "tsv")]
+    assert [(row[1], row[4]) for row in table] == [("word", "prediction"), *rows]
     (record,) = records(model, ['{"words": ["the file"]}'])
     assert record["words"] == ["the file"]
     assert len(record["tags"]) == 1
