@@ -67,7 +67,7 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     tokenizer.save(output)  # an error in the held-out text does not lose it
     stats = vocab_training.VocabStats(tokenizer)
     for document in heldout or ():
-        stats.add(document.lines)
+        stats.add_lines(document.lines)
     log.close()
     if not log.counts:
         error_file.unlink(missing_ok=True)  # of the replaced vocabulary
@@ -80,7 +80,7 @@ def _build(settings: PretrainingConfig, output: pathlib.Path) -> None:
     print(f"{FLAGS.output}: {size:,} entries of {requested.size:,} requested{reason}")
     if FLAGS.heldout:
         print(f"held-out text: {stats}")
-    cli.warn(checks.unknown_warnings(stats.unknown_share, tokenizer))
+    cli.warn(checks.unknown_warnings(stats.share, tokenizer))
     for kind, count in log.counts.items():
         print(f"{count:,} x {kind}: listed in {FLAGS.output}.problems.txt")
 

@@ -190,14 +190,6 @@ def _note(kind: str, value: Any) -> beam.pvalue.TaggedOutput:
     return beam.pvalue.TaggedOutput(_NOTES, (kind, value))
 
 
-def _is_failure(note: tuple[str, Any]) -> bool:
-    return note[0] == _FAILURE
-
-
-def _summary_line(note: tuple[str, Any]) -> tuple[str, tuple[tuple, bytes, int]]:
-    return _SUMMARY, ((), json.dumps(note).encode() + b"\n", 1)
-
-
 class _Job:
     """A pipeline over the chunks of all sources, with the parts and notes of steps."""
 
@@ -224,7 +216,8 @@ class _Job:
         )
         self.chunks = self.apply("Read", numbered, beam.ParDo(ReadSource(settings)))
         # Some runners confuse the outputs of a step if they are arguments themselves.
-        self.failures = self._notes[0] | "Failures" >> beam.Filter(_is_failure)
+        is_failure = beam.Filter(lambda note: note[0] == _FAILURE)
+        self.failures = self._notes[0] | "Failures" >> is_failure
 
     def apply(
         self, label: str, elements: beam.PCollection, step: beam.ParDo
@@ -247,7 +240,8 @@ class _Job:
         _ = (
             [*self._notes, files]
             | "Notes" >> beam.Flatten()
-            | "Lines" >> beam.Map(_summary_line)
+            | "Lines" >> beam.Map(lambda n: ((), json.dumps(n).encode() + b"\n", 1))
+            | "Named" >> beam.Map(lambda line: (_SUMMARY, line))
             | "AllLines" >> beam.GroupByKey()
             | "WriteSummary" >> beam.ParDo(WriteFile(folder))
         )

@@ -154,12 +154,17 @@ class UnknownCounter:
     def __init__(
         self, tokenizer: WordPieceTokenizer, wordpieces: int = 0, unknown: int = 0
     ):
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self.wordpieces, self.unknown = wordpieces, unknown
+
+    @property
+    def share(self) -> float:
+        """Share of [UNK] among the wordpieces."""
+        return self.unknown / max(1, self.wordpieces)
 
     def add(self, texts: Sequence[Sequence[int]]) -> None:
         """Count the wordpieces of texts, [CLS] and [SEP] left out."""
-        ids, values = self._tokenizer.vocabulary.ids, RaggedRows.of(texts).values
+        ids, values = self.tokenizer.vocabulary.ids, RaggedRows.of(texts).values
         frame, unknown = [ids[CLS], ids[SEP]], ids[UNKNOWN]
         self.wordpieces += len(values) - np.isin(values, frame).sum()
         self.unknown += np.count_nonzero(values == unknown)
@@ -168,14 +173,13 @@ class UnknownCounter:
         """Return a line about the share of [UNK], above 5% with its cause."""
         if not self.unknown:
             return []
-        share = self.unknown / self.wordpieces
         line = (
             f"{name}: {self.unknown:,} of {self.wordpieces:,} wordpieces are [UNK] "
-            f"({share:.2%})"
+            f"({self.share:.2%})"
         )
-        if share <= UNKNOWN_LIMIT:
+        if self.share <= UNKNOWN_LIMIT:
             return [line]
-        long = self._tokenizer.settings.max_word_characters
+        long = self.tokenizer.settings.max_word_characters
         return [
             f"warning: {line}: the vocabulary of the model lacks words or characters "
             "of these texts, or their script or case. Write spaces in words of more "

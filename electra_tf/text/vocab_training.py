@@ -7,7 +7,7 @@ pass, then Hugging Face's `tokenizers` trains the vocabulary on the counts.
 import collections
 import itertools
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import tokenizers
@@ -16,6 +16,7 @@ from tokenizers import models, trainers
 from electra_tf.config.data import TokenizationConfig, VocabularyConfig
 from electra_tf.config.pretraining import PretrainingConfig
 from electra_tf.errors import InputError
+from electra_tf.text.checks import UnknownCounter
 from electra_tf.text.corpus import CorpusReader, progress_bar
 from electra_tf.text.data_errors import DataErrorLog
 from electra_tf.text.normalization import (
@@ -181,30 +182,21 @@ def _repeat_words(words: dict[str, int]) -> Iterator[str]:
         yield text * rest
 
 
-class VocabStats:
-    """Numbers of words, wordpieces and [UNK] of texts of a tokenizer."""
+class VocabStats(UnknownCounter):
+    """Count the words, wordpieces and [UNK] of lines."""
 
-    def __init__(self, tokenizer: WordPieceTokenizer) -> None:
-        self._tokenizer, self._normalizer = tokenizer, Normalizer(tokenizer.settings)
-        self._unknown = tokenizer.vocabulary.ids[UNKNOWN]
-        self.words = self.wordpieces = self.unknown = 0
+    def __init__(self, tokenizer: WordPieceTokenizer):
+        super().__init__(tokenizer)
+        self._normalizer, self.words = Normalizer(tokenizer.settings), 0
 
-    def add(self, lines: Iterable[str]) -> None:
+    def add_lines(self, lines: Sequence[str]) -> None:
         """Count the words, wordpieces and [UNK] of lines."""
-        for line in lines:
-            ids = self._tokenizer.encode(line)
-            self.words += len(self._normalizer.words(line))
-            self.wordpieces += len(ids)
-            self.unknown += ids.count(self._unknown)
-
-    @property
-    def unknown_share(self) -> float:
-        """Share of [UNK] among the wordpieces."""
-        return self.unknown / max(1, self.wordpieces)
+        self.add(list(map(self.tokenizer.encode, lines)))
+        self.words += sum(len(self._normalizer.words(line)) for line in lines)
 
     def __str__(self) -> str:
         words = max(1, self.words)
         return (
             f"{self.words:,} words, {self.wordpieces / words:.3f} wordpieces per word, "
-            f"{self.unknown_share:.4%} [UNK]"
+            f"{self.share:.4%} [UNK]"
         )

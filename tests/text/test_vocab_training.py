@@ -130,7 +130,7 @@ def test_a_word_with_a_rare_character_is_unknown():
 
 def test_stats_count_words_wordpieces_and_unknown(vocabulary):
     stats = VocabStats(WordPieceTokenizer(vocabulary))
-    stats.add(["The user's 中 name, the", "QUICK"])
+    stats.add_lines(["The user's 中 name, the", "QUICK"])
     ids = WordPieceTokenizer(vocabulary).encode("The user's 中 name, the QUICK")
     assert stats.words == 9
     assert stats.wordpieces == len(ids)
