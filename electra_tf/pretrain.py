@@ -57,17 +57,7 @@ cli.define_config_flags(FLAGS, {}, hidden="records")
 @cli.resumable("from its newest checkpoint, if any")
 def main() -> None:
     """Train until the last step or until a signal."""
-    cli.require(FLAGS, "data", *([] if FLAGS.dry_run else ["model_dir"]))
-    _check_folders()
-    cli.check_paths(FLAGS, "data", "evaluation_data")
-    if FLAGS.dry_run and FLAGS.report:
-        raise InputError(
-            "--report must not be used with --dry_run, which trains nothing"
-        )
-    # A run that may be resumed does not read initial weights.
-    if not (FLAGS.backup or os.path.exists(FLAGS.model_dir or "")):
-        model_names.check_exists(FLAGS.init_checkpoint)
-    cli.check_output(FLAGS, "report")
+    _check_flags()
     # Workers fetch records after they have found each other, as this may take hours.
     is_remote = any(map(is_url, FLAGS.data.split(",")))
     resolved = None if is_remote else _resolve()
@@ -108,8 +98,9 @@ def main() -> None:
         cli.exit_on_signal(stop_signal, f"from {checkpoint}")
 
 
-def _check_folders() -> None:
-    """Raise an error unless the run directory is local and its backup at a URL."""
+def _check_flags() -> None:
+    """Raise an error for values that can be rejected without TensorFlow."""
+    cli.require(FLAGS, "data", *([] if FLAGS.dry_run else ["model_dir"]))
     if is_url(FLAGS.model_dir):
         raise InputError(
             f"--model_dir must be a local folder, not {FLAGS.model_dir}; pass "
@@ -120,6 +111,15 @@ def _check_folders() -> None:
             "--backup must be a URL such as s3://BUCKET/NAME, or for a folder "
             f"--backup=file://{os.path.abspath(FLAGS.backup)}"
         )
+    cli.check_paths(FLAGS, "data", "evaluation_data")
+    if FLAGS.dry_run and FLAGS.report:
+        raise InputError(
+            "--report must not be used with --dry_run, which trains nothing"
+        )
+    # A run that may be resumed does not read initial weights.
+    if not (FLAGS.backup or os.path.exists(FLAGS.model_dir or "")):
+        model_names.check_exists(FLAGS.init_checkpoint)
+    cli.check_output(FLAGS, "report")
 
 
 def _resolve() -> tuple[str, PretrainingConfig, WordPieceTokenizer]:
