@@ -127,9 +127,9 @@ class ObjectFolder:
                 write(path)
                 return
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            partial = f"{path}.{uuid.uuid4().hex}{PARTIAL}"
-            write(partial)
-            durable_files.publish(partial, path)
+            suffix = f".{uuid.uuid4().hex}{PARTIAL}"
+            with durable_files.unfinished(path, suffix) as partial:
+                write(partial)
 
     def download(self, name: str, path: str | os.PathLike) -> None:
         """Write the content of an object to a file."""

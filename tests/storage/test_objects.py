@@ -7,7 +7,7 @@ import pytest
 
 from electra_tf.errors import InputError
 from electra_tf.storage.objects import ObjectFolder, is_url, split_url
-from tests.conftest import ROOT
+from tests.conftest import ROOT, full_disk
 
 
 def test_urls_are_recognised():
@@ -43,6 +43,14 @@ def test_an_object_is_what_was_written_last(url):
     folder.delete("a")
     folder.delete("a")
     assert list(folder.find()) == ["sub/b c.txt"]
+
+
+def test_a_full_disk_leaves_the_old_object_alone(tmp_path):
+    folder = ObjectFolder(str(tmp_path))
+    folder.write("a", b"1")
+    with pytest.raises(OSError, match="too large"), full_disk(10):
+        folder.write("a", bytes(1000))
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"1"]
 
 
 def test_an_unknown_store_is_an_error():
