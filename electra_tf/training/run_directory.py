@@ -5,7 +5,7 @@ import dataclasses
 import os
 import pathlib
 import shutil
-import time
+import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -50,7 +50,7 @@ def run_lock(folder: str, flag: str = "--model_dir") -> Iterator[None]:
                 f"{flag} {folder} is locked by a running process; wait for it, stop "
                 f"it, or pass another {flag}"
             ) from error
-        path.write_text(str(time.time_ns() % _NUM_TOKENS))
+        path.write_text(str(uuid.uuid4().int % _NUM_TOKENS))
         durable_files.sync(path)
         durable_files.sync_folder(folder)
         try:

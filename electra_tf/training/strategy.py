@@ -1,16 +1,17 @@
 """Choose the distribution strategy."""
 
-import json
-import os
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from electra_tf.errors import InputError, cause_of
 from electra_tf.training.workers import (
+    addresses_in,
     host_of,
     limited_registration,
+    place_in,
     wait_for_workers,
 )
 
@@ -23,6 +24,7 @@ def choose(
         raise InputError(
             f"--tpu={tpu} must be used with --strategy=tpu or auto, not {name}"
         )
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     gpus = tf.config.list_physical_devices("GPU")
     if cpu_replicas > 1:
         if name != "mirrored" or gpus:
@@ -35,12 +37,15 @@ def choose(
         tf.config.set_logical_device_configuration(cpu, devices)
     if name == "auto":
         name = "mirrored" if len(gpus) > 1 else "one_device"
-        if tpu is not None or len(_workers()) > 1:
-            name = "multi_worker" if tpu is None else "tpu"
+        with _reading_tf_config():
+            if tpu is not None:
+                name = "tpu"
+            elif len(addresses_in(resolver)) > 1:
+                name = "multi_worker"
     if name == "tpu":
         return _tpu(tpu or "local")
     if name == "multi_worker":
-        return _multi_worker()
+        return _multi_worker(resolver)
     names = [device.name for device in tf.config.list_logical_devices("GPU")]
     if name == "mirrored":
         cpus = [device.name for device in tf.config.list_logical_devices("CPU")]
@@ -90,47 +95,26 @@ def timed_batch(iterator: Any) -> tuple[Any, tf.Tensor]:
         return batch, tf.timestamp() - begin
 
 
-def _workers() -> list[str]:
-    """Return the addresses of all workers in TF_CONFIG, the chief's first."""
-    try:
-        cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
-        return [*cluster.get("chief", []), *cluster.get("worker", [])]
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise _bad_tf_config(str(error)) from error
-
-
-def _multi_worker() -> tf.distribute.Strategy:
-    workers = _workers()
-    if not workers:
-        raise _bad_tf_config("no TF_CONFIG, or one without workers")
+def _multi_worker(resolver: Any) -> tf.distribute.Strategy:
+    with _reading_tf_config():
+        own, workers = place_in(resolver)
     print(f"waiting for all workers: {', '.join(workers)}", flush=True)
-    if (own := _own_number(workers)) is not None:
-        wait_for_workers(workers, own)
+    wait_for_workers(workers, own)
+    with _reading_tf_config(), limited_registration():
+        return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+
+
+@contextlib.contextmanager
+def _reading_tf_config() -> Iterator[None]:
+    """Raise an InputError for a TF_CONFIG that TensorFlow does not take."""
     try:
-        with limited_registration():
-            return tf.distribute.MultiWorkerMirroredStrategy()
-    except (ValueError, TypeError, tf.errors.OpError) as error:
-        raise _bad_tf_config(str(error)) from error
-
-
-def _own_number(workers: list[str]) -> int | None:
-    """Return the place of this worker in `_workers`; None: TensorFlow has an error."""
-    config = json.loads(os.environ["TF_CONFIG"])
-    try:
-        jobs, task = config["cluster"], config["task"]
-        addresses, index = jobs[task["type"]], int(task["index"])
-        is_valid = all(isinstance(job, list) for job in jobs.values()) and index >= 0
-        return workers.index(addresses[index]) if is_valid else None
-    except (KeyError, TypeError, ValueError, IndexError):
-        return None
-
-
-def _bad_tf_config(received: str) -> InputError:
-    return InputError(
-        'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": '
-        '{"type": "worker", "index": 0}}, with the addresses of all workers and the '
-        f"index of this one: {received[:300]}"
-    )
+        yield
+    except (ValueError, TypeError, RecursionError, tf.errors.OpError) as error:
+        raise InputError(
+            'TF_CONFIG must be {"cluster": {"worker": ["host:port", ...]}, "task": '
+            '{"type": "worker", "index": 0}}, with the addresses of all workers and '
+            f"the index of this one: {error!s:.300}"
+        ) from error
 
 
 def _tpu(name: str) -> tf.distribute.Strategy:

@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -91,9 +92,22 @@ def host_of(strategy: tf.distribute.Strategy) -> tuple[int, int]:
     is_one = not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
     if is_one or not resolver.task_type:
         return 0, 1
+    own, workers = place_in(resolver)
+    return own, len(workers)
+
+
+def place_in(resolver: Any) -> tuple[int, list[str]]:
+    """Return the place of this worker among all, and the addresses of all."""
+    if not (workers := addresses_in(resolver)):
+        raise ValueError("no TF_CONFIG, or one without workers")
+    task = resolver.task_type, resolver.task_id
+    return workers.index(resolver.cluster_spec().task_address(*task)), workers
+
+
+def addresses_in(resolver: Any) -> list[str]:
+    """Return the addresses of all workers, the chief's first."""
     jobs = resolver.cluster_spec().as_dict()
-    workers = [*jobs.get("chief", []), *jobs.get("worker", [])]
-    return workers.index(jobs[resolver.task_type][resolver.task_id]), len(workers)
+    return [*jobs.get("chief", []), *jobs.get("worker", [])]
 
 
 class WorkerSync:

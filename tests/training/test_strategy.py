@@ -44,12 +44,12 @@ def test_contradictory_flags_are_errors(arguments, message):
     ("config", "message"),
     [
         ("{", "property name"),
-        ('["worker"]', "'list' object"),
-        ('{"cluster": {"worker": ["a:1", "b:1"]}}', "task_type"),
+        ('["worker"]', "without workers"),
+        ('{"cluster": {"worker": ["a:1", "b:1"]}}', "None"),
         (
             '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", '
             '"index": 2}}',
-            "exceeds the maximum id",
+            "index 2",
         ),
         (
             '{"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}',
@@ -66,7 +66,7 @@ def test_an_invalid_tf_config_is_an_error(config, message, monkeypatch):
 def test_auto_selects_multi_worker_for_several_workers(monkeypatch):
     cluster = {"chief": ["a:1"], "worker": ["b:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster}))
-    with pytest.raises(InputError, match="task_type"):
+    with pytest.raises(InputError, match=r"TF_CONFIG.* None"):
         strategy.choose("auto")
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["a:1"]}}))
     assert isinstance(strategy.choose("auto"), tf.distribute.OneDeviceStrategy)

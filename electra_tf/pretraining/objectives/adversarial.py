@@ -63,7 +63,7 @@ class AdversarialObjective(ElectraObjective):
         states_BMD: tf.Tensor,
         disc_logits_BL: tf.Tensor,
     ) -> Losses:
-        """Return the losses of generator and baseline; no gradient in `disc_logits`."""
+        """Return the losses of generator and baseline, constant in `disc_logits_BL`."""
         # A position that was drawn twice has two samples; only one is in the text.
         written_BM, fake_BM, disc_logits_BM = (
             tf.gather(x_BL, masked.positions_BM, batch_dims=1)
