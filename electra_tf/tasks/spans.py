@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -42,18 +41,6 @@ class QAPrediction:
         return self.text
 
 
-class _Span(NamedTuple):
-    window: QAFeature
-    start: int
-    end: int
-    start_logit: np.float32
-    end_logit: np.float32
-
-    @property
-    def score(self) -> np.float32:
-        return self.start_logit + self.end_logit
-
-
 def decode_answers(
     question: Question,
     windows: Sequence[QAFeature],
@@ -70,18 +57,19 @@ def decode_answers(
     no span is valid, and whole words where it cannot match wordpieces.
     """
     context, offsets = question.context, tokenizer.piece_offsets(question.context)
-    best_spans: dict[str, _Span] = {}
-    for span in _valid_spans(windows, outputs, settings):
+    best_spans: dict[str, tuple[np.float32, np.float32]] = {}
+    for window, first, last, *logits in _valid_spans(windows, outputs, settings):
         if len(best_spans) >= settings.n_best:
             break
-        (first, _), (_, end) = (offsets[span.window.piece(n)] for n in span[1:3])
-        words = (context[first:end][slice(*w)] for w in split_words(context[first:end]))
-        best_spans.setdefault(" ".join(words), span)  # spans are sorted by score
-    scores = [float(span.score) for span in best_spans.values()]
+        start, end = offsets[window.piece(first)][0], offsets[window.piece(last)][1]
+        text = context[start:end]
+        text = " ".join(text[slice(*word)] for word in split_words(text))
+        best_spans.setdefault(text, logits)  # spans are sorted by score
+    scores = [float(start + end) for start, end in best_spans.values()]
     powers = [math.exp(score - max(scores)) for score in scores]
     nbest = tuple(
-        Candidate(text, power / sum(powers), *map(float, span[3:]))
-        for power, (text, span) in zip(powers, best_spans.items(), strict=True)
+        Candidate(text, power / sum(powers), *map(float, logits))
+        for power, (text, logits) in zip(powers, best_spans.items(), strict=True)
     )
     best = next((candidate for candidate in nbest if candidate.text), None)
     odds = float(np.min(list(map(_null_score, outputs))))
@@ -94,20 +82,18 @@ def _valid_spans(
     windows: Sequence[QAFeature],
     outputs: Sequence[Mapping[str, np.ndarray]],
     settings: TaskModelConfig,
-) -> list[_Span]:
-    """Return the valid spans of all windows, best first."""
-    spans = []
-    for window, output in zip(windows, outputs, strict=True):
-        for start, end, start_logit, end_logit in _pairs(output, settings.n_best):
-            last = window.piece(end)
-            if (
-                window.piece(start) is not None
-                and last is not None
-                and window.max_context[start]
-                and 0 <= end - start < settings.max_answer_length
-            ):
-                spans.append(_Span(window, start, end, start_logit, end_logit))
-    return sorted(spans, key=lambda span: span.score, reverse=True)
+) -> list[tuple[QAFeature, int, int, np.float32, np.float32]]:
+    """Return window, positions and logits of the valid spans, best first."""
+    spans = [
+        (window, start, end, *logits)
+        for window, output in zip(windows, outputs, strict=True)
+        for start, end, *logits in _pairs(output, settings.n_best)
+        if window.piece(start) is not None
+        and window.piece(end) is not None
+        and window.max_context[start]
+        and 0 <= end - start < settings.max_answer_length
+    ]
+    return sorted(spans, key=lambda span: span[3] + span[4], reverse=True)
 
 
 def _pairs(
