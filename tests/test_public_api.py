@@ -164,7 +164,8 @@ def test_settings_of_from_preset():
     short = {"data.max_length": 16}
     load, name = electra_tf.load_config, "finetune_small"
     start = sources.open_source(DISCRIMINATOR).encoder
-    assert settings(settings=short) == complete_settings(short, start)
+    chosen, _ = complete_settings(short, start, electra_tf.TextClassifier)
+    assert settings(settings=short) == chosen
     optimizer = settings(settings=name, max_length=16).optimizer
     assert optimizer == load(name, root=electra_tf.FinetuningConfig).optimizer
     assert settings(settings={"data.max_length": 99}, max_length=8).data.max_length == 8

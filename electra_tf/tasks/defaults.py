@@ -96,12 +96,17 @@ def describe_epochs(steps: int, epochs: int) -> str:
 def complete_settings(
     settings: Any,
     start: PretrainedEncoder,
+    model: Any,
     overrides: Mapping[str, Any] | None = None,
-    rate_scale: float = 1.0,
-) -> FinetuningConfig:
-    """Return settings in any form of `loader.to_config`, completed by the defaults."""
-    base = loader.to_config(default_settings(start, rate_scale), FinetuningConfig)
-    return loader.to_config(settings, FinetuningConfig, base, overrides)
+) -> tuple[FinetuningConfig, str]:
+    """Return settings, completed by the defaults of a class, and a line about them.
+
+    `settings`: in any form of `loader.to_config`.
+    """
+    defaults = default_settings(start, model.rate_scale)
+    base = loader.to_config(defaults, FinetuningConfig)
+    settings = loader.to_config(settings, FinetuningConfig, base, overrides)
+    return settings, describe_settings(start, settings, defaults, model.kind)
 
 
 def describe_settings(

@@ -20,12 +20,7 @@ from electra_tf.interop.heads import TaskHead
 from electra_tf.interop.model import PretrainedModel
 from electra_tf.model.transformer import weights_of_zeros
 from electra_tf.sources import PretrainedEncoder, Source
-from electra_tf.tasks.defaults import (
-    complete_settings,
-    default_settings,
-    describe_settings,
-    longest,
-)
+from electra_tf.tasks.defaults import complete_settings, longest
 from electra_tf.training.checkpoint import assign
 
 Model = TypeVar("Model", bound=keras.Model)
@@ -106,7 +101,7 @@ def build_model(
         "tags": head.labels,
     }
     with _reading_settings(kind, model.path):
-        config |= _arguments(head, start, kind.rate_scale)
+        config |= _arguments(kind, head, start)
         own = loader.stored_config(config["settings"], model.path, FinetuningConfig)
     lacking = set(head.kind.arguments) - head.settings.keys()
     config |= {name: value for name, value in given.items() if name in lacking}
@@ -143,15 +138,14 @@ def _reading_settings(kind: type[Model], path: str) -> Iterator[None]:
 
 
 def _arguments(
-    head: TaskHead, start: PretrainedEncoder, rate_scale: float
+    kind: type[Model], head: TaskHead, start: PretrainedEncoder
 ) -> Mapping[str, Any]:
     """Return the arguments of the model, with defaults for other libraries' models."""
     settings = head.arguments.get("settings")
     if settings is None:
         # Padding is dynamic, so a long limit costs nothing for short texts.
         length = {"data.max_length": longest(start, _LONGEST)}
-        completed = complete_settings(length, start, rate_scale=rate_scale)
-        settings = dataclasses.asdict(completed)
+        settings = dataclasses.asdict(complete_settings(length, start, kind)[0])
     chosen = {**settings.get("model", {}), **head.model_settings}
     return {**head.arguments, "settings": {**settings, "model": chosen}}
 
@@ -204,8 +198,8 @@ def _new_model(
     options: Mapping[str, Any],
 ) -> Any:
     """Create a model on an encoder; an error names another head of the source."""
-    start, scale = source.encoder, kind.rate_scale
-    chosen = complete_settings(settings[0], start, settings[1], scale)
+    start, (given, overrides) = source.encoder, settings
+    chosen, note = complete_settings(given, start, kind, overrides)
     try:
         own = kind.new_arguments(head)
     except InputError as error:
@@ -217,6 +211,5 @@ def _new_model(
         ) from error
     options = {**options, "seed": options["seed"] or 0}
     model = kind(start, settings=chosen, **own, **options)
-    defaults = default_settings(start, scale)
-    model.settings_note = describe_settings(start, chosen, defaults, kind.kind)
+    model.settings_note = note
     return model

@@ -112,12 +112,8 @@ class TextModel(keras.Model, abc.ABC):
         words = re.sub("(?<=[a-z])(?=[A-Z])", "_", type(self).__name__)
         super().__init__(name=name or words.lower(), dtype="float32")
         if not isinstance(settings, FinetuningConfig):
-            scale = self.rate_scale
-            settings = defaults.complete_settings(settings, start, rate_scale=scale)
-            chosen = defaults.default_settings(start, scale)
-            self.settings_note = defaults.describe_settings(
-                start, settings, chosen, self.kind
-            )
+            chosen = defaults.complete_settings(settings, start, self)
+            settings, self.settings_note = chosen
         positions = start.shape.max_positions
         self.settings = defaults.checked_settings(settings, positions, dtype)
         self.tokenizer = Tokenizer.of(start.tokenizer)

@@ -1,6 +1,7 @@
 """Test which settings an encoder gets if none are given."""
 
 import dataclasses
+import functools
 
 import keras
 import numpy as np
@@ -148,23 +149,23 @@ def test_few_rows_have_more_epochs_up_to_a_limit():
 
 def test_given_settings_win_and_are_named():
     start = encoder(4, 256)
-    settings = complete_settings({"optimizer.learning_rate": 0.5}, start)
+    complete = functools.partial(
+        complete_settings, start=start, model=electra_tf.TextClassifier
+    )
+    settings, line = complete({"optimizer.learning_rate": 0.5})
     assert settings.optimizer.learning_rate == 0.5
     assert settings.optimizer.name == "adamw"
-    line = describe_settings(start, settings, default_settings(start))
     assert "4 x 256" in line
     assert "optimizer.name=adamw" in line
     default = default_settings(start)["optimizer.learning_rate"]
     assert f"optimizer.learning_rate=0.5 in place of {default:g}" in line
-    unset = complete_settings({"data.text_columns": ["a"]}, start)
-    assert "set" not in describe_settings(start, unset, default_settings(start))
+    assert "set" not in complete({"data.text_columns": ["a"]})[1]
     more = {"training.batch_size": 16, "model.weights": "random", "model.dropout": 0.2}
-    settings = complete_settings(more, start)
-    assert describe_settings(start, settings, default_settings(start)).endswith(
+    assert complete(more)[1].endswith(
         "; set otherwise: model.weights=random in place of pretrained, "
         "model.dropout=0.2, training.batch_size=16 in place of 32"
     )
-    named = complete_settings("finetune_base", start)
+    named, _ = complete("finetune_base")
     assert named.optimizer.learning_rate == 1e-4
 
 
