@@ -42,7 +42,7 @@ def evaluate_model(
     scored = {}
     for split, part in found.splits.items():
         examples = model.examples(part.items)
-        if training_rows is not None and (count := _num_equal(examples, training_rows)):
+        if training_rows is not None and (count := examples.num_equal(training_rows)):
             log(
                 f"warning: the model was trained on the texts of {count:,} of the "
                 f"{len(part):,} examples of {split}, which are scored too: scores of "
@@ -60,13 +60,6 @@ def evaluate_model(
     classes = {split: one.classes for split, one in scored.items()}
     classes = {split: rates for split, rates in classes.items() if rates}
     return report | ({"classes": classes} if classes else {}), scored
-
-
-def _num_equal(examples: EncodedExamples, hashes: np.ndarray) -> int:
-    """Return the number of items of whose examples all have one of some hashes."""
-    items = range(len(examples)) if examples.items is None else examples.items
-    others = np.asarray(items)[~np.isin(examples.hashes(), hashes)]
-    return len(set(items)) - len(np.unique(others))
 
 
 def score_split(

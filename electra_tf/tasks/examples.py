@@ -78,6 +78,12 @@ class EncodedExamples:
         rows_R = np.frombuffer(b"".join(digests), np.uint64)
         return rows_R.reshape(-1, self.num_choices or 1).sum(1)
 
+    def num_equal(self, hashes: np.ndarray) -> int:
+        """Return the number of items whose examples all have one of some hashes."""
+        items = np.arange(len(self)) if self.items is None else np.asarray(self.items)
+        others = items[~np.isin(self.hashes(), hashes)]
+        return len(np.unique(items)) - len(np.unique(others))
+
     def weighted(self, weights: Any) -> "EncodedExamples":
         """Return the same examples, each with the weight of its item."""
         items = range(len(self)) if self.items is None else self.items

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from electra_tf.tasks.data.duplicates import first_equal_items
 from electra_tf.tasks.examples import EncodedExamples
 from electra_tf.text.checks import UnknownCounter
 
@@ -81,13 +80,12 @@ def check_examples(model: Any, examples: EncodedExamples) -> None:
         )
 
 
-def check_equal_texts(model: Any, train: list, validation: Sequence[Any]) -> None:
+def check_equal_texts(train: EncodedExamples, validation: EncodedExamples) -> None:
     """Warn of texts of `validation_split` that are trained on."""
-    first_N = first_equal_items([*train, *validation], model.tokenizer)[len(train) :]
-    if count := int((first_N < len(train)).sum()):
+    if count := validation.num_equal(train.hashes()):
         warn(
-            f"{count:,} of the {len(validation):,} texts of validation_split are also "
-            "among the texts to train on: scores of new texts may be lower. Leave "
+            f"{count:,} of the {validation.num_items:,} texts of validation_split are "
+            "also among the texts to train on: scores of new texts may be lower. Leave "
             "out texts that repeat others, or pass validation_data"
         )
 

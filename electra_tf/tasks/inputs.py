@@ -182,18 +182,18 @@ def fit_arguments(
     arguments: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the arguments of Keras's `fit`; `share` is `validation_split`."""
-    shuffle, y, sides = arguments.get("shuffle", True), inputs.y, ()
+    shuffle, y = arguments.get("shuffle", True), inputs.y
     share = 0.0 if validation_data is not None else share
     is_ids = isinstance(inputs.x, Mapping)
-    if share and not is_ids:
+    is_divided = share and not is_ids
+    if is_divided:
         inputs, validation_data = _split_texts(model, inputs, share)
-        sides = inputs.x, validation_data[0]
     train = encode(model, inputs)
     name, arguments = "validation_batch_size", dict(arguments)
     eval_size = positive_or_default(name, arguments.pop(name, None), batch_size)
-    arguments["validation_data"] = _validation_data(model, validation_data, eval_size)
-    if sides:  # valid, as all were encoded
-        input_warnings.check_equal_texts(model, *sides)
+    arguments["validation_data"] = _validation_data(
+        model, validation_data, eval_size, train.x if is_divided else None
+    )
     if y is not None and (share or not shuffle):
         y = to_targets(y, _takes_columns(model))
         input_warnings.check_order(model, y, shuffle, share)
@@ -225,9 +225,14 @@ def _require_whole_epochs(steps: Any) -> None:
         )
 
 
-def _validation_data(model: Any, data: Any, size: int) -> Any:
+def _validation_data(
+    model: Any, data: Any, size: int, divided: EncodedExamples | None
+) -> Any:
+    """Return validation data of Keras's `fit`; `divided`: others of the same texts."""
     is_tuple = isinstance(data, tuple | list) and len(data) in (2, 3)
     inputs = encode(model, Inputs(*data) if is_tuple else Inputs(data))
+    if divided is not None:
+        input_warnings.check_equal_texts(divided, inputs.x)
     if isinstance(inputs.x, EncodedExamples):
         batches.check_replicas(size, model.distribute_strategy)
         return batches.eval_dataset(inputs.x, size)
