@@ -143,6 +143,8 @@ class TextModel(keras.Model, abc.ABC):
         self.built = True
         self.trainable = trainable
 
+    # What a user calls.
+
     @classmethod
     def from_preset(
         cls,
@@ -277,6 +279,90 @@ class TextModel(keras.Model, abc.ABC):
             arguments["batch_size"] = size
         return super().predict(x, **arguments)
 
+    def compile(
+        self,
+        optimizer: Any = None,
+        loss: Any = None,
+        loss_weights: Any = None,
+        metrics: Any = None,
+        weighted_metrics: Any = None,
+        **arguments: Any,
+    ) -> None:
+        """Compile as Keras does, with the published optimizer by default.
+
+        Args:
+            optimizer: Any optimizer of Keras; None: `fit` creates the published one
+                for its number of steps.
+            loss: Not supported, as the model has the loss of its task.
+            loss_weights: Not supported.
+            metrics: Metrics of Keras that suit the targets, their names, or functions.
+            weighted_metrics: Metrics that the weights of the texts apply to.
+            arguments: Other arguments of Keras's `compile`.
+        """
+        jit = arguments.pop("jit_compile", None)
+        jit = None if jit == "auto" else jit
+        unsupported = {"loss": loss, "loss_weights": loss_weights, "jit_compile": jit}
+        for name, value in unsupported.items():
+            if value:
+                raise InputError(
+                    f"compile({name}={value!r:.80}) does not apply: the model has its "
+                    "own loss; call compile(optimizer=..., metrics=[...])"
+                )
+        given = {"metrics": metrics, "weighted_metrics": weighted_metrics}
+        with self.distribute_strategy.scope():
+            suited = compiled_metrics.suited_metrics(self, **given)
+            # XLA would compile the whole step again for each length of batches.
+            super().compile(optimizer, jit_compile=False, **suited, **arguments)
+            with keras.StatelessScope():  # creates the variables of the metrics
+                super().compute_metrics(None, *compiled_metrics.sample_rows(self))
+        self._has_given_metrics = bool(metrics or weighted_metrics)
+        self.has_own_optimizer = optimizer is not None
+        self._compile = functools.partial(self.compile, **given, **arguments)
+
+    def save(
+        self, filepath: str | os.PathLike, overwrite: bool = True, **options: Any
+    ) -> None:
+        """Save the model as Keras does; an interruption leaves an earlier file."""
+        path = os.path.expanduser(os.fspath(filepath))
+        if not path.endswith(".keras") or (os.path.exists(path) and not overwrite):
+            super().save(path, overwrite, **options)
+            return
+        with durable_files.unfinished(path, ".keras") as partial:
+            super().save(partial, **options)
+
+    def save_weights(
+        self, filepath: str | os.PathLike, overwrite: bool = True, **options: Any
+    ) -> None:
+        """Save the weights as Keras does; an interruption leaves an earlier file."""
+        path, suffix = os.path.expanduser(os.fspath(filepath)), ".weights.h5"
+        if not path.endswith(suffix) or (os.path.exists(path) and not overwrite):
+            super().save_weights(path, overwrite, **options)
+            return
+        with durable_files.unfinished(path, suffix) as partial:
+            super().save_weights(partial, **options)
+
+    def export(
+        self,
+        filepath: str | os.PathLike,
+        format: str = "saved_model",
+        verbose: bool | None = None,
+    ) -> str:
+        """Write the model and its tokenizer to a new folder, and compare it with Keras.
+
+        Args:
+            filepath: The folder to create. `electra_tf.export_saved_model` writes
+                numbered versions for a server in place of it.
+            format: `saved_model` takes texts or ids; `litert` and `onnx` take ids, for
+                which `tokenizer.json` is beside the file.
+            verbose: Whether to print sizes and differences.
+
+        Returns:
+            The folder.
+        """
+        path = check_export(filepath, format, argument="filepath")
+        export(self, path, format, log=print if verbose else _logger.info)
+        return path
+
     def train_on_batch(
         self,
         x: Any,
@@ -305,19 +391,121 @@ class TextModel(keras.Model, abc.ABC):
         batch = self._encode(Inputs(x, y, sample_weight), warns=False).as_batch()
         return super().test_on_batch(*batch[:3], return_dict=return_dict)
 
-    def predict_details(
-        self, x: Sequence[Any], batch_size: int | None = None
-    ) -> Sequence[Any]:
-        """Return what records and scores take, for each element of `x`, a list."""
-        examples = self.examples(x)
-        return self.decode_details(x, examples, self.outputs_of(examples, batch_size))
-
     def predict_on_batch(self, x: Any) -> Any:
         """Return predictions for all texts, or logits for all ids, as one batch."""
         rows, x = prediction_rows(self, x)
         if rows is not None:
             return self.predict(rows, batch_size=max(1, len(rows)))
         return super().predict_on_batch(x)
+
+    # Hooks of a task.
+
+    @classmethod
+    def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the class's own arguments for a new model, from those of the user."""
+        if cls.required_argument and cls.own_arguments[0] not in given:
+            raise InputError(f"A new {cls.__name__} needs {cls.required_argument}")
+        return given
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of classes, or 1."""
+        return max(1, len(self.output_names))
+
+    @abc.abstractmethod
+    def make_head(self, seed: int) -> keras.layers.Layer:
+        """Create the head, with initial weights from a seed."""
+
+    @abc.abstractmethod
+    def examples(
+        self, x: Sequence[Any], y: Sequence[Any] | None = None
+    ) -> EncodedExamples:
+        """Tokenize texts and encode their targets."""
+
+    def check_training(self, examples: EncodedExamples) -> None:
+        """Warn of targets that a model learns badly."""
+        return None
+
+    def class_weights(
+        self, y: Sequence[Any], of: Mapping[Any, float] | str
+    ) -> list[float]:
+        """Return the weight of each target's class, 1 by default."""
+        raise InputError(
+            f"class_weight={of!r:.60} does not apply to a {type(self).__name__}, whose "
+            "targets are not single classes; pass sample_weight, a number for each item"
+        )
+
+    def head_outputs(
+        self, x_BLD: Any, inputs: IdRows, layer_ops: LayerOps, targets: Any = None
+    ) -> Any:
+        """Compute the outputs, for `task_loss` and `decode`, from hidden states."""
+        return self.head(x_BLD, layer_ops=layer_ops)
+
+    @abc.abstractmethod
+    def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
+        """Compute the loss as a sum over the rows of this replica."""
+
+    def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
+        """Return targets, predictions and weights, a row for each text or word."""
+        return targets, outputs, weights_B
+
+    def task_metrics(self) -> list[keras.metrics.Metric]:
+        """Return the weighted metrics that are always reported."""
+        has_classes = self.metric_kind == "classes"
+        accuracy = keras.metrics.SparseCategoricalAccuracy
+        return [accuracy("accuracy")] if has_classes else []
+
+    @abc.abstractmethod
+    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
+        """Convert the outputs of all examples to predictions, as `predict` returns."""
+
+    def decode_details(
+        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
+    ) -> Sequence[Any]:
+        """Convert outputs to what records and scores take, by default predictions."""
+        return self.decode(x, examples, outputs)
+
+    # Hooks of a served graph.
+
+    @property
+    def served_inputs(self) -> Mapping[str, int]:
+        """Names of a served request's strings; each has 1 axis, or 2: several rows."""
+        return {"text": 1, "text_b": 1} if self.pairs else {"text": 1}
+
+    def served_columns(self, data: DataConfig) -> dict[str, list[str]]:
+        """Return the columns of the texts in training by input of `served_inputs`."""
+        inputs, names = self.served_inputs, data.text_columns
+        pairs = zip(inputs, names, strict=False)
+        return {key: [n] for key, n in pairs} if len(names) == len(inputs) else {}
+
+    def row_texts(self, *texts_R: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Return the text or texts of each row from `served_inputs`, [B] or [B * N]."""
+        return texts_R
+
+    def row_examples(self, x: Sequence[Any]) -> EncodedExamples:
+        """Tokenize texts, with an example for each row of a served graph."""
+        return self.examples(x)
+
+    def named_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """Return what is served for rows of ids, by name, from the head's outputs."""
+        return {"logits": outputs}
+
+    def text_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """Return what is served for rows of texts; [B, N, ...] for two axes."""
+        return self.named_outputs(outputs)
+
+    def served_metadata(self) -> dict[str, Any]:
+        """Return facts for clients, as values of JSON."""
+        return {}
+
+    # Predictions of a task's commands, and another training.
+
+    def predict_details(
+        self, x: Sequence[Any], batch_size: int | None = None
+    ) -> Sequence[Any]:
+        """Return what records and scores take, for each element of `x`, a list."""
+        examples = self.examples(x)
+        return self.decode_details(x, examples, self.outputs_of(examples, batch_size))
 
     def outputs_of(
         self, examples: EncodedExamples, batch_size: int | None = None
@@ -333,6 +521,33 @@ class TextModel(keras.Model, abc.ABC):
         )
         return inference.outputs_by_row(examples, size, lambda inputs, _: infer(inputs))
 
+    def choose_dropout(self, epochs: int) -> None:
+        """Set the rates that no setting gives, for the first training alone."""
+        model = self.settings.model
+        if None not in (model.dropout, model.attention_dropout):
+            return
+        rates = defaults.dropout_rates(model, self._trained_shape, epochs)
+        model = dataclasses.replace(model, **rates)
+        self.settings = dataclasses.replace(self.settings, model=model)
+        self.shape = dataclasses.replace(self.shape, **rates)
+        self.encoder.set_dropout(**rates)
+        self.train_function = None  # a compiled step has the rates of before
+
+    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextModel":
+        """Return a model of the same task and settings with other initial weights."""
+        own = {name: getattr(self, name) for name in self.own_arguments}
+        return type(self)(start, settings=self.settings, seed=seed, **own)
+
+    def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
+        """Reset weights and optimizer to those of a new model, without compiling."""
+        new_model = self.clone_with_seed(start, seed)
+        self.set_weights(new_model.get_weights())
+        if self.compiled and self.optimizer is not None:
+            with self.distribute_strategy.scope():
+                optimizers.reset_optimizer(self.optimizer, self.trainable_variables)
+
+    # Steps and files of Keras.
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute logits of token ids; raise an InputError for texts."""
         x = args[0] if args else kwargs.get("inputs")
@@ -343,28 +558,6 @@ class TextModel(keras.Model, abc.ABC):
                 f"and padding_mask, not with {x!r:.60}; for texts call predict(texts)"
             )
         return super().__call__(*args, **kwargs)
-
-    def save(
-        self, filepath: str | os.PathLike, overwrite: bool = True, **options: Any
-    ) -> None:
-        """Save the model as Keras does; an interruption leaves an earlier file."""
-        path = os.path.expanduser(os.fspath(filepath))
-        if not path.endswith(".keras") or (os.path.exists(path) and not overwrite):
-            super().save(path, overwrite, **options)
-            return
-        with durable_files.unfinished(path, ".keras") as partial:
-            super().save(partial, **options)
-
-    def save_weights(
-        self, filepath: str | os.PathLike, overwrite: bool = True, **options: Any
-    ) -> None:
-        """Save the weights as Keras does; an interruption leaves an earlier file."""
-        path, suffix = os.path.expanduser(os.fspath(filepath)), ".weights.h5"
-        if not path.endswith(suffix) or (os.path.exists(path) and not overwrite):
-            super().save_weights(path, overwrite, **options)
-            return
-        with durable_files.unfinished(path, suffix) as partial:
-            super().save_weights(partial, **options)
 
     def call(self, inputs: IdRows, training: bool | None = None) -> Any:
         """Compute float32 logits, in the structure of the task's head.
@@ -409,45 +602,9 @@ class TextModel(keras.Model, abc.ABC):
             rows = compiled_metrics.real_rows(self, x, y, y_pred, rows)
         return super().compute_metrics(x, *rows)
 
-    def compile(
-        self,
-        optimizer: Any = None,
-        loss: Any = None,
-        loss_weights: Any = None,
-        metrics: Any = None,
-        weighted_metrics: Any = None,
-        **arguments: Any,
-    ) -> None:
-        """Compile as Keras does, with the published optimizer by default.
-
-        Args:
-            optimizer: Any optimizer of Keras; None: `fit` creates the published one
-                for its number of steps.
-            loss: Not supported, as the model has the loss of its task.
-            loss_weights: Not supported.
-            metrics: Metrics of Keras that suit the targets, their names, or functions.
-            weighted_metrics: Metrics that the weights of the texts apply to.
-            arguments: Other arguments of Keras's `compile`.
-        """
-        jit = arguments.pop("jit_compile", None)
-        jit = None if jit == "auto" else jit
-        unsupported = {"loss": loss, "loss_weights": loss_weights, "jit_compile": jit}
-        for name, value in unsupported.items():
-            if value:
-                raise InputError(
-                    f"compile({name}={value!r:.80}) does not apply: the model has its "
-                    "own loss; call compile(optimizer=..., metrics=[...])"
-                )
-        given = {"metrics": metrics, "weighted_metrics": weighted_metrics}
-        with self.distribute_strategy.scope():
-            suited = compiled_metrics.suited_metrics(self, **given)
-            # XLA would compile the whole step again for each length of batches.
-            super().compile(optimizer, jit_compile=False, **suited, **arguments)
-            with keras.StatelessScope():  # creates the variables of the metrics
-                super().compute_metrics(None, *compiled_metrics.sample_rows(self))
-        self._has_given_metrics = bool(metrics or weighted_metrics)
-        self.has_own_optimizer = optimizer is not None
-        self._compile = functools.partial(self.compile, **given, **arguments)
+    def recompile(self, optimizer: keras.Optimizer) -> None:
+        """Compile with another optimizer, and the other arguments as before."""
+        (self._compile if self.compiled else self.compile)(optimizer=optimizer)
 
     def get_compile_config(self) -> dict[str, Any] | None:
         """Return the arguments of `compile`, serialized; None: not compiled."""
@@ -458,44 +615,6 @@ class TextModel(keras.Model, abc.ABC):
         metrics = {name: given[name] for name in ("metrics", "weighted_metrics")}
         return config | keras.saving.serialize_keras_object(metrics)
 
-    def export(
-        self,
-        filepath: str | os.PathLike,
-        format: str = "saved_model",
-        verbose: bool | None = None,
-    ) -> str:
-        """Write the model and its tokenizer to a new folder, and compare it with Keras.
-
-        Args:
-            filepath: The folder to create. `electra_tf.export_saved_model` writes
-                numbered versions for a server in place of it.
-            format: `saved_model` takes texts or ids; `litert` and `onnx` take ids, for
-                which `tokenizer.json` is beside the file.
-            verbose: Whether to print sizes and differences.
-
-        Returns:
-            The folder.
-        """
-        path = check_export(filepath, format, argument="filepath")
-        export(self, path, format, log=print if verbose else _logger.info)
-        return path
-
-    def choose_dropout(self, epochs: int) -> None:
-        """Set the rates that no setting gives, for the first training alone."""
-        model = self.settings.model
-        if None not in (model.dropout, model.attention_dropout):
-            return
-        rates = defaults.dropout_rates(model, self._trained_shape, epochs)
-        model = dataclasses.replace(model, **rates)
-        self.settings = dataclasses.replace(self.settings, model=model)
-        self.shape = dataclasses.replace(self.shape, **rates)
-        self.encoder.set_dropout(**rates)
-        self.train_function = None  # a compiled step has the rates of before
-
-    def recompile(self, optimizer: keras.Optimizer) -> None:
-        """Compile with another optimizer, and the other arguments as before."""
-        (self._compile if self.compiled else self.compile)(optimizer=optimizer)
-
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compile a loaded model as the saved one was."""
         arguments = keras.saving.deserialize_keras_object(config)
@@ -505,19 +624,6 @@ class TextModel(keras.Model, abc.ABC):
         if self.optimizer is not None:
             self.optimizer.build(self.trainable_variables)
 
-    def clone_with_seed(self, start: PretrainedEncoder, seed: int) -> "TextModel":
-        """Return a model of the same task and settings with other initial weights."""
-        own = {name: getattr(self, name) for name in self.own_arguments}
-        return type(self)(start, settings=self.settings, seed=seed, **own)
-
-    def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
-        """Reset weights and optimizer to those of a new model, without compiling."""
-        new_model = self.clone_with_seed(start, seed)
-        self.set_weights(new_model.get_weights())
-        if self.compiled and self.optimizer is not None:
-            with self.distribute_strategy.scope():
-                optimizers.reset_optimizer(self.optimizer, self.trainable_variables)
-
     def get_config(self) -> dict[str, Any]:
         """Return a config from which `from_config` builds the same untrained model."""
         return super().get_config() | saved_models.saved_config(self)
@@ -526,102 +632,6 @@ class TextModel(keras.Model, abc.ABC):
     def from_config(cls, config: dict[str, Any]) -> "TextModel":
         """Create a model from its config, with initial weights."""
         return saved_models.from_saved_config(cls, config)
-
-    @classmethod
-    def new_arguments(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the class's own arguments for a new model, from those of the user."""
-        if cls.required_argument and cls.own_arguments[0] not in given:
-            raise InputError(f"A new {cls.__name__} needs {cls.required_argument}")
-        return given
-
-    @property
-    def num_outputs(self) -> int:
-        """Number of classes, or 1."""
-        return max(1, len(self.output_names))
-
-    @abc.abstractmethod
-    def make_head(self, seed: int) -> keras.layers.Layer:
-        """Create the head, with initial weights from a seed."""
-
-    def head_outputs(
-        self, x_BLD: Any, inputs: IdRows, layer_ops: LayerOps, targets: Any = None
-    ) -> Any:
-        """Compute the outputs, for `task_loss` and `decode`, from hidden states."""
-        return self.head(x_BLD, layer_ops=layer_ops)
-
-    @abc.abstractmethod
-    def task_loss(self, outputs: Any, targets: Any, weights_B: tf.Tensor) -> Loss:
-        """Compute the loss as a sum over the rows of this replica."""
-
-    @property
-    def served_inputs(self) -> Mapping[str, int]:
-        """Names of a served request's strings; each has 1 axis, or 2: several rows."""
-        return {"text": 1, "text_b": 1} if self.pairs else {"text": 1}
-
-    def served_columns(self, data: DataConfig) -> dict[str, list[str]]:
-        """Return the columns of the texts in training by input of `served_inputs`."""
-        inputs, names = self.served_inputs, data.text_columns
-        pairs = zip(inputs, names, strict=False)
-        return {key: [n] for key, n in pairs} if len(names) == len(inputs) else {}
-
-    def row_texts(self, *texts_R: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Return the text or texts of each row from `served_inputs`, [B] or [B * N]."""
-        return texts_R
-
-    def row_examples(self, x: Sequence[Any]) -> EncodedExamples:
-        """Tokenize texts, with an example for each row of a served graph."""
-        return self.examples(x)
-
-    def named_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
-        """Return what is served for rows of ids, by name, from the head's outputs."""
-        return {"logits": outputs}
-
-    def text_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
-        """Return what is served for rows of texts; [B, N, ...] for two axes."""
-        return self.named_outputs(outputs)
-
-    def served_metadata(self) -> dict[str, Any]:
-        """Return facts for clients, as values of JSON."""
-        return {}
-
-    @abc.abstractmethod
-    def examples(
-        self, x: Sequence[Any], y: Sequence[Any] | None = None
-    ) -> EncodedExamples:
-        """Tokenize texts and encode their targets."""
-
-    def check_training(self, examples: EncodedExamples) -> None:
-        """Warn of targets that a model learns badly."""
-        return None
-
-    @abc.abstractmethod
-    def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
-        """Convert the outputs of all examples to predictions, as `predict` returns."""
-
-    def decode_details(
-        self, x: Sequence[Any], examples: EncodedExamples, outputs: list
-    ) -> Sequence[Any]:
-        """Convert outputs to what records and scores take, by default predictions."""
-        return self.decode(x, examples, outputs)
-
-    def metric_rows(self, targets: Any, outputs: Any, weights_B: tf.Tensor) -> tuple:
-        """Return targets, predictions and weights, a row for each text or word."""
-        return targets, outputs, weights_B
-
-    def task_metrics(self) -> list[keras.metrics.Metric]:
-        """Return the weighted metrics that are always reported."""
-        has_classes = self.metric_kind == "classes"
-        accuracy = keras.metrics.SparseCategoricalAccuracy
-        return [accuracy("accuracy")] if has_classes else []
-
-    def class_weights(
-        self, y: Sequence[Any], of: Mapping[Any, float] | str
-    ) -> list[float]:
-        """Return the weight of each target's class, 1 by default."""
-        raise InputError(
-            f"class_weight={of!r:.60} does not apply to a {type(self).__name__}, whose "
-            "targets are not single classes; pass sample_weight, a number for each item"
-        )
 
     def _batch_size(self, value: int | None) -> int:
         default = self.settings.training.batch_size
