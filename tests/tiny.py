@@ -380,6 +380,17 @@ def compiled(model, steps=10):
     return model
 
 
+def reset(model, seed=0):
+    """Give a model and its optimizer the state of new ones, without compiling."""
+    model.set_weights(model.clone_with_seed(start(), seed).get_weights())
+    if model.compiled and (optimizer := model.optimizer) is not None:
+        new = type(optimizer).from_config(optimizer.get_config())
+        new.build(model.trainable_variables)
+        for variable, value in zip(optimizer.variables, new.variables, strict=True):
+            variable.assign(value)
+    return model
+
+
 def tensors(batch):
     return tf.nest.map_structure(tf.convert_to_tensor, batch)
 

@@ -44,7 +44,8 @@ def prepare_optimizer(model: Any, steps: int, first_epoch: int, epochs: int) -> 
     total = steps * epochs
     if optimizer is not None and optimizer.schedule.steps == total:
         # Another optimizer would compile the step again.
-        reset_optimizer(optimizer, model.trainable_variables)
+        for variable in optimizer.variables:
+            variable.assign(tf.zeros_like(variable))
     else:
         with model.distribute_strategy.scope():
             rule, depth = model.settings.optimizer, model.shape.depth
@@ -52,20 +53,6 @@ def prepare_optimizer(model: Any, steps: int, first_epoch: int, epochs: int) -> 
         model.has_own_optimizer = False
     if updates:
         model.seed.assign_add(1)  # another order, other dropout
-
-
-def reset_optimizer(optimizer: Any, variables: Sequence[keras.Variable]) -> None:
-    """Reset an optimizer's variables to their values before the first update."""
-    if isinstance(optimizer, Optimizer):
-        for variable in optimizer.variables:
-            variable.assign(tf.zeros_like(variable))
-        return
-    # Some variables of Keras's optimizers do not start at 0.
-    fresh = type(optimizer).from_config(optimizer.get_config())
-    if optimizer.built:
-        fresh.build(variables)
-    for variable, value in zip(optimizer.variables, fresh.variables, strict=True):
-        variable.assign(value)
 
 
 def require_optimizer(model: Any) -> None:

@@ -58,7 +58,7 @@ class QuestionAnswerer(TextModel):
         seed: int = 0,
         **options: Any,
     ):
-        self.null_threshold = self._initial_threshold = null_threshold
+        self.null_threshold = null_threshold
         super().__init__(start, settings, seed, **options)
 
     @classmethod
@@ -203,11 +203,6 @@ class QuestionAnswerer(TextModel):
     def set_decision(self, value: float) -> None:
         """Set the threshold of the null odds."""
         self.null_threshold = value
-
-    def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
-        """Restore the initial weights and threshold."""
-        super().reinitialize(start, seed)
-        self.null_threshold = self._initial_threshold
 
 
 def _question(item: Any, index: int) -> Question:

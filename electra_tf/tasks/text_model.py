@@ -538,14 +538,6 @@ class TextModel(keras.Model, abc.ABC):
         own = {name: getattr(self, name) for name in self.own_arguments}
         return type(self)(start, settings=self.settings, seed=seed, **own)
 
-    def reinitialize(self, start: PretrainedEncoder, seed: int) -> None:
-        """Reset weights and optimizer to those of a new model, without compiling."""
-        new_model = self.clone_with_seed(start, seed)
-        self.set_weights(new_model.get_weights())
-        if self.compiled and self.optimizer is not None:
-            with self.distribute_strategy.scope():
-                optimizers.reset_optimizer(self.optimizer, self.trainable_variables)
-
     # Steps and files of Keras.
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

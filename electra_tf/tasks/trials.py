@@ -319,7 +319,7 @@ class Trials:
 
     def _run_trial(self, number: int) -> Trial:
         begin = time.monotonic()
-        model = self._initial_model(self._settings.training.seed + number - 1)
+        model = self._compiled_model(self._settings.training.seed + number - 1)
         # Written after the model was created, so that settings which are rejected do
         # not bind the folder.
         if not (self._output / FINETUNING_CONFIG).exists():
@@ -351,20 +351,16 @@ class Trials:
         seed, seconds = int_value(model.seed), time.monotonic() - begin
         return Trial(number, seed, scores, degenerate, checkpoint.history, seconds)
 
-    def _initial_model(self, seed: int) -> TextModel:
-        """Return the compiled model with initial weights, created only once.
-
-        Another model would compile a step for each length of batches again.
-        """
-        if self._model is not None:
-            used = self._used_rows
-            self._model.reinitialize(used.start if used else self._start, seed)
-            return self._model
+    def _compiled_model(self, seed: int) -> TextModel:
+        """Return a new model with initial weights; the first call encodes the data."""
+        self._model = None  # frees its memory
         # Under a strategy, Keras distributes batches through a data set of its own,
         # whose autotuning delays the end of each pass by seconds.
         single = self._devices.num_replicas_in_sync == 1
         with contextlib.nullcontext() if single else self._devices.scope():
-            self._model = model = self._encode_and_create(seed)
+            if is_first := not self._examples:
+                self._encode()
+            model = self._new_model(seed)
             train, training = self._examples["train"], self._settings.training
             model.pairs = train.pairs
             self._epoch_steps = -(-len(train) // training.batch_size)
@@ -373,8 +369,15 @@ class Trials:
             steps, depth = self._epoch_steps * self._epochs, model.shape.depth
             model.compile(create_optimizer(self._settings.optimizer, steps, depth))
             model.optimizer.build(model.trainable_variables)
+        self._model = model
+        if is_first:
+            self._log_data(model)
+        return model
+
+    def _log_data(self, model: TextModel) -> None:
+        """Log the numbers of examples and epochs, and what is lost of the texts."""
         self._log(
-            f"{self._task.name}: {len(train):,} training examples, "
+            f"{self._task.name}: {len(self._examples['train']):,} training examples, "
             f"{describe_epochs(self._epoch_steps, self._epochs)}, "
             f"dropout {model.shape.dropout:g}; "
             + ", ".join(f"{n} {len(s):,}" for n, s in self._task.eval_splits.items())
@@ -384,23 +387,28 @@ class Trials:
         for name, examples in self._examples.items():
             for line in InputCounter(model, examples).lines(name):
                 self._log(line)
-        return model
 
-    def _encode_and_create(self, seed: int) -> TextModel:
-        """Encode all splits, and return a model with the rows that they use."""
-        task, has_used_rows = self._task, self._can_use_rows()
-        start = UsedRows(self._start).start if has_used_rows else self._start
-        model = task.model(start, settings=self._settings, seed=seed)
+    def _encode(self) -> None:
+        """Encode all splits, and find the rows of the token table that they use."""
+        if has_used_rows := self._can_use_rows():
+            self._used_rows = UsedRows(self._start)
+        task, model = self._task, self._new_model(seed=0)
         self._examples = {
             name: task.training_examples(model)
             if name == "train"
             else model.examples(split.items)
             for name, split in task.splits.items()
         }
-        if not has_used_rows:
-            return model
-        self._used_rows = UsedRows(self._start, self._examples.values())
-        return self._used_rows.model(model, seed)
+        if has_used_rows:
+            self._used_rows = UsedRows(self._start, self._examples.values())
+
+    def _new_model(self, seed: int) -> TextModel:
+        """Return a model with the rows in use, and initial weights."""
+        used = self._used_rows
+        start = used.start if used else self._start
+        model = self._task.model(start, settings=self._settings, seed=seed)
+        model.encoder.embeddings.row_of_id = used.row_of_id if used else None
+        return model
 
     def _can_use_rows(self) -> bool:
         """Return whether rows that no text uses are decayed and nothing else.

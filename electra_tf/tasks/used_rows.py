@@ -28,21 +28,15 @@ class UsedRows:
         self._ids = np.unique(np.concatenate([[0], *ids]))
         ones_1E = np.ones_like(table_VE[:1])
         rows_RE = np.concatenate([table_VE[self._ids], ones_1E])
-        # An id without a row is an error of the lookup.
-        self._row_of_id = np.full(len(table_VE), len(rows_RE), np.int32)
-        self._row_of_id[self._ids] = np.arange(len(self._ids))
+        self.row_of_id = np.full(len(table_VE), len(rows_RE), np.int32)
+        """Row of each id; that of an id without a row is an error of the lookup."""
+        self.row_of_id[self._ids] = np.arange(len(self._ids))
         self.start = dataclasses.replace(
             start,
             shape=dataclasses.replace(start.shape, vocabulary_size=len(rows_RE)),
             weights={**start.weights, _TABLE: rows_RE},
         )
         """The encoder with these rows and the row of ones."""
-
-    def model(self, other: TextModel, seed: int) -> TextModel:
-        """Return a new model like another one with these rows, for the same ids."""
-        model = other.clone_with_seed(self.start, seed)
-        model.encoder.embeddings.row_of_id = self._row_of_id
-        return model
 
     def write_to(self, whole: TextModel, model: TextModel) -> None:
         """Assign all weights of `model` to a new model with the whole table."""

@@ -64,7 +64,7 @@ def models():
 @pytest.fixture
 def model(models):
     model = models["classes"]
-    model.reinitialize(tiny.start(), 0)
+    tiny.reset(model)
     model.pairs = None
     return model
 
@@ -128,7 +128,7 @@ def test_weight_2_repeats_a_row_and_weight_0_removes_it(name, models):
     repeated = np.repeat(indices, weights.astype(int))
     results = []
     for chosen, sample_weight in ((indices, weights), (repeated, None)):
-        model.reinitialize(tiny.start(), 0)
+        tiny.reset(model)
         logs = model.train_on_batch(rows(x, chosen), rows(y, chosen), sample_weight)
         results.append((logs, tiny.weights(model)))
     assert results[0][0] == pytest.approx(results[1][0], rel=1e-5)
@@ -150,14 +150,14 @@ def test_fit_with_weights_and_validation_split(models):
             "validation_data": (x[16:], y[16:], WEIGHTS[16:]),
         },
     ):
-        model.reinitialize(tiny.start(), 0)
+        tiny.reset(model)
         history = model.fit(**arguments, epochs=1, verbose=0).history
         histories.append((history, tiny.weights(model)))
     assert histories[0][0] == histories[1][0]
     assert tiny.distance(histories[0][1], histories[1][1]) == 0
     held_out = model.evaluate(x[16:], y[16:], WEIGHTS[16:], return_dict=True, verbose=0)
     assert history["val_loss"][0] == pytest.approx(held_out["loss"], rel=1e-6)
-    model.reinitialize(tiny.start(), 0)
+    tiny.reset(model)
     model.fit(x[:16], y[:16], epochs=1, verbose=0)
     assert tiny.distance(histories[0][1], tiny.weights(model)) > 1e-4
 
@@ -173,11 +173,11 @@ def test_class_weight_equals_sample_weight(model):
         (slices((TEXTS, LABELS)).batch(8), {"class_weight": {0: 0.5, 1: 3}}),
         (slices((TEXTS, LABELS, sample_weight)).batch(8), {}),
     ):
-        model.reinitialize(tiny.start(), 0)
+        tiny.reset(model)
         model.fit(x, **arguments, epochs=1, shuffle=False, verbose=0)
         results.append(tiny.weights(model))
     assert all(tiny.distance(results[0], other) == 0 for other in results[1:])
-    model.reinitialize(tiny.start(), 0)
+    tiny.reset(model)
     model.fit(TEXTS, LABELS, class_weight={1: 3.0}, epochs=1, shuffle=False, verbose=0)
     assert tiny.distance(results[0], tiny.weights(model)) > 1e-4
     assert model.class_weights([0, 1, "good"], {1: 3.0}) == [1.0, 3.0, 3.0]
@@ -241,7 +241,7 @@ def test_ids_with_weights_and_validation_split(model):
     ).history  # fmt: skip
     by_ids = tiny.weights(model)
     assert int(model.optimizer.iterations) == 3
-    model.reinitialize(tiny.start(), 0)
+    tiny.reset(model)
     other = model.fit(
         TEXTS, LABELS, validation_split=0.25, class_weight={1: 2.0}, epochs=1,
         shuffle=False, verbose=0,
@@ -280,7 +280,7 @@ def test_train_test_and_predict_on_batch(model):
     assert weighted == pytest.approx(expected, rel=1e-4)
     model.train_on_batch(TEXTS, LABELS, class_weight={1: 2.0})
     by_text = tiny.weights(model)
-    model.reinitialize(tiny.start(), 0)
+    tiny.reset(model)
     sample_weight = np.array([1.0 + label for label in LABELS], np.float32)
     model.train_on_batch(*batch[:2], sample_weight=sample_weight)
     assert tiny.distance(by_text, tiny.weights(model)) < 1e-6

@@ -209,14 +209,6 @@ def test_data_that_is_an_error(read, files, words):
 # The model.
 
 
-def test_reinitialize_restores_the_initial_threshold():
-    answerer = QuestionAnswerer(tiny.start(), 0.0, tiny.settings())
-    answerer.null_threshold = 3.0
-    assert answerer.clone_with_seed(tiny.start(), 1).null_threshold == 3.0
-    answerer.reinitialize(tiny.start(), 1)
-    assert answerer.null_threshold == 0.0
-
-
 def test_targets_of_pairs(model):
     pairs = [("of", "in the and"), ("of", "in")]
     examples = model.examples(pairs, [("the", 3), None])

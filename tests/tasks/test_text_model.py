@@ -10,7 +10,6 @@ from electra_tf.errors import InputError
 from electra_tf.kernels.fused_layer_ops import FusedLayerOps
 from electra_tf.model.layer_ops import LayerOps
 from electra_tf.tasks.classifier import TextClassifier
-from electra_tf.tasks.optimizer import int_value, reset_optimizer
 from electra_tf.training.optimizer import create_optimizer
 from tests import tiny
 
@@ -41,11 +40,6 @@ def no_dropout():
     return tiny.compiled(classifier(**tiny.NO_DROPOUT))
 
 
-def reset(model, seed=0):
-    model.reinitialize(tiny.start(), seed)
-    return model
-
-
 def batch(model, rows=range(8), size=8):
     return tiny.tensors(model.examples(SHORT, SHORT_LABELS).batch(rows, size))
 
@@ -64,8 +58,8 @@ def gradients(model, inputs, labels, layer_ops):
     return dict(zip([v.path for v in variables], dense, strict=True))
 
 
-def test_training_is_deterministic_and_reinitialize_gives_a_new_model(model, trained):
-    reset(model)
+def test_training_is_deterministic(model, trained):
+    tiny.reset(model)
     tiny.assert_same_bits(model, classifier())
     assert not any(values.any() for values in tiny.slots(model))
     model.fit(TEXTS, LABELS, verbose=0)
@@ -74,7 +68,7 @@ def test_training_is_deterministic_and_reinitialize_gives_a_new_model(model, tra
 
 def test_dropout_depends_on_seed_and_step(model):
     def moments_after(seed, step):
-        reset(model)
+        tiny.reset(model)
         model.seed.assign(seed)
         model.optimizer.iterations.assign(step)
         model.train_on_batch(*batch(model))
@@ -96,7 +90,7 @@ def sum_loss():
 
 
 def test_fused_and_plain_layer_ops_have_equal_gradients(sum_loss):
-    reset(sum_loss)
+    tiny.reset(sum_loss)
     inputs, labels_B, weights_B = batch(sum_loss)
     plain = gradients(sum_loss, inputs, labels_B, LayerOps(training=False))
     fused = gradients(sum_loss, inputs, labels_B, FusedLayerOps(None))
@@ -115,7 +109,7 @@ def test_fused_and_plain_layer_ops_have_equal_gradients(sum_loss):
 
 
 def test_the_loss_is_divided_by_the_sum_of_weights(no_dropout):
-    reset(no_dropout)
+    tiny.reset(no_dropout)
     inputs, labels_B, weights_B = batch(no_dropout)
     plain = gradients(no_dropout, inputs, labels_B, LayerOps(training=False))
     norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in plain.values()))
@@ -154,7 +148,7 @@ def test_lower_layers_have_lower_learning_rates():
 
 
 def test_a_text_model_is_a_layer_of_a_keras_model(model, tmp_path):
-    reset(model)
+    tiny.reset(model)
     inputs, labels_B, _ = batch(model)
     symbolic = tiny.symbolic_inputs()
     outer = keras.Model(symbolic, model(symbolic))
@@ -173,17 +167,7 @@ def test_a_text_model_is_a_layer_of_a_keras_model(model, tmp_path):
     # Softmax is invariant to the keys' biases: their gradient is 0.
     biases = {path for path in before if path.endswith("key/bias")}
     assert before.keys() - changed <= biases
-    reset(model)
-
-
-def test_an_optimizer_of_ones_own_is_reset():
-    model = classifier(**tiny.NO_DROPOUT)
-    model.compile(keras.optimizers.Adam(5e-3), run_eagerly=True)
-    model.fit(SHORT[:8], SHORT_LABELS[:8], epochs=1, verbose=0)
-    model.reinitialize(tiny.start(), 1)
-    tiny.assert_same_bits(model, classifier(seed=1))
-    assert int(model.optimizer.iterations) == 0
-    assert float(model.optimizer.learning_rate) == pytest.approx(5e-3)
+    tiny.reset(model)
 
 
 def test_inputs_longer_than_the_positions_are_errors(no_dropout):
@@ -272,19 +256,3 @@ def test_learning_rates_by_hand(share, steps, expected):
 def test_numbers_of_updates_that_are_rejected(steps, words):
     with pytest.raises(InputError, match=words):
         create_optimizer(TaskOptimizerConfig(), steps, 2)
-
-
-@pytest.mark.parametrize("published", [True, False])
-def test_a_reset_optimizer_repeats_its_first_update(published):
-    settings = TaskOptimizerConfig(learning_rate=0.01, warmup_share=0.0)
-    optimizer = keras.optimizers.Nadam(0.01)  # one of its variables begins with 1
-    if published:
-        optimizer = create_optimizer(settings, 10, 2)
-    head, results = keras.Variable([1.0], name="dense"), []
-    for _ in range(2):
-        head.assign([1.0])
-        optimizer.apply([np.float32([0.5])], [head])
-        results.append((int_value(optimizer.iterations), float(head[0])))
-        reset_optimizer(optimizer, [head])
-    assert results[0] == results[1]
-    assert results[0][1] < 1

@@ -384,7 +384,7 @@ def train(model, tmp_path):
     """Start or resume a trial in a folder; each epoch has a given score."""
 
     def run(scores, policy, folder="trial", killed_in=None):
-        model.reinitialize(tiny.start(), 0)
+        tiny.reset(model)
         weights_after, lines = {}, []
 
         def evaluate():
@@ -459,7 +459,7 @@ def test_the_best_epoch_is_kept_when_a_trial_is_resumed(model, train):
 
 
 def test_a_loss_that_is_not_finite_stops_training(model, tmp_path):
-    model.reinitialize(tiny.start(), 0)
+    tiny.reset(model)
     kernel = model.head.weights[0]
     kernel.assign(kernel.numpy() * float("nan"))
     checkpoint = TrialCheckpoint(str(tmp_path), dict, "dev_f1", FitConfig(), print)
