@@ -52,18 +52,38 @@ class Rows:
         return tf.nn.bias_add(tf.matmul(x_XD, kernel_FD, transpose_b=True), bias_F)
 
     @staticmethod
+    def masked(scores_NBLK: tf.Tensor, bias_1B1K: tf.Tensor) -> tf.Tensor:
+        """Return attention scores with the bias of padding."""
+        return scores_NBLK + bias_1B1K
+
+    @classmethod
     def attend(
-        inward_X3D: tf.Tensor, heads: Sequence[int], size: list, bias_1B1K: tf.Tensor
+        cls,
+        inward_X3D: tf.Tensor,
+        heads: Sequence[int],
+        size: list,
+        bias_1B1K: tf.Tensor,
     ) -> tf.Tensor:
         """Return the attended values of all heads, [X, D]."""
         split_BLMH = tf.reshape(inward_X3D, [*size, *heads])
         # A split of the first axis copies nothing.
         split_MBLH = tf.transpose(split_BLMH, [2, 0, 1, 3])
         q_NBLH, k_NBKH, v_NBKH = tf.split(split_MBLH, 3, axis=0)
-        scores_NBLK = tf.matmul(q_NBLH, k_NBKH, transpose_b=True) + bias_1B1K
-        attended_NBLH = tf.matmul(tf.nn.softmax(scores_NBLK), v_NBKH)
+        scores_NBLK = tf.matmul(q_NBLH, k_NBKH, transpose_b=True)
+        weights_NBLK = tf.nn.softmax(cls.masked(scores_NBLK, bias_1B1K))
+        attended_NBLH = tf.matmul(weights_NBLK, v_NBKH)
         attended_BLNH = tf.transpose(attended_NBLH, [1, 2, 0, 3])
         return tf.reshape(attended_BLNH, [-1, heads[0] // 3 * heads[1]])
+
+
+class RowsOnCpu(Rows):
+    """Positions as rows, where a branch skips the mask of texts without padding."""
+
+    @staticmethod
+    def masked(scores_NBLK: tf.Tensor, bias_1B1K: tf.Tensor) -> tf.Tensor:
+        """Return attention scores with the bias of padding, if there is any."""
+        is_padded = tf.reduce_any(bias_1B1K < 0)
+        return tf.cond(is_padded, lambda: scores_NBLK + bias_1B1K, lambda: scores_NBLK)
 
 
 class Columns:
@@ -264,10 +284,12 @@ def chunked_encoder(encoder: InferenceEncoder) -> Callable[..., tf.Tensor]:
     For the target `cpu`, inputs of up to `MAX_COLUMNS` positions are computed as
     columns, others as rows; for `any`, all as rows.
     """
-    in_chunks = chunked(lambda inputs: encoder(**inputs))
+    is_any = encoder.target == "any"
+    layout = Rows if is_any else RowsOnCpu
+    in_chunks = chunked(lambda inputs: encoder(**inputs, layout=layout))
 
     def encode(**inputs: tf.Tensor) -> tf.Tensor:
-        if encoder.target == "any":
+        if is_any:
             return in_chunks(inputs)
         return tf.cond(
             tf.size(inputs[IDS[0]]) <= MAX_COLUMNS,
