@@ -210,6 +210,9 @@ def test_a_long_line_is_read_in_bounded_parts(tmp_path, monkeypatch):
     assert max(map(len, parts)) <= 200
     assert " ".join(parts).split()[: len(words)] == words
     assert "".join(parts).endswith("中" * 500)
+    (tmp_path / "a.txt").write_text("ab " * 33 + "c")  # the file ends at the limit
+    documents, _, _ = read(tmp_path, tmp_path / "a.txt", on_error="report")
+    assert documents[0][2] == [("ab " * 33).strip(), "c"]
 
 
 def test_a_long_document_is_split_at_a_line_end(tmp_path, monkeypatch):
