@@ -102,16 +102,21 @@ class Source:
         """The encoder: that of the discriminator, or of the only network."""
         if self.kind == "config":
             return _read_config(self.path, self.vocabulary)
-        model, trained, own = self.pretrained, (None, None), self.own_checkpoint
-        tokenizer, weights = model.require_tokenizer(), model.main.encoder_weights
-        identity = own.sums[WEIGHTS] if own else _sha256(weights)
+        model, own = self.pretrained, self.own_checkpoint
+        weights, length, positions = model.main.encoder_weights, None, None
         # Weights that came from elsewhere may have seen more.
         if own and not any(map(own.metadata.get, ("init_checkpoint", "source"))):
             config = own.config()
             length = config.records.max_length
-            trained = length, own.step * config.input.batch_size * length
+            positions = own.step * config.input.batch_size * length
         return PretrainedEncoder(
-            *(model.main.shape, tokenizer, weights, model.path, identity, *trained),
+            model.main.shape,
+            model.require_tokenizer(),
+            weights,
+            source=model.path,
+            identity=own.sums[WEIGHTS] if own else _sha256(weights),
+            trained_length=length,
+            trained_positions=positions,
             format=self.format,
         )
 

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,23 +57,8 @@ def load_weights(
     variables = {path.removesuffix(DELTA): v for path, v in own.items()}
     run = find_networks(config.model, variables)
     check_vocabulary(model.tokenizer, tokenizer, model.path)
-    alone = len(model.networks) == 1
-    found = [(n, _place_of(n, run, config, alone)) for n in model.networks]
-    check_shapes(found, config, model.path)
-    placed = _Placed({}, {})
-    for network, place in found:
-        if place is None:
-            placed.ignored[f"the {network.role}"] = "the run has no such network"
-        else:
-            _place(network, run[place], placed, model.path)
-    if "generator" in run and all(place != "generator" for _, place in found):
-        _place_lower_layers(model.main, run["generator"], placed, model.path)
+    placed = _place_networks(model, run, config, variables)
     placed.ignored.update(model.left_out if checkpoint is None else {})
-    for name, array in model.others.items():
-        if name in variables:
-            placed.arrays.setdefault(name, array)
-        else:
-            placed.ignored[name] = "the run has no such weight"
     if config.objective.freeze_generator:
         _check_frozen(run["generator"], variables, placed, model.path)
     spare = config.model.spare_rows
@@ -90,6 +75,31 @@ def load_weights(
         *(_changed_settings(checkpoint, config) if checkpoint else ()),
     ]
     return "\n".join(lines)
+
+
+def _place_networks(
+    model: PretrainedModel,
+    run: Mapping[Place, RunNetwork],
+    config: PretrainingConfig,
+    paths: Collection[str],
+) -> _Placed:
+    """Name the weights of a model as the run names them."""
+    alone, placed = len(model.networks) == 1, _Placed({}, {})
+    places = [(n, _place_of(n, run, config, alone)) for n in model.networks]
+    check_shapes(places, config, model.path)
+    for network, place in places:
+        if place is None:
+            placed.ignored[f"the {network.role}"] = "the run has no such network"
+        else:
+            _place(network, run[place], placed, model.path)
+    if "generator" in run and all(place != "generator" for _, place in places):
+        _place_lower_layers(model.main, run["generator"], placed, model.path)
+    for name, array in model.others.items():
+        if name in paths:
+            placed.arrays.setdefault(name, array)
+        else:
+            placed.ignored[name] = "the run has no such weight"
+    return placed
 
 
 def _place_of(
@@ -118,13 +128,13 @@ def _place_of(
 
 
 def check_shapes(
-    found: Sequence[tuple[Network, Place | None]],
+    places: Sequence[tuple[Network, Place | None]],
     config: PretrainingConfig,
     source: str,
 ) -> None:
     """Reject networks whose shape is not the run's."""
     settings, problems = config.model, []
-    for network, place in found:
+    for network, place in places:
         if place is not None:
             run = settings.encoder if place == "main" else settings.generator
             problems += [
@@ -132,7 +142,7 @@ def check_shapes(
                 for name, there, here in _differences(network.shape, run)
             ]
     if problems:
-        shapes = {place: network.shape for network, place in found}
+        shapes = {place: network.shape for network, place in places}
         flags = _flags(shapes, settings)
         shown = " ".join(f"--set model.{name}={value}" for name, value in flags.items())
         positions = flags.get("max_positions", settings.max_positions)
