@@ -18,7 +18,6 @@ from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.data.files import Notify, opened
 from electra_tf.tasks.data.held_out import with_dev
 from electra_tf.tasks.data.schemes import Span
-from electra_tf.tasks.data.span_records import CharacterSpan, to_character_spans
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.data.table import json_text, one_line, read
 from electra_tf.tasks.labels import unknown_name
@@ -132,8 +131,7 @@ class TagTask(Task):
         record = {"text": sentence.text, "entities": found, **record}
         if sentence.form is None:
             return record
-        spans = [CharacterSpan(one.start, one.end, one.type) for one in entities]
-        return record | sentence.form.write(sentence.text, spans)
+        return record | sentence.form.write(sentence.text, entities)
 
     def texts(self, item: Any) -> dict[str, str]:
         """Return nothing: other columns have the words."""
@@ -211,14 +209,12 @@ class TagTask(Task):
         Also write `PATH.jsonl` for texts with spans of characters, in their form.
         """
         lines, records, items = [], [], scored.split.items
-        for sentence, tags in zip(items, scored.predictions, strict=True):
+        for sentence, details in zip(items, scored.details, strict=True):
             gold = [] if sentence.tags is None else [sentence.tags]
-            rows = zip(sentence.words, *gold, tags, strict=True)
+            rows = zip(sentence.words, *gold, details.tags, strict=True)
             lines += [" ".join(row) for row in rows] + [""]
             if sentence.form:
-                spans = schemes.conlleval_spans(tags)
-                spans = to_character_spans(spans, sentence.offsets)
-                record = sentence.form.write(sentence.text, spans)
+                record = sentence.form.write(sentence.text, details.entities)
                 records.append(json_text(record))
         write_lines(f"{path}.txt", lines)
         if schemes.is_span_scheme(scored.model.tags) and len(records) == len(items):

@@ -4,7 +4,7 @@ A record is an object with a text and a list of spans.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from electra_tf.tasks.data.schemes import Span
@@ -66,9 +66,9 @@ class SpanForm:
             spans.append(span)
         return text, sorted(spans)
 
-    def write(self, text: str, spans: Sequence[CharacterSpan]) -> dict[str, Any]:
-        """Return a record with predicted spans."""
-        values: list[Any] = [list(span) for span in spans]
+    def write(self, text: str, entities: Iterable[Any]) -> dict[str, Any]:
+        """Return a record with the spans of predicted entities."""
+        values: list[Any] = [[one.start, one.end, one.type] for one in entities]
         if self.names:
             values = [dict(zip(self.names, value, strict=True)) for value in values]
         return {self.text: text, self.spans: values}
@@ -112,16 +112,6 @@ def to_word_spans(
             raise ValueError(f"{name} overlaps the span before it")
         found.append(Span(words[0], words[-1], span.kind))
     return found
-
-
-def to_character_spans(
-    spans: Sequence[Span], offsets: Sequence[tuple[int, int]]
-) -> list[CharacterSpan]:
-    """Return the characters of spans of words."""
-    return [
-        CharacterSpan(offsets[first][0], offsets[last][1], kind)
-        for first, last, kind in spans
-    ]
 
 
 def _are_spans(values: Any) -> bool:

@@ -1,7 +1,6 @@
 """Texts with spans of characters are read and written in the forms of other tools."""
 
 import json
-import types
 
 import numpy as np
 import pytest
@@ -10,8 +9,7 @@ from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
 from electra_tf.tasks.evaluation import evaluate_model
 from electra_tf.tasks.predictions import predict_items
-from electra_tf.tasks.score import ScoredSplit
-from electra_tf.tasks.tag_task import TagTask, read_sentences
+from electra_tf.tasks.tag_task import read_sentences
 from electra_tf.tasks.task_data import Reading
 from electra_tf.tasks.token_classifier import TokenClassifier
 from tests import tiny
@@ -206,12 +204,11 @@ def test_a_task_is_scored_and_written_in_its_form(write, tmp_path, monkeypatch):
     assert task.monitor == "dev_f1"
     model = task.model(tiny.start(), settings=tiny.settings())
     predicted = [("O",) * 5, *TAGS[1:]]
-    details = [types.SimpleNamespace(tags=tags) for tags in predicted]
-    scored = ScoredSplit(TagTask(), model, task.splits["dev"], details, task.metrics)
+    monkeypatch.setattr(model, "outputs_of", _Certain(model, predicted))
+    report, splits = evaluate_model(model, "tagging", path)
+    assert (report["precision"], report["recall"]) == (100, pytest.approx(100 / 3))
+    scored = splits["data"]
     scored.task.write(scored, str(tmp_path / "dev"))
     found = list(map(json.loads, (tmp_path / "dev.jsonl").read_text().splitlines()))
     expected = zip(TEXTS, [[], *SPANS[1:]], strict=True)
     assert found == [{"text": t, "label": list(map(list, s))} for t, s in expected]
-    monkeypatch.setattr(model, "outputs_of", _Certain(model, predicted))
-    report, _ = evaluate_model(model, "tagging", path)
-    assert (report["precision"], report["recall"]) == (100, pytest.approx(100 / 3))
