@@ -21,7 +21,7 @@ from electra_tf.tasks.data.table import Table, json_text, read
 from electra_tf.tasks.question_answerer import QuestionAnswerer
 from electra_tf.tasks.score import Mistake, ScoredSplit
 from electra_tf.tasks.spans import QAPrediction
-from electra_tf.tasks.squad_metrics import exact, has_gold, score_v1, score_v2
+from electra_tf.tasks.squad_metrics import exact, score_v1, score_v2
 from electra_tf.tasks.task import (
     Task,
     check_count,
@@ -206,12 +206,13 @@ def _metrics(allows_null: bool) -> tuple[str]:
 def _require_gold(questions: Sequence[Question], allows_null: bool) -> None:
     """Raise an error for a question without gold answers."""
     for one in questions:
-        if not has_gold(one, allows_null):
-            found = "`is_impossible` is true" * one.impossible or "no `answers`"
-            remedy = "; train with --task=squad2" * one.impossible
+        if one.impossible and not allows_null:
             raise InputError(
-                f"{one.place}: {found}, so there are no gold answers{remedy}"
+                f"{one.place}: `is_impossible` is true, so there are no gold answers; "
+                "train with --task=squad2"
             )
+        if one.gold is None:
+            raise InputError(f"{one.place}: no `answers`, so there are no gold answers")
 
 
 def _question_split(questions: Sequence[Question]) -> Split:

@@ -82,11 +82,6 @@ def score_v2(
     return result
 
 
-def has_gold(question: Question, allows_null: bool) -> bool:
-    """Return whether a question can be scored; `allows_null`: by SQuAD 2.0's rules."""
-    return bool(question.answers) or (allows_null and question.impossible)
-
-
 def _score(question: Question, predicted: str) -> list[float]:
     """Return exact match and F1 of one question by the rules of version 2.0."""
     texts = [answer.text for answer in question.answers if normalize(answer.text)]
