@@ -14,6 +14,7 @@ after each epoch, so a resumed trial gives the same result as an uninterrupted o
 import contextlib
 import dataclasses
 import functools
+import gc
 import json
 import math
 import os
@@ -353,7 +354,8 @@ class Trials:
 
     def _compiled_model(self, seed: int) -> TextModel:
         """Return a new model with initial weights; the first call encodes the data."""
-        self._model = None  # frees its memory
+        self._model = None
+        gc.collect()  # frees its memory, as a Keras model refers to itself
         # Under a strategy, Keras distributes batches through a data set of its own,
         # whose autotuning delays the end of each pass by seconds.
         single = self._devices.num_replicas_in_sync == 1
