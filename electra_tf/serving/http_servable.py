@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -58,27 +59,20 @@ class Servable:
 
 
 def export_folder(path: str) -> pathlib.Path | None:
-    """Return the newest version of an export; None if the path is none."""
+    """Return the newest version of an export, fetched from a URL; None: it is none."""
     if is_url(path):
-        return _fetched_version(path)
-    folder = pathlib.Path(path)
-    if (folder / _GRAPH).is_file():
-        return folder
-    versions = [p.parent for p in folder.glob(f"*/{_GRAPH}")]
-    versions = [v for v in versions if v.name.isdecimal()]
-    return max(versions, key=lambda version: int(version.name), default=None)
-
-
-def _fetched_version(url: str) -> pathlib.Path | None:
-    """Return a local copy of the newest version of an export at a URL."""
-    names = ObjectFolder(url).find()
-    versions = [name.partition("/") for name in names]
-    versions = [int(v) for v, _, file in versions if v.isdecimal() and file == _GRAPH]
-    if versions and _GRAPH not in names:
-        url = f"{url.rstrip('/')}/{max(versions)}"
-    elif _GRAPH not in names:
-        return None
-    return pathlib.Path(local_path(url))
+        names = ObjectFolder(path).find()
+    else:
+        files = pathlib.Path(path).glob(f"*/{_GRAPH}")
+        names = [f"{file.parent.name}/{_GRAPH}" for file in files]
+        names += [_GRAPH] * os.path.isfile(os.path.join(path, _GRAPH))
+    versions = [name.removesuffix(f"/{_GRAPH}") for name in names]
+    versions = [version for version in versions if version.isdecimal()]
+    if _GRAPH not in names:
+        if not versions:
+            return None
+        path = f"{path.rstrip('/')}/{max(versions, key=int)}"
+    return pathlib.Path(local_path(path))
 
 
 def open_export(folder: pathlib.Path, name: str) -> Servable:

@@ -117,14 +117,13 @@ def test_unusual_texts_have_finite_outputs(kind):
             call(text, {name: encode_texts([["a"]]) for name in names(text)})
 
 
+MANY = [""] * 4095
 HOSTILE = {  # texts, and the kinds that they are sent to
     "one text of many words among empty ones": (
-        [""] * 4095 + ["a " * 500_000], ("classifier", "answerer")
+        [*MANY, "a " * 500_000], ("classifier", "answerer")
     ),
-    "one text of some words among empty ones": (
-        [""] * 4095 + ["a " * 20_000], ("tagger",)
-    ),
-    "one long word among empty ones": ([""] * 4095 + ["x" * 1_900_000], ("answerer",)),
+    "one text of some words among empty ones": ([*MANY, "a " * 20_000], ("tagger",)),
+    "one long word among empty ones": ([*MANY, "x" * 1_900_000], ("answerer",)),
     "words of one and of many wordpieces": (
         ["a " * 400_000 + "中" * 100_000], ("classifier", "tagger")
     ),
