@@ -7,7 +7,8 @@ import dataclasses
 
 from electra_tf import cli, model_names
 from electra_tf.interop import formats
-from electra_tf.interop.heads import MODEL, HeadOptions
+from electra_tf.interop.formats import MODEL
+from electra_tf.interop.heads import HeadOptions
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.text.tokenizer_files import local_vocabulary
 from electra_tf.training.checkpoint import MANIFEST

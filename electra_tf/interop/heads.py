@@ -19,7 +19,6 @@ from electra_tf.interop.names import (
     pooler_head,
 )
 
-MODEL = "model.keras"  # in the output folder of finetune
 _SPAN_HIDDEN = 512  # width of a question answerer's hidden layers, as the original's
 _ARGUMENTS = ("settings", "name", "trainable")  # of every model
 _SCORE = "LABEL_0"  # transformers' name of a single output

@@ -33,7 +33,7 @@ from electra_tf import durable_files
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig, FitConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.heads import MODEL
+from electra_tf.interop.formats import MODEL
 from electra_tf.interop.keras_file import FINETUNING_CONFIG, TRAINING_ROWS
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import registry
