@@ -1,9 +1,9 @@
 """Private interfaces of TensorFlow, Keras and Python that have no public equivalent.
 
 Each is checked with TensorFlow 2.20.0 and 2.21.0, or with Keras 3.15.0 and 3.15.1, the
-oldest and newest that setup.cfg allows, or with Python 3.11. `tests/test_compat.py`
-fails if one vanishes. The module imports neither library, so that errors and commands
-need neither.
+oldest and newest that setup.cfg allows, or with Python 3.11. A test of its caller, or
+`tests/test_compat.py`, fails if one vanishes. The module imports neither library, so
+that errors and commands need neither.
 """
 
 import pickle
