@@ -130,6 +130,7 @@ class Run:
 
     def _train(self) -> tuple[int, str]:
         experiment, records = self.experiment, self.record_set
+        config = experiment.config
         with contextlib.ExitStack() as stack:
             stack.enter_context(reraise_worker_errors())
             workers = WorkerSync(self.devices)
@@ -151,21 +152,18 @@ class Run:
                 _check_space(pretrainer, self.model_dir)
                 notes += self._explain_changed_steps(newest)
                 notes += experiment.config_warnings()
-                notes += precision_hints(experiment.config.training.precision)
-                steps = experiment.config.training.steps
-                logger = MetricLogger(self.model_dir, steps, first_step)
+                notes += precision_hints(config.training.precision)
+                logger = MetricLogger(self.model_dir, config.training.steps, first_step)
                 stack.enter_context(logger).log("\n".join(notes))
                 health, files = self._health_check().check, experiment.files()
                 chief = ChiefOutputs(checkpoints, logger, health, metadata, files)
             stop_signal = TrainingLoop(
                 pretrainer,
                 self.devices,
-                experiment.config,
+                config,
                 self._batches,
                 self._evaluation(pretrainer, stack),
-                Outputs(
-                    pretrainer, compute_metrics, step_flops(experiment.config), chief
-                ),
+                Outputs(pretrainer, compute_metrics, step_flops(config), chief),
                 workers,
                 watchdog,
             ).run()
