@@ -102,7 +102,7 @@ class PooledTextModel(TextModel):
 
     def decode(self, x: Sequence[Any], examples: EncodedExamples, outputs: list) -> Any:
         """Return the probabilities of the classes, float32 [N, C]."""
-        if not outputs:
+        if not outputs:  # which cannot be stacked
             return np.zeros((0, len(self.labels)), np.float32)
         return self.probabilities(np.stack(outputs)).numpy()
 

@@ -205,14 +205,6 @@ def check_replicas(size: int, strategy: tf.distribute.Strategy) -> None:
         )
 
 
-def single_batch(examples: EncodedExamples) -> tuple[IdRows, Any, tf.Tensor]:
-    """Pad all examples to one batch of tensors: inputs, targets and weights."""
-    if not len(examples):
-        raise InputError("A batch must have one or more texts")
-    batch = examples.batch(range(len(examples)), len(examples))
-    return tf.nest.map_structure(tf.convert_to_tensor, batch)
-
-
 def training_dataset(
     examples: EncodedExamples, size: int, epochs: Iterator[list[np.ndarray]]
 ) -> tf.data.Dataset:

@@ -44,8 +44,12 @@ class Inputs(NamedTuple):
             raise InputError(
                 "x of a single batch must be a list of texts, or ids, not a data set"
             )
-        is_encoded = isinstance(self.x, EncodedExamples)
-        return Inputs(*batches.single_batch(self.x)) if is_encoded else self
+        if not isinstance(self.x, EncodedExamples):
+            return self
+        if not len(self.x):
+            raise InputError("A batch must have one or more texts")
+        batch = self.x.batch(range(len(self.x)), len(self.x))
+        return Inputs(*tf.nest.map_structure(tf.convert_to_tensor, batch))
 
 
 def is_texts(x: Any) -> bool:

@@ -318,15 +318,22 @@ def encode_words(
     vocabulary = tokenizer.vocabulary.ids
     cls, sep, unknown = (vocabulary[name] for name in (CLS, SEP, UNKNOWN))
     room = max_length - 2  # for wordpieces
-    pieces = [tokenizer.encode(word) or [unknown] for word in words]
-    inputs = []
-    for part in _split_words(list(map(len, pieces)), room):
-        row, starts = [cls], []
-        for word in part:
-            starts.append(len(row))
-            row += pieces[word]
-        cut = max(0, len(row) - 1 - room)
+    inputs, row, starts = [], [cls], []
+
+    def end_at(word: int) -> None:
+        """Add the input of the words before one."""
+        part, cut = range(word - len(starts), word), max(0, len(row) - 1 - room)
         inputs.append(EncodedWords([*row[: room + 1], sep], starts, part, cut))
+
+    for word, text in enumerate(words):
+        pieces = tokenizer.encode(text) or [unknown]
+        if starts and len(row) - 1 + len(pieces) > room:
+            end_at(word)
+            row, starts = [cls], []
+        starts.append(len(row))
+        row += pieces
+    if starts:
+        end_at(len(words))
     return inputs
 
 
@@ -338,17 +345,6 @@ def tag_vocabulary(sentences: Iterable[Sentence]) -> tuple[str, ...]:
         vocabulary = {f"{mark}-{kind}" for mark in schemes.MARKS for kind in kinds}
         vocabulary.add(schemes.OUTSIDE)
     return tuple(sorted(vocabulary))
-
-
-def _split_words(lengths: list[int], room: int) -> list[range]:
-    """Return runs of as many words as fit; a word longer than `room` is alone."""
-    parts, start, used = [], 0, 0
-    for word, length in enumerate(lengths):
-        if word > start and used + length > room:
-            parts.append(range(start, word))
-            start, used = word, 0
-        used += length
-    return [*parts, range(start, len(lengths))] if lengths else []
 
 
 def split_text(text: str, tokenizer: WordPieceTokenizer) -> Sentence:
