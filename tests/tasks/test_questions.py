@@ -103,6 +103,8 @@ def test_the_tuned_threshold_is_used_in_scores_and_files(model, scored, tmp_path
     assert (before["best_f1"], before["best_f1_thresh"]) == (100.0, -2.0)
     assert model.null_threshold == 0.0
     dev = scored(*odds)
+    mistakes = [mistake[:4] for mistake in dev.mistakes]
+    assert mistakes == [("the", "no answer", "the and", 0.75)]
     dev.task.tune(dev)
     assert model.null_threshold == -2.0
     assert dev.scores["f1"] == dev.scores["best_f1"] == 100.0

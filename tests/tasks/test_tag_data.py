@@ -8,6 +8,7 @@ import pytest
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
+from electra_tf.tasks.data.conll import Sentence
 from electra_tf.tasks.data.schemes import SCHEMES, Span, write_spans
 from electra_tf.tasks.data.splits import Split
 from electra_tf.tasks.score import ScoredSplit
@@ -66,6 +67,22 @@ def test_scores_by_hand():
 )
 def test_degenerate_predictions(predicted, words):
     assert scored(["O", "B-X"], [], predicted, "f1").degenerate == words
+
+
+@pytest.mark.parametrize(
+    ("tags", "sides"),
+    [
+        (("O", "B-X", "I-X"), ("the file/X", "nothing")),
+        (("D", "N", "V"), ("the/N, file/V", "the/D, file/D")),
+    ],
+)
+def test_mistakes_have_the_words_of_both_sides(tags, sides):
+    sentence = Sentence(("the", "file", "of"), (*tags[1:], tags[0]), "a.txt", 1)
+    sure = np.float32([[0.9, 0.1, 0], [0.4, 0.3, 0.3], [1, 0, 0]])
+    details = [types.SimpleNamespace(tags=[tags[0]] * 3, probabilities=sure)]
+    model, split = types.SimpleNamespace(tags=tags), Split([sentence], [sentence.tags])
+    (mistake,) = ScoredSplit(TagTask(), model, split, details, ("f1",)).mistakes
+    assert mistake[:4] == ("the file of", *sides, pytest.approx(0.9))
 
 
 def test_tags_without_spans_are_scored_by_accuracy(read):
