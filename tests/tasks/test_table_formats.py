@@ -6,9 +6,11 @@ import json
 import numpy as np
 import pyarrow.parquet
 import pytest
+import tensorflow as tf
 
 from electra_tf.config.finetuning import DataConfig
 from electra_tf.errors import InputError
+from electra_tf.runs import finetuning
 from electra_tf.tasks.evaluation import evaluate_model
 from tests import tiny
 
@@ -230,3 +232,18 @@ def test_data_sets_of_tfds(tmp_path, monkeypatch):
     assert {q.answers[0].start for q in whole.splits["train"].items} == {3}
     with pytest.raises(InputError, match="tfds build nothing"):
         tiny.read_task("tagging", "tfds:nothing", DataConfig())
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(("name", "rows"), [("tagging", TAGGED), ("squad1", ASKED)])
+def test_taggers_and_answerers_are_fine_tuned_on_parquet(tmp_path, name, rows):
+    rows = [row | {"id": f"{row['id']}{n}"} for row in rows for n in range(4)]
+    path = write_table(tmp_path, "train", rows, "Parquet")
+    output = str(tmp_path / "out")
+    settings = tiny.settings(training_epochs=1, training_batch_size=4)
+    devices = tf.distribute.get_strategy()
+    trials = finetuning.run_task(
+        name, path, tiny.start(), output, 1, lambda _: settings, devices
+    )
+    assert len(trials) == 1
+    assert len(tiny.read_items(tiny.load(output), path)) == 12
