@@ -19,8 +19,10 @@ from electra_tf.serving import export
 from electra_tf.serving.export import ABOUT, ASSETS_EXTRA, WARMUP
 from electra_tf.serving.export_options import IDS, RequestLimits
 from electra_tf.serving.served_tasks import task_export
+from electra_tf.tasks.classifier import TextClassifier
 from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.vocab import Vocabulary
+from tests import tiny
 from tests.conftest import failure
 from tests.serving.exports import LABELS, MODELS, exported, graph_operations, model
 
@@ -176,13 +178,17 @@ def test_an_export_that_fails_when_it_is_called_is_deleted(tmp_path):
 
 
 def test_warmup_requests_are_within_small_limits(tmp_path):
-    limits = RequestLimits(rows=1, positions=40)
-    folder = electra_tf.export_saved_model(model("pairs"), tmp_path, limits=limits)
+    classifier = TextClassifier(tiny.start(), LABELS, tiny.settings(data_max_length=64))
+    limits = RequestLimits(rows=1, bytes=100)  # 50 words of one letter
+    folder = electra_tf.export_saved_model(classifier, tmp_path, limits=limits)
     signatures = tf.saved_model.load(folder).signatures
-    requests = [*warmup_requests(pathlib.Path(folder))]
-    assert {name for name, _ in requests} == {*signatures} - {"class_names"}
-    for name, arrays in requests:
+    lengths = {"serving_default": set(), "tokens": set()}
+    for name, arrays in warmup_requests(pathlib.Path(folder)):
         signatures[name](**{key: tf.constant(of) for key, of in arrays.items()})
+        [first, *_] = arrays.values()
+        lengths[name].add(first.size if first.ndim == 2 else len(first[0].split()))
+    assert max(lengths["serving_default"]) == 16
+    assert {16, 64} <= lengths["tokens"]
 
 
 def test_full_disk_leaves_no_export(here, finetuned, tmp_path, monkeypatch):
