@@ -23,8 +23,21 @@ def first_equal_items(
     """
     settings = tokenizer.settings if tokenizer else TokenizationConfig()
     words, first = Normalizer(settings).words, {}
-    texts = ("\0".join(" ".join(words(text)) for text in texts_of(i)) for i in items)
-    # Hashes of 64 bits, as the texts would take the memory of the items again.
-    hashes = enumerate(map(hash, texts))
-    indices = (first.setdefault(key, index) for index, key in hashes)
-    return np.fromiter(indices, np.int64, len(items))
+
+    def letters(text: str) -> str:
+        """Return the words in lower case, without spaces; fast for most texts."""
+        if text.isascii() and text.isprintable():
+            return text.lower().replace(" ", "")
+        return "".join(words(text)).lower()
+
+    # Only texts with equal letters may have equal words. Of both the hash of 64 bits is
+    # kept, as the texts would take the memory of the items again.
+    keys = (hash("\0".join(map(letters, texts_of(item)))) for item in items)
+    keys_N = np.fromiter(keys, np.int64, len(items))
+    first_N = np.arange(len(items))
+    _, inverse_N, counts = np.unique(keys_N, return_inverse=True, return_counts=True)
+    for index in np.flatnonzero(counts[inverse_N] > 1).tolist():
+        texts = texts_of(items[index])
+        key = hash("\0".join(" ".join(words(text)) for text in texts))
+        first_N[index] = first.setdefault(key, index)
+    return first_N
