@@ -108,7 +108,7 @@ def _write_saved_model(
         except tf.errors.OpError as error:
             raise InputError(
                 f"{name} must answer a request of sample texts. Received: "
-                f"{error_message(error)}. Nothing was exported"
+                f"{error_message(error).rstrip('.')}; nothing was exported"
             ) from error
         yield from compare(name, outputs, expected)
     if importlib.util.find_spec("tensorflow_serving") is None:
