@@ -22,13 +22,14 @@ from electra_tf.config.fields import classes_of, description_of
 from electra_tf.config.finetuning import FinetuningConfig
 from electra_tf.config.objectives import OBJECTIVE_SETTINGS, drop_foreign
 from electra_tf.config.pretraining import PretrainingConfig
-from electra_tf.errors import InputError, join_first
+from electra_tf.errors import InputError, format_list, join_first
 
 Root = TypeVar("Root")
 _PATHS = str | os.PathLike
 
 _MAX_CHARACTERS, _MAX_DEPTH = 2**20, 100  # of a config
 _MAX_ERRORS = 10  # described in a message
+_UNKNOWN = "unexpected_keyword_argument"  # pydantic's type of this error
 # Kinds of configs, each with what it configures and an example.
 _KINDS = {
     PretrainingConfig: ("pre-training", "small"),
@@ -98,16 +99,8 @@ def load_config(
     sources += ["the given settings"] if overrides or not path else []
     try:
         return _validate(tree, " and ".join(sources), root)
-    except InputError as error:
-        if _is_valid(file, root):
-            raise
-        for kind, (purpose, _) in _KINDS.items():
-            if _is_valid(file, kind):
-                wanted, example = _KINDS[root]
-                raise InputError(
-                    f"{path} must be a config of {wanted}, such as {example}, not of "
-                    f"{purpose}: {error}"
-                ) from error
+    except InputError:
+        _check_kind(file, path, root)
         raise
 
 
@@ -377,12 +370,27 @@ def _validate(tree: dict[str, Any], source: str, root: type[Root]) -> Root:
         raise InputError(f"{source}: {text}") from error
 
 
-def _is_valid(tree: dict[str, Any], root: type) -> bool:
+def _check_kind(tree: dict[str, Any], path: object, root: type) -> None:
+    """Raise an error for a file that has all its settings in another class alone."""
+    unknown = _unknown_names(tree, root)
+    for kind, (purpose, _) in _KINDS.items():
+        if unknown and not _unknown_names(tree, kind):
+            wanted, example = _KINDS[root]
+            raise InputError(
+                f"{path} must be a config of {wanted}, such as {example}, not of "
+                f"{purpose}, with {format_list(unknown, 3)}"
+            )
+
+
+def _unknown_names(tree: dict[str, Any], root: type) -> list[str]:
+    """Return the dotted names of the settings in a tree that a class does not have."""
     try:
         _validate(tree, "", root)
-    except InputError:
-        return False
-    return True
+    except InputError as error:
+        items = getattr(error.__cause__, "errors", list)()
+        unknown = (i["loc"] for i in items if i["type"] == _UNKNOWN)
+        return [".".join(map(str, place)) for place in unknown]
+    return []
 
 
 def _describe(item: Mapping[str, Any], root: type) -> str:
@@ -399,7 +407,7 @@ def _describe(item: Mapping[str, Any], root: type) -> str:
     if item["type"] == "union_tag_invalid":
         names = item["ctx"]["expected_tags"]
         return f"`{dotted}.name` must be one of {names}, not {item['ctx']['tag']!r}"
-    if item["type"] != "unexpected_keyword_argument":
+    if item["type"] != _UNKNOWN:
         message = item["msg"].replace("Input should", "must")
         return f"`{dotted}` {message}, not {item['input']!r}"
     known = list((kind if rest else root).__dataclass_fields__)

@@ -264,7 +264,7 @@ def test_settings_may_be_dictionaries_names_and_configs(tmp_path):
     ("settings", "words"),
     [
         (PretrainingConfig(), "not PretrainingConfig"),
-        ("small", "small must be a config of fine-tuning"),
+        ("small", "small must be a config of fine-tuning.*'model.depth'[^:`]*more"),
         ("finetune_smal", "did you mean 'finetune_small'"),
         ("", "not str ''"),
         (5, "not int 5"),
