@@ -101,8 +101,9 @@ def _next_rows(rows: Iterator[list[str]], lines: Lines) -> tuple[list[list[str]]
     try:
         while lines.size <= _BATCH_SIZE and count < len(batch):
             count = len(batch)
-            # The list keeps the rows before an error.
-            batch.extend(itertools.islice(rows, _ROWS))
+            # The first row shows the size of the others; the list keeps the rows before
+            # an error.
+            batch.extend(itertools.islice(rows, _ROWS if batch else 1))
     except csv.Error as caught:
         error = str(caught)
     finally:

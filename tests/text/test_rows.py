@@ -196,6 +196,16 @@ def test_rows_have_a_limit(read, name):
     assert bad == [(place, "long line")]
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_long_rows_are_not_held_in_memory_together(tmp_path, name):
+    text, path = "x" * 2**21, tmp_path / name
+    rows = {"a.csv": ["text", *[text] * 3], "a.jsonl": [f'{{"text": "{text}"}}'] * 3}
+    path.write_text("\n".join(rows[name]))
+    with open(path, "rb") as file:
+        batches = list(read_rows(OpenFile(str(path), file, pytest.fail)))
+    assert [len(numbers) for numbers, _ in batches] == [1, 1, 1]
+
+
 FIELDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
 
