@@ -7,6 +7,7 @@ import tensorflow as tf
 from electra_tf import sources
 from electra_tf.config.objectives import OBJECTIVE_SETTINGS
 from electra_tf.config.pretraining import PretrainingConfig
+from electra_tf.errors import InputError
 from electra_tf.model.electra import ElectraPair, bert
 from electra_tf.runs.exporting import open_servable
 from electra_tf.serving.export_options import IDS
@@ -115,3 +116,19 @@ def test_models_without_generator_or_discriminator(checkpoint):
     masked_lm = open_servable(checkpoint("mlm")[1])
     assert list(masked_lm.signatures) == ["serving_default"]
     assert set(answers(masked_lm, "a [MASK]")) == {"proposals", "probabilities"}
+
+
+@pytest.mark.parametrize(
+    ("signature", "texts", "message"),
+    [
+        ("serving_default", ["a"] * 4097, "4096 rows. Received: 4097"),
+        ("serving_default", [" " * (2**21 + 1)], "2097152 bytes. Received: 2097153"),
+        ("serving_default", ["a" + " a" * 15] * 4096, "65536 positions"),
+        ("masked_text", ["[MASK] [MASK]"] * 513, "1024 masks. Received: 1026"),
+        ("masked_text", ["[MASK]" * 5 + " " * 10**6], "4194304 characters"),
+    ],
+)
+def test_large_requests_to_heads_are_rejected(electra, signature, texts, message):
+    servable = open_servable(electra[1])
+    with pytest.raises(InputError, match=message):
+        answers(servable, *texts, signature=signature)
