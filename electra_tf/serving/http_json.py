@@ -10,6 +10,7 @@ does.
 
 import base64
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -266,6 +267,7 @@ def _json_rows(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
 
 
 def _values(array: np.ndarray) -> list[Any]:
+    """Return values as JSON has them: null for NaN and for infinity."""
     if array.ndim > 1:
         return [_values(row) for row in array]
     if array.dtype == object:
@@ -273,4 +275,7 @@ def _values(array: np.ndarray) -> list[Any]:
     if array.dtype == np.float32:
         # The shortest digits of the type: those of 0.2 as a float64 would be noise.
         array = array.astype(str).astype(float)
-    return array.tolist()
+    values = array.tolist()
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return [value if math.isfinite(value) else None for value in values]
+    return values

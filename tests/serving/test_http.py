@@ -316,6 +316,16 @@ def test_invalid_requests_get_an_error_without_paths(classifier, name):
     assert not any(text in answer["error"] for text in ("/electra_tf", "File", "Error"))
 
 
+def test_numbers_that_are_not_finite_are_null():
+    x = tf.TensorSpec([None], tf.int32, "x")
+    outputs = {"y": tf.constant([[0.5, np.nan], [np.inf, -np.inf]])}
+    signature = ServableSignature({"x": x}, {"y": x}, lambda **_: outputs)
+    servable = Servable("sst2", 1, {"serving_default": signature}, {})
+    with running(servable) as client:
+        status, answer = client.predict({"inputs": [1]})
+    assert (status, answer) == (200, {"outputs": [[0.5, None], [None, None]]})
+
+
 def test_no_path_leads_to_a_file(classifier):
     for path in ("/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd",
                  "/page/../http_server.py", "/page/..%2fhttp_server.py", "/page",
