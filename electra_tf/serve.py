@@ -59,11 +59,11 @@ def main() -> None:
     with cli.starting_tensorflow():
         from electra_tf.runs.exporting import open_servable
         from electra_tf.serving import http_server
-    listener = http_server.bind(FLAGS.host, FLAGS.port)
-    servable = open_servable(FLAGS.model, FLAGS.name, FLAGS.output_kind)
-    servable.warm_up()
-    limits = ServerLimits(*(FLAGS[name].value for name in _LIMITS))
-    http_server.serve(servable, listener, limits)
+    with http_server.bind(FLAGS.host, FLAGS.port) as listener:
+        servable = open_servable(FLAGS.model, FLAGS.name, FLAGS.output_kind)
+        servable.warm_up()
+        limits = ServerLimits(*(FLAGS[name].value for name in _LIMITS))
+        http_server.serve(servable, listener, limits)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 import base64
 import contextlib
+import gc
 import json
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -459,7 +461,11 @@ def test_invalid_flags_get_an_error(here, export, tmp_path, monkeypatch):
     assert "--model" in failure(here("serve"))
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"damaged")
-    assert "SavedModel" in failure(here("serve", f"--model={tmp_path}"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        assert "SavedModel" in failure(here("serve", f"--model={tmp_path}"))
+        gc.collect()
+    assert not [one for one in caught if "socket" in str(one.message)]  # left open
     copy = tmp_path / "served [1]"
     shutil.copytree(export, copy)
     assert "without [ ]" in failure(here("serve", f"--model={copy}"))
