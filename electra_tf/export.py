@@ -64,7 +64,7 @@ def main() -> None:
     cli.require(FLAGS, "model", "output")
     model_names.check_exists(FLAGS.model)
     version = os.path.join(FLAGS.output, str(FLAGS.version))
-    check_new(version, "--version", "Pass a higher --version")
+    check_new(version, "--version", "pass a higher --version")
     with staged(FLAGS.output, _LAST) as output:
         folder = os.path.join(output, str(FLAGS.version))
         check_export(folder, FLAGS.format, FLAGS.signatures)

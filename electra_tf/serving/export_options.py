@@ -67,8 +67,9 @@ def check_export(
             "tokenizer's files are beside the model's"
         )
     check_path(path, format, argument)
-    remedy = "pass a higher version (--version, in Python version=), or delete it"
-    check_new_folder(path, argument, remedy)
+    is_version = argument != "filepath"
+    remedy = "a higher version (--version, in Python version=)" * is_version
+    check_new_folder(path, argument, f"pass {remedy or 'another'}, or delete it")
     return path
 
 

@@ -152,7 +152,7 @@ def test_a_model_writes_its_export(name, files, tmp_path, capfd, caplog):
 @pytest.mark.parametrize(
     ("path", "options", "words"),
     [
-        ("out", {}, "'out' exists"),
+        ("out", {}, "filepath 'out' exists; pass another, or delete it"),
         ("model.onnx", {"format": "onnx"}, "a local folder"),
         ("s3://bucket/out", {}, "a local folder"),
         ("run [1]", {}, r"without \[ \]"),
