@@ -164,8 +164,11 @@ def _max_context_windows(ranges: list[tuple[int, int]], pieces: int) -> np.ndarr
     As in BERT, the score is the number of wordpieces on the shorter side plus 0.01
     times the length of the window; among equal scores the first window is returned.
     """
-    first_P1, length_P1 = np.reshape(ranges, (-1, 2, 1)).swapaxes(0, 1)
-    place_PT = np.arange(pieces) - first_P1
-    shorter_side_PT = np.minimum(place_PT, length_P1 - 1 - place_PT)
-    scores_PT = shorter_side_PT + 0.01 * length_P1
-    return np.where(shorter_side_PT < 0, -np.inf, scores_PT).argmax(0)
+    best_P, scores_P = np.zeros(pieces, np.int64), np.full(pieces, -1.0)
+    for index, (first, length) in enumerate(ranges):
+        place_W = np.arange(length)
+        scores_W = np.minimum(place_W, length - 1 - place_W) + 0.01 * length
+        window = slice(first, first + length)
+        best_P[window] = np.where(scores_W > scores_P[window], index, best_P[window])
+        scores_P[window] = np.maximum(scores_W, scores_P[window])
+    return best_P

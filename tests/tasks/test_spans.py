@@ -4,6 +4,7 @@ import gzip
 import itertools
 import json
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -125,6 +126,16 @@ def test_max_context_window_of_each_wordpiece(tokenizer, settings, count):
     assert sum(sum(w.max_context) for w in windows) == count
     assert all(len(w.max_context) == len(w.ids) for w in windows)
     assert bool(tied) == (settings.doc_stride == 15)  # there, of equals the first
+
+
+def test_windows_of_a_long_context_take_time_and_memory_of_its_length(tokenizer):
+    context = "a " * 20_000
+    tracemalloc.start()
+    windows = make_features(question(context), tokenizer, SMALL)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sum(sum(w.max_context) for w in windows) == 20_000
+    assert peak < 20_000 * len(windows)  # bytes; a table of all scores takes more
 
 
 def test_answer_is_target_of_each_window_with_it(tokenizer):
