@@ -148,8 +148,8 @@ class TrialCheckpoint(keras.callbacks.Callback):
         """Scores of each epoch so far."""
         self.losses: list[tuple[int, float]] = []
         """Steps, and the mean loss since the one before."""
-        self._sum_of_losses = 0, 0.0
-        """Batches of the epoch up to the last of these, and the sum of their losses."""
+        self._sums = 0.0, 0.0
+        """Weighted losses and weights of the epoch up to the last of these."""
 
     def resume(self, model: keras.Model) -> int:
         """Restore an interrupted trial, and return its number of finished epochs."""
@@ -172,21 +172,23 @@ class TrialCheckpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float]) -> None:
         """Check that the loss is finite, and store its mean over the last batches."""
-        loss, done = logs["loss"], batch + 1  # the mean loss of the epoch so far
-        if not math.isfinite(loss):
+        done, steps, sums = batch + 1, self.params["steps"], self._sums
+        if not math.isfinite(logs["loss"]):
             raise InputError(
-                f"The loss of fine-tuning is {loss} in batch {done} of an "
+                f"The loss of fine-tuning is {logs['loss']} in batch {done} of an "
                 "epoch: lower optimizer.learning_rate or optimizer.clip_norm, and run "
                 "the same command with another --output"
             )
-        before, total = self._sum_of_losses if batch else (0, 0.0)
-        steps = self.params["steps"]
+        self._sums = sums = sums if batch else (0.0, 0.0)
         interval = max(1, steps * self.params["epochs"] // _LOSSES)
-        if done % interval == 0 or done == steps:
-            mean = (loss * done - total) / (done - before)
-            self.losses.append((len(self.history) * steps + done, mean))
-            before, total = done, loss * done
-        self._sum_of_losses = before, total
+        if done % interval and done < steps:
+            return
+        mean = self.model.metrics[0]
+        # float(variable) fails for a variable of several replicas.
+        self._sums = float(mean.total.numpy()), float(mean.count.numpy())
+        total, weight = np.subtract(self._sums, sums).tolist()
+        if weight:
+            self.losses.append((len(self.history) * steps + done, total / weight))
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Evaluate, add the scores to Keras's logs, save, and log a line."""

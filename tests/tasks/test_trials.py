@@ -458,6 +458,23 @@ def test_the_best_epoch_is_kept_when_a_trial_is_resumed(model, train):
     assert tiny.distance(after[5], uninterrupted[5]) == 0
 
 
+def test_losses_of_batches_have_the_weights_of_the_epoch(model, tmp_path):
+    tiny.reset(model)
+    checkpoint = TrialCheckpoint(str(tmp_path), dict, "dev_f1", FitConfig(), print)
+    weights, options = [1.0, 9.0], {"batch_size": 1, "epochs": 1, "shuffle": False}
+    history = model.fit(
+        FEW[:2],
+        [0, 1],
+        sample_weight=weights,
+        callbacks=[checkpoint],
+        **options,
+    )
+    steps, losses = zip(*checkpoint.losses, strict=True)
+    assert steps == (1, 2)
+    [loss] = history.history["loss"]
+    np.testing.assert_allclose(np.average(losses, weights=weights), loss, rtol=1e-5)
+
+
 def test_a_loss_that_is_not_finite_stops_training(model, tmp_path):
     tiny.reset(model)
     kernel = model.head.weights[0]
