@@ -237,7 +237,12 @@ class TextModel(keras.Model, abc.ABC):
             class_weight = self.settings.training.class_weight
         given = Inputs(x, y, sample_weight, class_weight)
         held_out = validation_data, validation_split
-        arguments = fit_arguments(self, given, size, *held_out, arguments)
+        pairs = self.pairs
+        try:
+            arguments = fit_arguments(self, given, size, *held_out, arguments)
+        except InputError:
+            self.pairs = pairs  # of the texts that it was trained on
+            raise
         steps = steps_per_epoch(arguments)
         optimizers.prepare_training(self, steps, arguments, epochs)
         with self.distribute_strategy.scope():  # for callbacks that restore its slots

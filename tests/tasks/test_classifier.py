@@ -227,6 +227,10 @@ def test_rejected_texts_do_not_change_pairs():
     with pytest.raises(InputError, match="one of 'bad', 'good', an integer below 2"):
         model.fit(pairs, [0, 2], verbose=0)
     assert model.pairs is False
+    model = TextClassifier(tiny.start(), ("bad", "good"), tiny.settings())
+    with pytest.raises(InputError, match="not 2 at index 0"):
+        model.fit(TEXTS[:2], [0, 1], validation_data=(TEXTS[:1], [2]), verbose=0)
+    assert model.pairs is None
 
 
 def test_scores_are_scaled_in_training_and_back_in_predictions(regressor):
