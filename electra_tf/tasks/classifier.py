@@ -87,7 +87,8 @@ class PooledTextModel(TextModel):
             if number is None:
                 integer = "" if find.are_numbers else f", an integer below {count}"
                 hint, numbered = "", tuple(map(str, range(count)))
-                if isinstance(label, str) and self.labels == numbered:
+                has_names = "labels" in self.own_arguments
+                if has_names and isinstance(label, str) and self.labels == numbered:
                     hint = (
                         f"; pass labels={sorted(set(map(str, y)))!r:.80} in place of "
                     )

@@ -314,3 +314,11 @@ def test_limits_of_a_request_count_each_choice_with_the_texts_that_are_repeated(
     assert "at most 50000 bytes together" in long
     assert "one or more" in rejection(["a"], np.empty([1, 0], object))
     assert "the same number of rows" in rejection(["a"], encode([["c"] * 3] * 2, 2))
+
+
+def test_a_target_that_is_no_choice_is_named():
+    model, *_ = trained("choices")
+    items = [("t", [str(n) for n in range(model.num_choices)])]
+    with pytest.raises(InputError, match="'B' at index 0") as error:
+        model.fit(items, ["B"], verbose=0)
+    assert "num_classes" not in str(error.value)
