@@ -25,7 +25,8 @@ from electra_tf.tasks.tokenizer import Tokenizer
 from electra_tf.text.checks import UnknownCounter
 from electra_tf.text.encoding import RaggedRows
 from electra_tf.text.files import HEAD_BYTES, check_markup, inner_suffix
-from electra_tf.text.rows import TEXT, read_rows
+from electra_tf.text.lines import OpenFile, numbered_lines
+from electra_tf.text.rows import READERS, TEXT, RowBatch, begins_json, read_rows
 from electra_tf.text.vocab import CLS, MASK, SEP
 
 RULES: dict[Scoring, str] = {
@@ -39,6 +40,7 @@ RULES: dict[Scoring, str] = {
     "not normalised",
 }
 """Rules of scoring with their descriptions."""
+_LINES = 1 << 10  # that are read at once
 
 
 class TextScore(NamedTuple):
@@ -187,8 +189,10 @@ def score_lines(
 def _read(source: str | None) -> Iterator[tuple[list[str], list[str]]]:
     """Yield places and texts of rows."""
     with opened(source) as file:
-        check_markup(file.path, inner_suffix(file.path), file.file.peek(HEAD_BYTES))
-        for numbers, columns in read_rows(file):
+        suffix, head = inner_suffix(file.path), file.file.peek(HEAD_BYTES)
+        check_markup(file.path, suffix, head)
+        has_rows = suffix in READERS or head.startswith(b'{"')  # of objects
+        for numbers, columns in read_rows(file) if has_rows else _lines(file):
             if TEXT not in columns:
                 names = format_list(columns, 30)
                 raise InputError(
@@ -196,6 +200,19 @@ def _read(source: str | None) -> Iterator[tuple[list[str], list[str]]]:
                 )
             places = [f"{file.path}:{number}" for number in numbers]
             yield places, list(map(cell_text, columns[TEXT]))
+
+
+def _lines(file: OpenFile) -> Iterator[RowBatch]:
+    """Yield the lines of a file of texts, of which some may look like JSON."""
+    lines = numbered_lines(file)
+    while batch := list(itertools.islice(lines, _LINES)):
+        numbers, texts = zip(*batch, strict=True)
+        if numbers[0] == 1 and begins_json(texts[0]):
+            raise InputError(
+                f"{file.path}:1 begins JSON, and must be a line of text: "
+                f"{texts[0]!r:.60}; name JSON .jsonl or .json"
+            )
+        yield numbers, {TEXT: texts}
 
 
 def _token_scores(model: Any, rule: Scoring, mask: int) -> Callable[..., tf.Tensor]:

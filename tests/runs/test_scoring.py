@@ -141,6 +141,12 @@ def test_the_command_prints_rule_and_scores(checkpoints, score, tmp_path):
     assert score(f"--input={table}", text="").stdout == result.stdout
 
 
+def test_later_lines_of_a_text_may_look_like_json(score):
+    lines = ["fine", '{"text": "a"}', '{"id": 3}', '{"a', '["a"]']
+    result = score(text="\n".join(lines))
+    assert [one.split("\t")[1] for one in result.stdout.splitlines()] == lines
+
+
 @pytest.mark.parametrize(
     ("flags", "text", "words"),
     [
