@@ -6,6 +6,8 @@ import re
 
 from electra_tf import sources
 from electra_tf.errors import InputError
+from electra_tf.interop.keras_networks import load_networks
+from electra_tf.model.electra import ElectraPair, MaskedLMPair
 from electra_tf.serving.export import export
 from electra_tf.serving.export_options import (
     LIMITS,
@@ -13,20 +15,22 @@ from electra_tf.serving.export_options import (
     RequestLimits,
     check_export,
 )
-from electra_tf.serving.http_heads import pretrained_servable
 from electra_tf.serving.http_servable import (
     Servable,
     export_folder,
     open_export,
     servable_of,
 )
-from electra_tf.serving.served_encoder import ServedEncoder
+from electra_tf.serving.served_encoder import (
+    ServedDetector,
+    ServedEncoder,
+    ServedMaskedLM,
+)
 from electra_tf.serving.served_tasks import task_export
 from electra_tf.serving.signatures import ServedModel
 from electra_tf.storage.objects import is_url
 from electra_tf.tasks import registry
 from electra_tf.tasks.load import load
-from electra_tf.tasks.pretrained_heads import Electra, MaskedLanguageModel
 from electra_tf.tasks.text_model import TextModel
 
 _logger = logging.getLogger(__name__)
@@ -136,7 +140,7 @@ def open_servable(
 
 
 def _pretrained_servable(source: sources.Source, name: str) -> Servable:
-    """Return the heads of a pre-trained model as a servable."""
+    """Return the heads of a pre-trained model, the discriminator's first."""
     objective = source.run.config.objective
     if objective.towers == 2:
         raise InputError(
@@ -144,12 +148,17 @@ def _pretrained_servable(source: sources.Source, name: str) -> Servable:
             "energies and not probabilities; pass --output_kind=encoder"
         )
     try:
-        if objective.head == "masked_lm":
-            masked_lm = MaskedLanguageModel.from_preset(source.path)
-            return pretrained_servable(name, None, masked_lm)
-        electra = Electra.from_preset(source.path)
+        model = load_networks(source.run)
     except InputError as error:
         raise InputError(
             f"{error} For its vectors pass --output_kind=encoder."
         ) from error
-    return pretrained_servable(name, electra, electra.generator)
+    if not isinstance(model, ElectraPair):
+        model = model.main if isinstance(model, MaskedLMPair) else model
+        return servable_of(ServedMaskedLM(source, model=model), name)
+    servable = servable_of(ServedDetector(source, model=model.discriminator), name)
+    if model.generator:
+        masks = servable_of(ServedMaskedLM(source, model=model.generator), name)
+        servable.signatures["masked_text"] = masks.signatures["serving_default"]
+        servable.signatures["masked_tokens"] = masks.signatures["tokens"]
+    return servable

@@ -11,7 +11,7 @@ import tensorflow as tf
 from electra_tf.serving.export_options import LIMITS, RequestLimits
 from electra_tf.text.graph_tokenizer import drop_invalid_utf8, repeat_rows
 from electra_tf.text.tokenizer import WordPieceTokenizer
-from electra_tf.text.vocab import CLS, SEP, UNKNOWN
+from electra_tf.text.vocab import CLS, MASK, SEP, UNKNOWN
 
 _FILLER = 0
 _SPECIAL = 2  # [CLS] and [SEP]
@@ -109,6 +109,24 @@ class GraphEncoder(tf.Module):
             (second.values, second.row_starts(), kept_b_B),
         )
         return inputs, length_B + length_b_B - kept_a_B - kept_b_B
+
+    def masked_texts(
+        self, max_length: int, mask: int, text_B: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Encode texts as `texts` does, with the id `mask` for each `[MASK]`.
+
+        The tokenizer itself never converts text to special tokens.
+        """
+        segments = tf.strings.split(text_B, MASK)
+        pieces = self.tokenize(segments.values)
+        masks = tf.fill([tf.size(segments.values), 1], mask)
+        pieces = tf.concat([pieces, tf.RaggedTensor.from_tensor(masks)], axis=1)
+        pieces = segments.with_values(pieces).merge_dims(1, 2)
+        # Each segment got a mask, but no mask follows the last segment of a text.
+        length_B = _lengths(pieces) - 1
+        kept_B = tf.minimum(length_B, max_length - 2)
+        inputs = self.packed((pieces.values, pieces.row_starts(), kept_B))
+        return inputs, length_B - kept_B
 
     def words(
         self, words: tf.RaggedTensor, max_length: int, segment: int
