@@ -185,7 +185,8 @@ class QuestionTask(Task):
             # No answer to any question scores best. The official script returns 0 for
             # this case, so choose a threshold below all odds.
             odds = [answer.null_odds for answer in scored.details]
-            scored.model.set_decision(min(filter(math.isfinite, odds)) - 1.0)
+            lowest = min(filter(math.isfinite, odds), default=0.0)
+            scored.model.set_decision(lowest - 1.0)
 
     def write(self, scored: ScoredSplit, path: str) -> None:
         """Write a folder with predictions.json, null_odds.json and nbest.json."""
