@@ -21,9 +21,12 @@ def compiled(
 ) -> Callable:
     """Return the compiled function of a key, new after Keras's `enable_lora`."""
     functions = vars(layer).setdefault("_compiled_for_texts", {})
-    return functions.setdefault(
-        (*key, len(layer.weights)), tf.function(function, signature, autograph=False)
-    )
+    key = (*key, len(layer.weights))
+    if key not in functions:
+        # TensorFlow warns of retracing where several seeds have a `tf.function` each.
+        traced = tf.function(function, signature, autograph=False)
+        functions[key] = traced.get_concrete_function()
+    return functions[key]
 
 
 def evaluation_ops(compiled: bool = True) -> LayerOps:
