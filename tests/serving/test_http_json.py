@@ -1,5 +1,7 @@
 """Numbers and strings of responses, as TF Serving has them."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -20,8 +22,8 @@ def test_numbers_have_the_digits_of_their_type():
     first = '"half": 0.2, "long": [1, 2], "text": "é\\u0000"'
     start = f'{{"predictions": [{{{first}}}, {{"half": 0.33333334, '
     assert text.startswith(start)
-    for number in ("9000000.0", "NaN", "-Infinity"):
-        assert f'"half": {number}, ' in text
+    halves = [row["half"] for row in json.loads(text)["predictions"]]
+    assert halves[2:] == [9e6, None, None]  # JSON has no NaN and infinity
     only = {"half": outputs["half"][:1]}
     assert http_json.encode(only, by_rows=True) == b'{"predictions": [0.2]}'
     assert http_json.encode(only, by_rows=False) == b'{"outputs": [0.2]}'
