@@ -6,8 +6,7 @@ electra-tf convert --from=run --to=for_transformers --format=huggingface
 import dataclasses
 
 from electra_tf import cli, model_names
-from electra_tf.interop import formats
-from electra_tf.interop.formats import MODEL
+from electra_tf.interop import MODEL, formats
 from electra_tf.interop.heads import HeadOptions
 from electra_tf.storage.mirror import check_new, staged
 from electra_tf.text.tokenizer_files import local_vocabulary

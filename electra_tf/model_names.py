@@ -6,8 +6,7 @@ import os
 
 from electra_tf.config import loader
 from electra_tf.errors import InputError
-from electra_tf.interop import formats
-from electra_tf.interop.formats import MODEL
+from electra_tf.interop import MODEL, formats
 from electra_tf.interop.hub import is_hub_id
 from electra_tf.interop.huggingface_config import CONFIG
 from electra_tf.interop.tensors import WEIGHTS, find_weights

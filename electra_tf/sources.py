@@ -93,7 +93,7 @@ class Source:
 
     @property
     def has_pretraining_head(self) -> bool:
-        """Whether the source has a head of pre-training and none of a task."""
+        """True for a discriminator or generator, which has no head of a task."""
         roles = "discriminator", "generator"
         return self.kind != "config" and self._stored.main.role in roles
 

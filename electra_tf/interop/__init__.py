@@ -8,3 +8,5 @@ A Hugging Face folder becomes a layer in five steps: `sources.py` finds the fold
 `huggingface.py` reads it with `tensors.py`, `model.py` renames its weights, and
 `keras_networks.py` creates the layer.
 """
+
+MODEL = "model.keras"  # the fine-tuned model in the output folder of finetune

@@ -3,7 +3,6 @@
 import importlib
 from types import ModuleType
 
-MODEL = "model.keras"  # of `fine_tuned`, in the output folder of finetune
 OURS = ("fine_tuned", "checkpoint")
 MODULES = {
     "fine_tuned": "electra_tf.interop.keras_file",

@@ -189,8 +189,8 @@ class TaskHead:
         ]
 
     @property
-    def lacking(self) -> str:
-        """What transformers lacks for the head."""
+    def foreign_settings(self) -> str:
+        """Settings of the head that transformers does not have."""
         return ", ".join(f"{n}={str(getattr(self, n)).lower()}" for n in self._changes)
 
     @property
@@ -215,7 +215,7 @@ class TaskHead:
         if format == _LIBRARY:
             return (
                 f"note: `convert` cannot write this head to {format}, which lacks "
-                f"{self.lacking}; set {sets} to convert the model back"
+                f"{self.foreign_settings}; set {sets} to convert the model back"
             )
         return (
             f"note: `convert` writes no head of a {self.role} to {format}; to "

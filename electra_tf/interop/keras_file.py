@@ -19,7 +19,7 @@ import numpy as np
 
 from electra_tf.config.data import TokenizationConfig
 from electra_tf.errors import InputError, report_damage
-from electra_tf.interop.formats import MODEL
+from electra_tf.interop import MODEL
 from electra_tf.interop.hdf5_file import is_stored_in
 from electra_tf.interop.heads import TaskHead, role_of
 from electra_tf.interop.model import (

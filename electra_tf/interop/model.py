@@ -104,7 +104,7 @@ class Network:
 
     @property
     def has_projection(self) -> bool:
-        """Whether a layer projects the embeddings to the width of the hidden states."""
+        """True if the embeddings are not as wide as the hidden states."""
         return self.shape.embedding != self.shape.width
 
     @property

@@ -5,7 +5,7 @@ import posixpath
 import re
 
 from electra_tf.errors import InputError
-from electra_tf.interop.formats import MODEL
+from electra_tf.interop import MODEL
 from electra_tf.interop.huggingface import CONFIG
 from electra_tf.interop.keras_hub import WEIGHTS as KERAS_HUB_WEIGHTS
 from electra_tf.interop.tensors import WEIGHTS as LIBRARY_WEIGHTS

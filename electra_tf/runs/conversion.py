@@ -151,10 +151,10 @@ def _reject_lost_heads(model: PretrainedModel, format: str) -> None:
         return
     if format != "huggingface":
         raise InputError(f"{format} has no head for a {head.role}; {drop}")
+    remedies = " ".join(head.remedies("--set=model."))
     raise InputError(
         f"{format} has no head like that of {model.path!r}, a {head.role}: it lacks "
-        f"{head.lacking}; fine-tune with {' '.join(head.remedies('--set=model.'))}, "
-        f"or {drop}"
+        f"{head.foreign_settings}; fine-tune with {remedies}, or {drop}"
     )
 
 

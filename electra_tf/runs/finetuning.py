@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from electra_tf import durable_files, sources
 from electra_tf.config.finetuning import FinetuningConfig
-from electra_tf.interop.formats import MODEL
+from electra_tf.interop import MODEL
 from electra_tf.runs import glue_benchmark
 from electra_tf.runs.html_report import Section, write_report
 from electra_tf.sources import PretrainedEncoder

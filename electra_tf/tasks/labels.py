@@ -182,7 +182,7 @@ class LabelIds:
                 is_known = value in self._of_value
                 self._of_value[value] = None if is_known else index
         self.are_numbers = bool(self._of_value)
-        """Whether a name is a number."""
+        """True if at least one name is a number."""
         if not self.are_numbers:
             self._of_value = {index: index for index in self._ids.values()}
             self._ids |= {str(index): index for index in self._of_value}

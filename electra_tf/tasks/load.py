@@ -6,7 +6,7 @@ import keras
 
 from electra_tf import sources
 from electra_tf.errors import InputError
-from electra_tf.interop.formats import MODEL
+from electra_tf.interop import MODEL
 from electra_tf.interop.model import PretrainedModel
 from electra_tf.sources import Source
 from electra_tf.tasks import registry

@@ -33,10 +33,11 @@ from electra_tf import durable_files
 from electra_tf.config import loader
 from electra_tf.config.finetuning import FinetuningConfig, FitConfig
 from electra_tf.errors import InputError
-from electra_tf.interop.formats import MODEL
+from electra_tf.interop import MODEL
 from electra_tf.interop.keras_file import FINETUNING_CONFIG, TRAINING_ROWS
 from electra_tf.sources import PretrainedEncoder
 from electra_tf.tasks import registry
+from electra_tf.tasks.data.table import json_value
 from electra_tf.tasks.defaults import default_epochs, describe_epochs
 from electra_tf.tasks.evaluation import score_split
 from electra_tf.tasks.examples import EncodedExamples
@@ -106,18 +107,8 @@ def read_report(output: str | os.PathLike, number: int) -> dict[str, Any]:
     return report | {"losses": losses}
 
 
-def _for_json(value: Any) -> Any:
-    """Return a value of JSON, which has no NaN and no infinity: these are texts."""
-    if isinstance(value, Mapping):
-        return {key: _for_json(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(_for_json, value))
-    is_number = not isinstance(value, float) or math.isfinite(value)
-    return value if is_number else str(value)
-
-
 def _scores(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return scores that `_for_json` returned."""
+    """Return scores, of which NaN and infinity were stored as texts."""
     return {n: float(v) if isinstance(v, str) else v for n, v in values.items()}
 
 
@@ -197,7 +188,7 @@ class TrialCheckpoint(keras.callbacks.Callback):
         logs.update(scores)
         weights, slots = training_state(self.model)
         self._step = int_value(self.model.optimizer.iterations)
-        metadata = _for_json({"history": self.history, "losses": self.losses})
+        metadata = json_value({"history": self.history, "losses": self.losses}, str)
         kept = self._kept_step()
         manager = CheckpointManager(self._folder, 1, lambda step, _: step == kept)
         manager.save(self._step, weights, slots, {}, metadata)
@@ -268,7 +259,7 @@ class Trials:
                     self._save_model()
                 # A line marks its trial as finished, so it is on disk before the
                 # checkpoints of the trial are deleted.
-                line = f"{json.dumps(_for_json(dataclasses.asdict(trial)))}\n"
+                line = f"{json.dumps(json_value(dataclasses.asdict(trial), str))}\n"
                 durable_files.append(self._output / _TRIALS, line)
             self._checkpoint(number).delete()
             trials.append(trial)
@@ -464,7 +455,7 @@ class Trials:
         report["classes"] = {name: rates for name, rates in classes.items() if rates}
         report["mistakes"] = {name: one.mistakes for name, one in scored.items()}
         durable_files.write(
-            os.path.join(folder, _REPORT), json.dumps(_for_json(report))
+            os.path.join(folder, _REPORT), json.dumps(json_value(report, str))
         )
         scores = {
             f"{name}_{metric}": value

@@ -70,7 +70,8 @@ class CorpusReader:
     @property
     def position_bytes(self) -> int:
         """Number of `total_bytes` read so far."""
-        return self._finished_bytes + (self._current.tell() if self._current else 0)
+        current = self._current.tell() if self._current else 0
+        return self._finished_bytes + current
 
     @property
     def estimated_text_bytes(self) -> int:

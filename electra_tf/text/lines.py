@@ -89,7 +89,7 @@ class Lines:
         self.size = 0
         """Bytes read; the user sets it back."""
         self.is_bad = False
-        """Whether a line that was read had invalid bytes."""
+        """True after a line with invalid bytes."""
 
     def __iter__(self) -> Iterator[str]:
         file, report = self._source.file, self._source.report

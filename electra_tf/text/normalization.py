@@ -157,7 +157,7 @@ class TextPart(NamedTuple):
     start: int
     text: str
     is_entry: bool
-    """Whether the part is an entry of the vocabulary that is never split."""
+    """True for an entry of the vocabulary that is kept whole."""
 
 
 class WholeEntries:

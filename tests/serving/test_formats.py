@@ -56,6 +56,7 @@ def files(tmp_path_factory):
     return litert.write(function, folder) + onnx.write(function, folder)
 
 
+@pytest.mark.tools
 @pytest.mark.parametrize("kind", ["litert", "onnx"])
 def test_outputs_equal_those_of_the_saved_model(files, kind):
     path = {"litert": files[0], "onnx": files[2]}[kind]

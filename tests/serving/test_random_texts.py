@@ -94,10 +94,10 @@ TAGS = ("O", *(f"{mark}-{kind}" for kind in ("B", "x-y", "é") for mark in "BIES
     ("tags", "scheme", "length", "segment"),
     [
         (TAGS, "BIOES", 8, 0),
-        (TAGS, "IOB1", 128, 1),
+        pytest.param(TAGS, "IOB1", 128, 1, marks=pytest.mark.runs),
         (TAGS, "IOB2", 16, 1),
-        (TAGS, "IOE1", 16, 0),
-        (TAGS, "IOE2", 16, 0),
+        pytest.param(TAGS, "IOE1", 16, 0, marks=pytest.mark.runs),
+        pytest.param(TAGS, "IOE2", 16, 0, marks=pytest.mark.runs),
         (("A", "B"), "BIOES", 128, 0),
     ],
 )

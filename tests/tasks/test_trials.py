@@ -296,7 +296,10 @@ def test_unknown_wordpieces_and_truncation_of_each_split_are_logged(tmp_path):
     assert not isinstance(strategy, type(one_device()))
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "lamb"])
+@pytest.mark.parametrize(
+    "name",
+    ["adamw", *(pytest.param(n, marks=pytest.mark.runs) for n in ("adam", "lamb"))],
+)
 def test_rows_that_no_text_uses_are_trained_as_in_fit(tmp_path, name):
     # Two seeds, so that the model is also made anew.
     rate = {"optimizer_learning_rate": 1e-3, "optimizer_weight_decay": 5.0}

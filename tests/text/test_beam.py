@@ -92,7 +92,10 @@ def check_equal(local, beam_folder):
         assert (shard.bytes, shard.records) == (size, count)
 
 
-@pytest.mark.parametrize(("deduplicate", "shards"), [("none", 7), ("exact", 500)])
+@pytest.mark.parametrize(
+    ("deduplicate", "shards"),
+    [("none", 7), pytest.param("exact", 500, marks=pytest.mark.tools)],
+)
 def test_both_builders_give_the_same_records(
     corpus, tmp_path, vocabulary, deduplicate, shards
 ):

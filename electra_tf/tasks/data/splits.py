@@ -26,7 +26,7 @@ class Split:
     table: Table | None = dataclasses.field(default=None, compare=False)
     """The row of each item in its file, if that is a table."""
     is_whole: bool = dataclasses.field(default=False, compare=False)
-    """Whether the items are all rows of their file. An index is then a row's number."""
+    """True if the items are all rows of their file: an index is a row's number."""
 
     def __len__(self) -> int:
         return len(self.items)

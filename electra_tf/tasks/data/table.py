@@ -196,17 +196,19 @@ def one_line(value: Any) -> str:
 
 def json_text(value: Any, indent: int | None = None) -> str:
     """Return a value as JSON, which has no NaN and no infinity: these are null."""
-
-    def finite(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: finite(one) for key, one in value.items()}
-        if isinstance(value, list | tuple):
-            return list(map(finite, value))
-        is_number = not isinstance(value, float) or math.isfinite(value)
-        return value if is_number else None
-
-    content, options = finite(value), {"ensure_ascii": False, "indent": indent}
+    content = json_value(value, lambda number: None)
+    options = {"ensure_ascii": False, "indent": indent}
     return utf8(json.dumps(content, default=cell_text, **options))
+
+
+def json_value(value: Any, replace: Callable[[float], Any]) -> Any:
+    """Replace NaN and infinity in a value of dictionaries and lists."""
+    if isinstance(value, Mapping):
+        return {key: json_value(one, replace) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(one, replace) for one in value]
+    is_special = isinstance(value, float) and not math.isfinite(value)
+    return replace(value) if is_special else value
 
 
 def utf8(text: str) -> str:
