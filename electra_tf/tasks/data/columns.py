@@ -51,7 +51,8 @@ class Columns:
     def _parse(self, cell: Any, text: str, has_lists: bool) -> Any:
         """Return the target of a cell; ValueError: the kind and detail of an error.
 
-        `has_lists`: whether other cells are lists, so that a broken one is no name.
+        With `has_lists`, a cell of the column is a list, so that a cell which only
+        begins like one is an error and no name.
         """
         names = None if self.separator is None else label_names.parse_list(text)
         if isinstance(cell, list | dict) and names is None:
